@@ -1,0 +1,323 @@
+/* shale.h - a persistent cache that lives inside the program that uses it.
+ *
+ * One cache is one directory. Any number of threads and processes use it at
+ * the same time; a process that is killed takes nothing with it.
+ *
+ *     shale_cache *cache;
+ *     if (shale_open("/var/cache/app", NULL, &cache) < 0)
+ *         errx(1, "%s", shale_last_error());
+ *     shale_set(cache, "key", 3, "value", 5, NULL);
+ *
+ *     shale_value value = SHALE_VALUE_INIT;
+ *     if (shale_get(cache, "key", 3, 0, &value) == SHALE_OK)
+ *         fwrite(value.data, 1, value.size, stdout);
+ *     shale_value_free(&value);
+ *     shale_close(cache);
+ *
+ * Read this first
+ *   - Keep a cache on a local file system. Network file systems (NFS, SMB and
+ *     the like) cannot share mappings and are refused.
+ *   - A cache may drop any entry to make room. Keep the truth elsewhere.
+ *   - A completed set survives `kill -9`. A power cut may take what was written
+ *     after the last shale_sync() or the last orderly shale_close().
+ *   - The files are mapped: truncating them, or a media error below them,
+ *     raises SIGBUS, as with every mapped store.
+ *   - Processes that share a cache must share a PID namespace and a libc.
+ *
+ * Conventions
+ *   1. Results below zero are errors, the others are answers. After an error
+ *      shale_last_error() gives the sentence: what failed, on which path, why,
+ *      and what to do.
+ *   2. Every struct that a caller passes starts with struct_size, which the
+ *      caller sets to sizeof. New fields are only added at the end; a smaller
+ *      size means the defaults for the rest. Zero is the default of each field.
+ *   3. Keys and values are any bytes. A key has 1 to 65,535 bytes; a value may
+ *      be empty. NULL with size 0 is an empty value.
+ *   4. Sizes are bytes. Times are milliseconds: ages are durations, points in
+ *      time count from 1970-01-01 UTC.
+ *   5. A call that fails leaves its key as it was.
+ *
+ * What holds for every function that takes a cache
+ *   - It may be called from any thread, and from several processes at once.
+ *   - A handle survives fork(): parent and child both go on using it, and each
+ *     closes its own copy.
+ *   - Not detected, and not allowed: closing a handle while calls or cursors
+ *     on it are under way, calling from a signal handler, closing descriptors
+ *     that are not the caller's own.
+ */
+#ifndef SHALE_H
+#define SHALE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#if defined(__clang__)
+#define SHALE_NULLABLE _Nullable
+#define SHALE_NONNULL _Nonnull
+#else
+#define SHALE_NULLABLE
+#define SHALE_NONNULL
+#endif
+
+#if defined(__clang__)
+#pragma clang diagnostic push
+#pragma clang diagnostic ignored "-Wnullability-extension"
+#pragma clang diagnostic ignored "-Wnullability-completeness"
+#endif
+
+typedef struct shale_cache shale_cache;
+typedef struct shale_cursor shale_cursor;
+typedef int32_t shale_status;
+
+enum {
+    SHALE_OK = 0,
+    SHALE_MISS = 1,     /* no such key, or it has expired */
+    SHALE_STALE = 2,    /* found, past its max age (only with SHALE_GET_STALE) */
+    SHALE_CONFLICT = 3, /* a SHALE_SET_IF_... condition did not hold; nothing changed */
+    SHALE_END = 4,      /* a cursor has no more entries */
+
+    SHALE_E_INVALID = -1,     /* an argument is out of range */
+    SHALE_E_TOO_LARGE = -2,   /* key over 65,535 bytes, or value over the cache's limit */
+    SHALE_E_FULL = -3,        /* no space: the disk is full, or pinned entries fill the cache */
+    SHALE_E_MEMORY = -4,      /* out of memory */
+    SHALE_E_IO = -5,          /* a system call failed: shale_last_errno() */
+    SHALE_E_FORMAT = -6,      /* the directory holds something that is not a cache */
+    SHALE_E_VERSION = -7,     /* a cache of a newer format */
+    SHALE_E_BUSY = -8,        /* open elsewhere in a way that rules this call out */
+    SHALE_E_FILESYSTEM = -9,  /* this file system cannot share mappings (NFS and the like) */
+    SHALE_E_PERMISSION = -10  /* the files are not this user's, or a read-only handle was asked to write */
+};
+
+/* Ages. 0 is "the default" everywhere; other negative ages are SHALE_E_INVALID. */
+#define SHALE_NEVER INT64_MAX /* an age without end */
+#define SHALE_NONE (-1)       /* no age at all: as stale_ms, not kept past its age;
+                                 as max_age_ms, stale at once */
+
+/* shale_options.flags */
+#define SHALE_OPEN_READ_ONLY 0x1u  /* never writes; needs no write permission */
+#define SHALE_OPEN_MUST_EXIST 0x2u /* fail with SHALE_E_IO (ENOENT) instead of creating */
+#define SHALE_OPEN_NO_SYNC 0x4u    /* the last close does not sync */
+
+/* shale_options.compression */
+#define SHALE_COMPRESSION_DICTIONARY 0 /* LZ4, small values against automatic dictionaries */
+#define SHALE_COMPRESSION_LZ4 1        /* LZ4 alone */
+#define SHALE_COMPRESSION_NONE 2
+
+/* shale_set_options.flags. An entry counts as present where a plain shale_get
+ * would find it; SHALE_SET_IF_VERSION also holds for a stale entry. */
+#define SHALE_SET_IF_ABSENT 0x1u
+#define SHALE_SET_IF_PRESENT 0x2u
+#define SHALE_SET_IF_VERSION 0x4u
+#define SHALE_SET_PINNED 0x8u        /* never evicted for space; ages and removals still apply */
+#define SHALE_SET_UNCOMPRESSED 0x10u /* store as it is, e.g. what is compressed already */
+
+/* flags of shale_get, shale_get_many and shale_cursor_next */
+#define SHALE_GET_STALE 0x1u /* also what is past its age but kept (stale_ms) */
+#define SHALE_GET_PEEK 0x2u  /* leave recency and counters alone */
+#define SHALE_GET_INFO 0x4u  /* all but the bytes: data is not filled, size is */
+
+/* shale_value.flags */
+#define SHALE_VALUE_STALE 0x1u
+#define SHALE_VALUE_PINNED 0x2u
+
+#define SHALE_MAX_KEY_SIZE 65535u
+#define SHALE_MAX_META_SIZE 65535u
+#define SHALE_MAX_TAGS 8u
+
+typedef struct {
+    const void *SHALE_NULLABLE data;
+    size_t size;
+} shale_bytes;
+
+typedef struct {
+    uint32_t struct_size;
+    uint32_t flags;       /* SHALE_OPEN_... */
+    uint64_t capacity;    /* bytes on disk, all files together, at least 1 MiB;
+                             0: 1 GiB for a new cache, unchanged for an existing one */
+    uint64_t max_entries; /* 0: as many as fit (an existing cache: unchanged) */
+    int64_t max_age_ms;   /* default age of an entry; 0: what was set at creation, or SHALE_NEVER */
+    int64_t stale_ms;     /* default time that an entry is kept past its age; 0: what was set at creation, or none */
+    uint32_t shards;      /* 0: chosen from the capacity: one up to 64 MiB or 65,536 entries */
+    uint32_t segment_size;/* bytes, a power of two from 128 KiB to 16 MiB; 0: chosen from the capacity */
+    uint32_t mode;        /* permission bits of new files; 0: 0600 */
+    int32_t compression;  /* SHALE_COMPRESSION_... */
+    int64_t (*SHALE_NULLABLE now_ms)(void *SHALE_NULLABLE context); /* NULL: the system's wall clock.
+                             Judges every entry that this handle meets, also other processes' entries. */
+    void *SHALE_NULLABLE now_context;
+} shale_options;
+
+typedef struct {
+    uint32_t struct_size;
+    uint32_t flags;     /* SHALE_SET_... */
+    int64_t max_age_ms; /* 0: the cache's default */
+    int64_t stale_ms;   /* 0: the cache's default */
+    uint64_t version;   /* with SHALE_SET_IF_VERSION */
+    const void *SHALE_NULLABLE meta; /* caller's own bytes kept beside the value (an ETag, a content type), up to 65,535 */
+    size_t meta_size;
+    const shale_bytes *SHALE_NULLABLE tags; /* up to 8 */
+    size_t tag_count;
+    uint64_t *SHALE_NULLABLE new_version; /* NULL, or where the version that this set gave goes */
+} shale_set_options;
+
+/* A value and what is known of it. Initialise with SHALE_VALUE_INIT before the
+ * first use; later calls reuse and grow its buffer as getline(3) does, so a
+ * loop that reuses one does not allocate. Free it with shale_value_free(). */
+typedef struct {
+    uint32_t struct_size;
+    uint32_t flags; /* SHALE_VALUE_... */
+    void *SHALE_NULLABLE data;
+    size_t size; /* the value */
+    void *SHALE_NULLABLE meta;
+    size_t meta_size; /* inside the same buffer */
+    size_t capacity;  /* of the buffer */
+    int64_t created_ms;
+    int64_t expires_ms;   /* SHALE_NEVER: never */
+    uint64_t version;     /* changes with every set */
+    uint64_t stored_size; /* bytes that the value takes after compression */
+} shale_value;
+
+#define SHALE_VALUE_INIT { (uint32_t)sizeof(shale_value), 0, NULL, 0, NULL, 0, 0, 0, 0, 0, 0 }
+
+/* Counters since the index was made, of all processes together. */
+typedef struct {
+    uint32_t struct_size;
+    uint32_t shards;
+    uint64_t entries;       /* indexed now; those that have expired count until they are swept */
+    uint64_t capacity;      /* bytes */
+    uint64_t max_entries;   /* 0: no limit */
+    uint64_t data_bytes;    /* on disk, the data file */
+    uint64_t index_bytes;   /* on disk, the index file */
+    uint64_t live_bytes;    /* of the data file, records that are current, headers and keys included */
+    uint64_t raw_bytes;     /* values that are current, before compression */
+    uint64_t stored_bytes;  /* and after it */
+    uint64_t hits;
+    uint64_t misses;
+    uint64_t stale_hits;
+    uint64_t sets;
+    uint64_t removes;
+    uint64_t evictions;
+    uint64_t expirations;
+    uint64_t invalidations; /* calls of shale_invalidate */
+    uint64_t cleaned_bytes; /* copied by the cleaner */
+    uint64_t corrupt_records;
+    uint64_t rebuilds;      /* of shards */
+    uint64_t dictionaries;  /* made so far */
+} shale_stats;
+
+typedef struct {
+    uint32_t struct_size;
+    uint32_t reserved;
+    uint64_t records;
+    uint64_t bytes;
+    uint64_t corrupt_records; /* found damaged by this call, and dropped */
+} shale_report;
+
+/* "MAJOR.MINOR.PATCH" of the library; a static string. */
+const char *SHALE_NONNULL shale_version(void);
+/* A short name of a status ("miss", "no space"); a static string. */
+const char *SHALE_NONNULL shale_status_text(shale_status status);
+/* This thread's last failure in words, with path and cause; empty before the
+ * first. Valid until the thread's next failure. */
+const char *SHALE_NONNULL shale_last_error(void);
+/* The errno of this thread's last failure, or 0 where no system call failed. */
+int shale_last_errno(void);
+
+/* Opens the cache in `directory`, creating it (and missing parents) unless
+ * SHALE_OPEN_MUST_EXIST is set. NULL opens a new cache in memory, shared with
+ * later children of fork() alone.
+ *
+ * Capacity, max_entries, shards, segment_size, mode and the default ages belong
+ * to the cache and are kept in it. Another capacity or max_entries is applied
+ * where the opener is alone among writers (a shrink evicts and gives space back
+ * before the call returns) and is SHALE_E_BUSY otherwise; other shards or
+ * another segment_size are SHALE_E_INVALID. The other options belong to the handle.
+ *
+ * Errors: INVALID, IO, FORMAT (a directory that holds other files), VERSION,
+ * BUSY, FILESYSTEM, PERMISSION, FULL, MEMORY. Cost: constant, unless the index
+ * cannot be trusted (after a power cut), when it is rebuilt from the data file. */
+shale_status shale_open(const char *SHALE_NULLABLE directory, const shale_options *SHALE_NULLABLE options,
+                        shale_cache *SHALE_NULLABLE *SHALE_NULLABLE cache);
+/* Closes the handle, also when it returns an error. NULL is allowed. The last
+ * process to close syncs (unless SHALE_OPEN_NO_SYNC). */
+shale_status shale_close(shale_cache *SHALE_NULLABLE cache);
+/* Returns when all that was completed before the call is on the disk. */
+shale_status shale_sync(shale_cache *SHALE_NULLABLE cache);
+
+/* Stores a value. Values up to a quarter of the capacity, and up to 1 GiB.
+ * CONFLICT where a condition does not hold. Errors: INVALID, TOO_LARGE, FULL,
+ * MEMORY, PERMISSION. */
+shale_status shale_set(shale_cache *SHALE_NULLABLE cache, const void *SHALE_NULLABLE key, size_t key_size,
+                       const void *SHALE_NULLABLE value, size_t value_size,
+                       const shale_set_options *SHALE_NULLABLE options);
+/* Reads a value into `value`: OK, MISS, or STALE with SHALE_GET_STALE. Takes no
+ * lock, and allocates only where the buffer has to grow. On MISS or an error
+ * the value's size and meta_size are 0. Errors: INVALID, MEMORY. */
+shale_status shale_get(shale_cache *SHALE_NULLABLE cache, const void *SHALE_NULLABLE key, size_t key_size,
+                       uint32_t flags, shale_value *SHALE_NULLABLE value);
+/* Removes an entry: MISS if there was none, CONFLICT if it has another version.
+ * version 0: any. */
+shale_status shale_remove(shale_cache *SHALE_NULLABLE cache, const void *SHALE_NULLABLE key, size_t key_size,
+                          uint64_t version);
+/* Removes many; statuses (may be NULL) gets one for each key. Returns the first error, or OK. */
+shale_status shale_remove_many(shale_cache *SHALE_NULLABLE cache, size_t count,
+                               const shale_bytes *SHALE_NULLABLE keys, shale_status *SHALE_NULLABLE statuses);
+/* Gives an entry, fresh or stale, a new age from now; 0: the default. The value,
+ * its version and its place in the order of use stay. MISS if there is none. */
+shale_status shale_touch(shale_cache *SHALE_NULLABLE cache, const void *SHALE_NULLABLE key, size_t key_size,
+                         int64_t max_age_ms);
+/* Adds `delta` to an 8-byte little-endian two's-complement integer. A missing
+ * key starts from `initial`, then `delta` is added. Age, tags and meta of an
+ * existing entry stay. INVALID, with nothing changed, for a value of another
+ * size and for an overflow. `result` may be NULL. */
+shale_status shale_increment(shale_cache *SHALE_NULLABLE cache, const void *SHALE_NULLABLE key, size_t key_size,
+                             int64_t delta, int64_t initial, int64_t *SHALE_NULLABLE result);
+/* Frees the buffer and leaves the value as SHALE_VALUE_INIT does. */
+void shale_value_free(shale_value *SHALE_NULLABLE value);
+
+/* Many at once: the memory accesses of the keys overlap, so a batch costs much
+ * less than single calls. statuses (may be NULL) gets one for each key. Returns
+ * the first error, or OK. Each key is its own operation: a batch is not atomic. */
+shale_status shale_get_many(shale_cache *SHALE_NULLABLE cache, size_t count, const shale_bytes *SHALE_NULLABLE keys,
+                            uint32_t flags, shale_value *SHALE_NULLABLE values,
+                            shale_status *SHALE_NULLABLE statuses);
+shale_status shale_set_many(shale_cache *SHALE_NULLABLE cache, size_t count, const shale_bytes *SHALE_NULLABLE keys,
+                            const shale_bytes *SHALE_NULLABLE values,
+                            const shale_set_options *SHALE_NULLABLE options, shale_status *SHALE_NULLABLE statuses);
+
+/* Removes every entry that carries the tag and was set before the call. Costs
+ * the number of shards, not of entries. A tag has 1 to 65,535 bytes. */
+shale_status shale_invalidate(shale_cache *SHALE_NULLABLE cache, const void *SHALE_NULLABLE tag, size_t tag_size);
+/* Removes every entry, pinned ones too. */
+shale_status shale_clear(shale_cache *SHALE_NULLABLE cache);
+/* Evicts up to `count` entries, the least recently used of each shard first;
+ * `evicted` (may be NULL) says how many. Pinned entries stay. */
+shale_status shale_evict(shale_cache *SHALE_NULLABLE cache, uint64_t count, uint64_t *SHALE_NULLABLE evicted);
+/* Removes what is past its age and past its stale period. Walks the whole index. */
+shale_status shale_purge(shale_cache *SHALE_NULLABLE cache, uint64_t *SHALE_NULLABLE purged);
+/* Reads every current record, checks it, and drops what is damaged. `report` may be NULL. */
+shale_status shale_verify(shale_cache *SHALE_NULLABLE cache, shale_report *SHALE_NULLABLE report);
+shale_status shale_get_stats(shale_cache *SHALE_NULLABLE cache, shale_stats *SHALE_NULLABLE stats);
+
+/* Walks all entries. Whatever lives throughout comes once or, if it is moved
+ * meanwhile, more than once; in no promised order. Recency stays as it is. A
+ * cursor belongs to one thread at a time, holds no lock, and must be closed
+ * before its cache. shale_cursor_next: OK, STALE (with SHALE_GET_STALE) or END;
+ * `key` and `value` may be NULL. */
+shale_status shale_cursor_open(shale_cache *SHALE_NULLABLE cache, shale_cursor *SHALE_NULLABLE *SHALE_NULLABLE cursor);
+shale_status shale_cursor_next(shale_cursor *SHALE_NULLABLE cursor, uint32_t flags, shale_value *SHALE_NULLABLE key,
+                               shale_value *SHALE_NULLABLE value);
+void shale_cursor_close(shale_cursor *SHALE_NULLABLE cursor);
+
+#if defined(__clang__)
+#pragma clang diagnostic pop
+#endif
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
