@@ -1,0 +1,61 @@
+"""A persistent cache that lives inside the program that uses it.
+
+    import shale
+
+    with shale.Cache("/var/cache/app", capacity="1GiB", max_age=3600) as cache:
+        cache["key"] = {"any": ["JSON-like", "value"]}
+        cache.get("key")
+
+One cache is one directory, for any number of threads and processes of any mix
+of C, Python and Swift. How keys and values are stored is written at the top of
+``shale/_keys.py`` and ``shale/_values.py``.
+"""
+
+from __future__ import annotations
+
+from ._cache import Cache
+from ._errors import (
+    BusyError,
+    Error,
+    FilesystemError,
+    FormatError,
+    FullError,
+    InvalidError,
+    OutOfMemoryError,
+    PermissionDeniedError,
+    SystemCallError,
+    TooLargeError,
+    VersionError,
+)
+from ._keys import Key
+from ._library import library_version
+from ._options import Tag
+from ._records import Entry, Report, Stats
+from ._serializers import PickleSerializer, Serializer
+from ._units import NEVER
+from ._version import __version__
+
+__all__ = [
+    "NEVER",
+    "BusyError",
+    "Cache",
+    "Entry",
+    "Error",
+    "FilesystemError",
+    "FormatError",
+    "FullError",
+    "InvalidError",
+    "Key",
+    "OutOfMemoryError",
+    "PermissionDeniedError",
+    "PickleSerializer",
+    "Report",
+    "Serializer",
+    "Stats",
+    "SystemCallError",
+    "Tag",
+    "TooLargeError",
+    "VersionError",
+    "__version__",
+    "library_version",
+]

@@ -1,0 +1,94 @@
+"""Many keys in one call.
+
+The arrays of ``shale_bytes`` are packed by `struct` over one joined block of
+memory: filling ctypes structs one by one would cost more than the batch saves.
+Calls are cut to BATCH keys and about a megabyte of values.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+from . import _abi, _library
+from ._errors import check
+from ._handle import BATCH, Lease
+
+_BATCH_BYTES: Final = 1 << 20
+
+_statuses = ctypes.c_int32 * BATCH
+
+
+class _Array:
+    """An array of ``shale_bytes`` and the memory that it points into."""
+
+    __slots__ = ("_block", "pointer")
+
+    def __init__(self, items: Sequence[bytes]) -> None:
+        block = b"".join(items)
+        address = ctypes.c_void_p.from_buffer(ctypes.c_char_p(block)).value or 0
+        flat: list[int] = []
+        for item in items:
+            size = len(item)
+            flat += (address, size)
+            address += size
+        self._block = block
+        self.pointer = struct.pack("@" + "PN" * len(items), *flat)
+
+
+def get_many(lease: Lease, keys: Sequence[bytes], flags: int) -> list[tuple[int, bytes, bytes]]:
+    """(position, data, meta) of each key that is there."""
+    buffers = lease.batch
+    values = ctypes.addressof(buffers[0].struct)
+    found = []
+    for start in range(0, len(keys), BATCH):
+        chunk = keys[start : start + BATCH]
+        array = _Array(chunk)
+        statuses = _statuses()
+        check(_library.get_many(lease.pointer, len(chunk), array.pointer, flags, values, statuses))
+        for index in range(len(chunk)):
+            if statuses[index] in (_abi.OK, _abi.STALE):
+                data, meta = buffers[index].take()
+                found.append((start + index, data, meta))
+    return found
+
+
+def set_many(lease: Lease, pairs: Sequence[tuple[bytes, bytes]], options: Any) -> None:
+    """Stores pairs of key and data under the same options."""
+    for keys, values in _chunks(pairs):
+        key_array = _Array(keys)
+        value_array = _Array(values)
+        check(
+            _library.set_many(
+                lease.pointer, len(keys), key_array.pointer, value_array.pointer, options, None
+            )
+        )
+
+
+def remove_many(lease: Lease, keys: Sequence[bytes]) -> int:
+    """How many were there."""
+    removed = 0
+    for start in range(0, len(keys), BATCH):
+        chunk = keys[start : start + BATCH]
+        array = _Array(chunk)
+        statuses = _statuses()
+        check(_library.remove_many(lease.pointer, len(chunk), array.pointer, statuses))
+        removed += sum(1 for status in statuses[: len(chunk)] if status == _abi.OK)
+    return removed
+
+
+def _chunks(pairs: Sequence[tuple[bytes, bytes]]) -> Iterator[tuple[list[bytes], list[bytes]]]:
+    keys: list[bytes] = []
+    values: list[bytes] = []
+    size = 0
+    for key, value in pairs:
+        if keys and (len(keys) == BATCH or size + len(value) > _BATCH_BYTES):
+            yield keys, values
+            keys, values, size = [], [], 0
+        keys.append(key)
+        values.append(value)
+        size += len(value)
+    if keys:
+        yield keys, values

@@ -1,0 +1,247 @@
+"""The open cache as C sees it, and what a call needs while it runs.
+
+C does not detect a handle that is closed while calls on it are under way;
+Python must. A call borrows a `Lease` for as long as it runs. Leases wait in a
+list, whose ``pop`` and ``append`` are atomic, so this costs a call two list
+operations and no lock, and it gives each running call a buffer of its own:
+threads, signal handlers, finalisers and a Python clock that use the cache in
+the middle of another call never share one.
+
+Invariants
+
+* A lease holds the handle; the handle closes when nobody holds it any longer,
+  or earlier, when all leases that were made are back.
+* `Pool.close` leaves nothing to borrow. Calls under way finish; the last of
+  them takes the handle with it.
+"""
+
+from __future__ import annotations
+
+import atexit
+import ctypes
+import os
+import threading
+import weakref
+from typing import Any, Callable, Final
+
+from . import _abi, _library
+from ._buffer import Buffer
+from ._errors import InvalidError, check
+
+BATCH: Final = 128
+"""Keys in one call of the library."""
+
+# Of each of the BATCH buffers, bytes.
+_LARGEST_KEPT: Final = 1 << 14
+
+
+class Handle:
+    """A ``shale_cache *``. ``pointer`` is NULL once it is closed."""
+
+    __slots__ = ("_clock", "pointer")
+
+    def __init__(self, directory: bytes | None, options: _abi.Options, clock: Any) -> None:
+        self.pointer = ctypes.c_void_p()
+        # C keeps calling the clock: it has to live as long as the handle.
+        self._clock = clock
+        check(_library.open_cache(directory, ctypes.byref(options), ctypes.byref(self.pointer)))
+
+    def close(self, close_cache: Callable[..., int] = _library.close_cache) -> int:
+        """The library's status; OK if it was closed before."""
+        pointer = self.pointer.value
+        if pointer is None:
+            return _abi.OK
+        self.pointer.value = None
+        return close_cache(pointer)
+
+    def __del__(self) -> None:
+        self.close()
+
+
+class Lease:
+    """What one call needs: the cache, and memory for an answer."""
+
+    __slots__ = ("_batch", "_second", "buffer", "handle", "pointer")
+
+    def __init__(self, handle: Handle) -> None:
+        self.handle = handle
+        self.pointer = handle.pointer
+        self.buffer = Buffer()
+        self._second: Buffer | None = None
+        self._batch: list[Buffer] | None = None
+
+    def get(self, key: bytes, flags: int) -> int:
+        """The status of ``shale_get`` into `buffer`."""
+        size = len(key)
+        return _library.fast_get(
+            self.pointer,
+            key,
+            _library.SIZES[size] if size < 256 else ctypes.c_size_t(size),
+            flags,
+            self.buffer.reference,
+        )
+
+    def set(self, key: bytes, data: bytes, options: Any) -> int:
+        """The status of ``shale_set``. options: a pointer, or None."""
+        size = len(key)
+        data_size = len(data)
+        return _library.fast_set(
+            self.pointer,
+            key,
+            _library.SIZES[size] if size < 256 else ctypes.c_size_t(size),
+            data,
+            _library.SIZES[data_size] if data_size < 256 else ctypes.c_size_t(data_size),
+            options,
+        )
+
+    @property
+    def key_buffer(self) -> Buffer:
+        """A second buffer, for a cursor's keys."""
+        if self._second is None:
+            self._second = Buffer()
+        return self._second
+
+    @property
+    def batch(self) -> list[Buffer]:
+        """Buffers on one array of ``shale_value``, BATCH long."""
+        if self._batch is None:
+            array = (_abi.Value * BATCH)()
+            self._batch = [Buffer(array[index], _LARGEST_KEPT) for index in range(BATCH)]
+        return self._batch
+
+
+class Pool:
+    """The leases of one open cache."""
+
+    def __init__(self, handle: Handle) -> None:
+        self._handle: Handle | None = handle
+        self._idle: list[Lease] = []
+        self._made = 0
+        # Reentrant: a signal handler may use the cache in the middle of `make`.
+        self._lock = threading.RLock()
+        self._cursors: weakref.WeakSet[Cursor] = weakref.WeakSet()
+        self.acquire: Callable[[], Lease] = self._idle.pop
+        self.release: Callable[[Lease], None] = self._idle.append
+        _open_pools.add(self)
+
+    @property
+    def closed(self) -> bool:
+        return self._handle is None
+
+    def make(self) -> Lease:
+        """A lease where `acquire` found none (IndexError)."""
+        with self._lock:
+            if self._handle is None:
+                raise InvalidError("the cache is closed")
+            lease = Lease(self._handle)
+            self._made += 1
+            return lease
+
+    def cursor(self) -> Cursor:
+        """A new cursor; the pool closes it, if nobody else has, before the cache."""
+        with self._lock:
+            if self._handle is None:
+                raise InvalidError("the cache is closed")
+            cursor = Cursor(self._handle)
+            self._cursors.add(cursor)
+            return cursor
+
+    def close(self) -> int:
+        """The status of closing, or OK where calls under way will close it."""
+        with self._lock:
+            handle = self._handle
+            if handle is None:
+                return _abi.OK
+            self._handle = None
+            idle, self._idle = self._idle, []
+            self.acquire = self._idle.pop
+            self.release = _drop
+            back = 0
+            while True:
+                try:
+                    idle.pop()
+                except IndexError:
+                    break
+                back += 1
+            cursors_closed = [cursor.close() for cursor in list(self._cursors)]
+            if back == self._made and all(cursors_closed):
+                return handle.close()
+            return _abi.OK
+
+    def after_fork_in_child(self) -> None:
+        """Leases and cursors that other threads were using are gone with those threads."""
+        self._lock = threading.RLock()
+        self._made = len(self._idle)
+        for cursor in list(self._cursors):
+            cursor.after_fork_in_child()
+
+
+class Cursor:
+    """A ``shale_cursor *``, which one thread at a time may advance."""
+
+    __slots__ = ("__weakref__", "_closing", "_handle", "_lock", "_pointer")
+
+    def __init__(self, handle: Handle) -> None:
+        self._handle: Handle | None = handle
+        self._lock = threading.Lock()
+        self._closing = False
+        self._pointer = ctypes.c_void_p()
+        check(_library.cursor_open(handle.pointer, ctypes.byref(self._pointer)))
+
+    def advance(self, flags: int, key: Buffer, value: Buffer | None) -> int:
+        """The status. InvalidError once the cursor is closed."""
+        with self._lock:
+            if self._pointer.value is None:
+                raise InvalidError("the cache was closed during the iteration")
+            status: int = _library.cursor_next(
+                self._pointer, flags, key.reference, None if value is None else value.reference
+            )
+        if self._closing:
+            self.close()
+        return check(status)
+
+    def close(self) -> bool:
+        """Closes now, or (False) when the thread that is advancing it has done so."""
+        self._closing = True
+        if not self._lock.acquire(blocking=False):
+            return False
+        try:
+            pointer = self._pointer.value
+            self._pointer.value = None
+            self._handle = None
+            if pointer is not None:
+                _library.cursor_close(pointer)
+        finally:
+            self._lock.release()
+        return True
+
+    def __del__(self, close_cursor: Callable[..., Any] = _library.cursor_close) -> None:
+        if self._pointer.value is not None:
+            close_cursor(self._pointer.value)
+
+    def after_fork_in_child(self) -> None:
+        if self._lock.locked():
+            # Stopped in the middle of a step: nobody can use or free it any more.
+            self._lock = threading.Lock()
+            self._pointer.value = None
+
+
+def _drop(lease: Lease) -> None:
+    """Where leases go that come back after the cache was closed."""
+
+
+_open_pools: weakref.WeakSet[Pool] = weakref.WeakSet()
+
+
+def _after_fork_in_child() -> None:
+    for pool in list(_open_pools):
+        pool.after_fork_in_child()
+
+
+def _at_exit() -> None:
+    for pool in list(_open_pools):
+        pool.close()
+
+
+os.register_at_fork(after_in_child=_after_fork_in_child)
+atexit.register(_at_exit)

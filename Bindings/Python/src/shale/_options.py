@@ -1,0 +1,138 @@
+"""The options of ``shale_open`` and ``shale_set``, built from Python's arguments."""
+
+from __future__ import annotations
+
+import ctypes
+import time
+import traceback
+from collections.abc import Iterable
+from typing import Any, Callable, Final, Union
+
+from . import _abi
+from ._errors import InvalidError
+from ._units import age_ms, capacity_bytes, unsigned
+from ._values import FIXED_METAS
+
+Tag = Union[str, bytes]
+"""What names a group of entries. A str is the same tag as its UTF-8 bytes."""
+
+COMPRESSIONS: Final = {
+    "dictionary": _abi.COMPRESSION_DICTIONARY,
+    "lz4": _abi.COMPRESSION_LZ4,
+    "none": _abi.COMPRESSION_NONE,
+}
+
+
+def open_options(
+    *,
+    capacity: int | str | None,
+    max_entries: int | None,
+    max_age: float | None,
+    stale: float | None,
+    read_only: bool,
+    must_exist: bool,
+    sync_on_close: bool,
+    compression: str,
+    shards: int | None,
+    segment_size: int | str | None,
+    mode: int | None,
+    clock: Any,
+) -> _abi.Options:
+    if compression not in COMPRESSIONS:
+        raise InvalidError(f"compression is one of {', '.join(COMPRESSIONS)}, not {compression!r}")
+    flags = 0
+    if read_only:
+        flags |= _abi.OPEN_READ_ONLY
+    if must_exist:
+        flags |= _abi.OPEN_MUST_EXIST
+    if not sync_on_close:
+        flags |= _abi.OPEN_NO_SYNC
+    segment = capacity_bytes(segment_size)
+    options = _abi.Options(
+        struct_size=_abi.OPTIONS_SIZE,
+        flags=flags,
+        capacity=capacity_bytes(capacity),
+        max_entries=_count("max_entries", max_entries, 64),
+        max_age_ms=age_ms(max_age),
+        stale_ms=age_ms(stale),
+        shards=_count("shards", shards, 32),
+        segment_size=unsigned("segment_size", segment, 32),
+        mode=_count("mode", mode, 32),
+        compression=COMPRESSIONS[compression],
+    )
+    if clock is not None:
+        options.now_ms = clock
+    return options
+
+
+def _count(name: str, number: int | None, bits: int) -> int:
+    # Zero is the library's default; a caller who writes 0 means something else.
+    return 0 if number is None else unsigned(name, number, bits, least=1)
+
+
+def clock(now: Callable[[], float] | None) -> Any:
+    """A C function that calls `now` (seconds since 1970), or None."""
+    if now is None:
+        return None
+    if not callable(now):
+        raise TypeError("now is a function that gives seconds since 1970-01-01 UTC")
+
+    def milliseconds(_context: Any) -> int:
+        try:
+            return round(now() * 1000)
+        except BaseException:
+            # No exception can pass through C: say it, and go by the system's clock.
+            traceback.print_exc()
+            return round(time.time() * 1000)
+
+    return _abi.Clock(milliseconds)
+
+
+def plain_set_options(*metas: bytes) -> dict[bytes, Any]:
+    """For each meta, a pointer to the options of a set with nothing but defaults."""
+    pointers: dict[bytes, Any] = {b"": None}
+    for meta in FIXED_METAS + metas:
+        pointers[meta] = ctypes.byref(set_options(meta))
+    return pointers
+
+
+def set_options(
+    meta: bytes,
+    flags: int = 0,
+    max_age: float | None = None,
+    stale: float | None = None,
+    tags: Iterable[bytes] = (),
+) -> _abi.SetOptions:
+    # By position, which is twice as fast: size, flags, ages, version, meta.
+    options = _abi.SetOptions(
+        _abi.SET_OPTIONS_SIZE,
+        flags,
+        age_ms(max_age),
+        age_ms(stale),
+        0,
+        meta or None,
+        len(meta),
+    )
+    named = [_abi.Bytes(tag, len(tag)) for tag in tags]
+    if named:
+        options.tags = (_abi.Bytes * len(named))(*named)
+        options.tag_count = len(named)
+    return options
+
+
+def tag_bytes(tag: Tag) -> bytes:
+    if isinstance(tag, str):
+        return tag.encode("utf-8", "surrogatepass")
+    if isinstance(tag, bytes):
+        return tag
+    raise TypeError(f"a tag is str or bytes, not {type(tag).__name__}")
+
+
+def tag_list(tag: Tag | None, tags: Iterable[Tag] | None) -> list[bytes]:
+    """``tag=`` and ``tags=`` together."""
+    if isinstance(tags, (str, bytes)):
+        raise TypeError("tags is a list of tags; for a single one use tag=")
+    found = [] if tag is None else [tag_bytes(tag)]
+    if tags is not None:
+        found += map(tag_bytes, tags)
+    return found

@@ -1,0 +1,138 @@
+"""The form of values that JSON can't carry: tuples, nested bytes, keys of any kind.
+
+One letter for each value, then what belongs to it. Sizes and counts are seven
+bits a byte, the lowest first; numbers are little-endian.
+
+======  ================  ====================================================
+letter  value             then
+======  ================  ====================================================
+``N``   ``None``
+``T``   ``True``
+``F``   ``False``
+``i``   ``int``           a size, then two's complement in that many bytes
+``f``   ``float``         8 bytes, IEEE 754
+``s``   ``str``           a size, then UTF-8
+``b``   ``bytes``         a size, then the bytes
+``l``   ``list``          a count, then the items
+``t``   ``tuple``         a count, then the items
+``d``   ``dict``          a count, then each key and its value, in the dict's order
+======  ================  ====================================================
+
+One value has one form: the sizes are as short as they can be.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Any, Final
+
+from ._errors import InvalidError
+from ._varint import read_size, size_bytes
+
+MAX_DEPTH: Final = 200
+
+_FLOAT: Final = struct.Struct("<d")
+
+
+def int_bytes(number: int) -> bytes:
+    """Two's complement, little-endian, in as few bytes as it needs."""
+    size = (number if number >= 0 else ~number).bit_length() // 8 + 1
+    return number.to_bytes(size, "little", signed=True)
+
+
+def pack(value: object) -> bytes:
+    """TypeError for what has no form here, InvalidError for what is nested too deeply."""
+    parts: list[bytes] = []
+    _pack(value, parts, 0)
+    return b"".join(parts)
+
+
+def unpack(data: bytes) -> Any:
+    """The value of these bytes. ValueError if they are not what ``pack`` writes."""
+    value, end = _unpack(data, 0, 0)
+    if end != len(data):
+        raise ValueError("there is more after the value")
+    return value
+
+
+def too_deep() -> InvalidError:
+    return InvalidError(f"a value is nested deeper than {MAX_DEPTH} levels, or contains itself")
+
+
+def _pack(value: object, parts: list[bytes], depth: int) -> None:
+    kind = type(value)
+    if kind is str:
+        payload = value.encode("utf-8", "surrogatepass")  # type: ignore[attr-defined]
+        parts += (b"s", size_bytes(len(payload)), payload)
+    elif kind is bytes:
+        parts += (b"b", size_bytes(len(value)), value)  # type: ignore[arg-type]
+    elif kind is int:
+        payload = int_bytes(value)  # type: ignore[arg-type]
+        parts += (b"i", size_bytes(len(payload)), payload)
+    elif kind is float:
+        parts += (b"f", _FLOAT.pack(value))
+    elif value is None:
+        parts.append(b"N")
+    elif value is True:
+        parts.append(b"T")
+    elif value is False:
+        parts.append(b"F")
+    elif depth == MAX_DEPTH:
+        raise too_deep()
+    elif kind is list or kind is tuple:
+        parts += (b"l" if kind is list else b"t", size_bytes(len(value)))  # type: ignore[arg-type]
+        for item in value:  # type: ignore[attr-defined]
+            _pack(item, parts, depth + 1)
+    elif kind is dict:
+        parts += (b"d", size_bytes(len(value)))  # type: ignore[arg-type]
+        for key, item in value.items():  # type: ignore[attr-defined]
+            _pack(key, parts, depth + 1)
+            _pack(item, parts, depth + 1)
+    else:
+        raise TypeError(f"no form for {kind.__name__}")
+
+
+def _unpack(data: bytes, at: int, depth: int) -> tuple[Any, int]:
+    letter = data[at : at + 1]
+    at += 1
+    if letter == b"N":
+        return None, at
+    if letter == b"T":
+        return True, at
+    if letter == b"F":
+        return False, at
+    if letter == b"f":
+        if len(data) - at < 8:
+            raise ValueError("a float is cut off")
+        return _FLOAT.unpack_from(data, at)[0], at + 8
+    if letter not in (b"i", b"s", b"b", b"l", b"t", b"d") or not letter:
+        raise ValueError("no such letter")
+    size, at = read_size(data, at)
+    # An item takes a byte at least: no count can ask for more than is there.
+    if size > len(data) - at:
+        raise ValueError("a value is cut off")
+    if letter in (b"i", b"s", b"b"):
+        payload = data[at : at + size]
+        at += size
+        if letter == b"i":
+            return int.from_bytes(payload, "little", signed=True), at
+        if letter == b"s":
+            return payload.decode("utf-8", "surrogatepass"), at
+        return payload, at
+    if depth == MAX_DEPTH:
+        raise ValueError("nested too deeply")
+    if letter == b"d":
+        table = {}
+        for _ in range(size):
+            key, at = _unpack(data, at, depth + 1)
+            item, at = _unpack(data, at, depth + 1)
+            try:
+                table[key] = item
+            except TypeError as error:
+                raise ValueError("a dict's key is not hashable") from error
+        return table, at
+    items = []
+    for _ in range(size):
+        item, at = _unpack(data, at, depth + 1)
+        items.append(item)
+    return (items if letter == b"l" else tuple(items)), at

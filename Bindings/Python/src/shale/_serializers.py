@@ -1,0 +1,45 @@
+"""Serializers for values that have no form of their own."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any, Protocol
+
+
+class Serializer(Protocol):
+    """What ``Cache(serializer=...)`` takes.
+
+    ``name`` is stored beside each value that ``dumps`` wrote, and only a cache
+    that was opened with a serializer of the same name reads it. Change the name
+    when the form changes. What ``loads`` can't read (it raises any ``Exception``)
+    is a miss.
+    """
+
+    @property
+    def name(self) -> str: ...
+
+    def dumps(self, value: Any, /) -> bytes: ...
+
+    def loads(self, data: bytes, /) -> Any: ...
+
+
+class PickleSerializer:
+    """Stores any picklable object.
+
+    Unpickling runs code that the bytes choose. Use it only where everybody who
+    can write to the cache's directory may also run code as this process.
+    """
+
+    name = "pickle"
+
+    def __init__(self, protocol: int = 5) -> None:
+        self.protocol = protocol
+
+    def dumps(self, value: Any, /) -> bytes:
+        return pickle.dumps(value, self.protocol)
+
+    def loads(self, data: bytes, /) -> Any:
+        return pickle.loads(data)
+
+    def __repr__(self) -> str:
+        return f"PickleSerializer(protocol={self.protocol})"

@@ -1,0 +1,267 @@
+r"""How Python values become the bytes and the meta that the cache stores, and back.
+
+The meta of an entry says what its bytes are. No meta at all is plain bytes:
+what ``cache[key] = b"..."`` stores is what a C program reads, and the reverse.
+Everything else has the meta ``FF 'P' '1'`` and a letter; ``1`` is the version
+of the letters below, and a letter never changes its meaning.
+
+=======  ===================  ===============================================
+letter   type                 the entry's bytes
+=======  ===================  ===============================================
+(none)   ``bytes``            themselves
+``s``    ``str``              UTF-8
+``i``    ``int``, 64 bits     8 bytes, little-endian: what ``shale_increment`` counts
+``I``    ``int``, larger      two's complement, little-endian
+``f``    ``float``            8 bytes, little-endian, IEEE 754
+``N``    ``None``             none
+``T``    ``True``             none
+``F``    ``False``            none
+``j``    ``list``, ``dict``   JSON, where JSON brings back what was stored
+``x``    ``list``, ``tuple``, the form of ``_packed``: tuples, nested bytes, keys
+         ``dict``             other than str, NaN, very long ints
+``z``    anything             the serializer's name follows the letter
+=======  ===================  ===============================================
+
+Types are exact. A subclass (a named tuple, an ``IntEnum``, an ``OrderedDict``,
+numpy's ``float64``) would come back as something else, so it is refused like
+any other object unless the cache has a serializer.
+
+Reading never runs stored code, and never fails:
+
+* A meta that is not one of ours belongs to another program (an ETag, a content
+  type). Its value is bytes.
+* A meta of ours with an unknown letter (a newer release), of another
+  serializer, or with bytes that don't fit it, can't be read: that is a miss.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from typing import Any, Callable, Final
+
+from . import _abi, _packed
+from ._serializers import Serializer
+
+MARKER: Final = b"\xffP1"
+BYTES: Final = b""
+STR: Final = MARKER + b"s"
+INT: Final = MARKER + b"i"
+BIG_INT: Final = MARKER + b"I"
+FLOAT: Final = MARKER + b"f"
+NONE: Final = MARKER + b"N"
+TRUE: Final = MARKER + b"T"
+FALSE: Final = MARKER + b"F"
+JSON: Final = MARKER + b"j"
+PACKED: Final = MARKER + b"x"
+SERIALIZED: Final = MARKER + b"z"
+
+FIXED_METAS: Final = (STR, INT, BIG_INT, FLOAT, NONE, TRUE, FALSE, JSON, PACKED)
+
+_INT64: Final = struct.Struct("<q")
+_FLOAT64: Final = struct.Struct("<d")
+
+# Python reads ints of 640 digits whatever its limit is set to (see
+# sys.set_int_max_str_digits); longer ones don't go into JSON.
+_LONG_NUMBER: Final = b"0" * 640
+_DIGITS_AS_ZEROS: Final = bytes(
+    ord("0") if chr(byte).isdecimal() and byte < 128 else ord(" ") for byte in range(256)
+)
+
+_JSON_LEAVES: Final = frozenset((str, int, float, bool, type(None)))
+_to_json = json.JSONEncoder(
+    ensure_ascii=False, allow_nan=False, separators=(",", ":"), check_circular=False
+).encode
+
+
+class Unreadable(Exception):
+    """The bytes are not what the meta says, or the meta is unknown here."""
+
+
+class Codec:
+    """Values to meta and bytes, and back, for one cache."""
+
+    __slots__ = ("_serialized", "_serializer")
+
+    def __init__(self, serializer: Serializer | None) -> None:
+        self._serializer = serializer
+        self._serialized = SERIALIZED
+        if serializer is not None:
+            self._serialized += serializer.name.encode()
+
+    @property
+    def serialized_meta(self) -> bytes:
+        """The meta of what the serializer writes."""
+        return self._serialized
+
+    def encode(self, value: Any) -> tuple[bytes, bytes]:
+        """(meta, bytes). TypeError for what can't be stored without a serializer."""
+        kind = type(value)
+        if kind is bytes:
+            return BYTES, value
+        if kind is str:
+            try:
+                return STR, value.encode()
+            except UnicodeEncodeError:
+                return STR, value.encode("utf-8", "surrogatepass")
+        if kind is int:
+            if _abi.INT64_MIN <= value <= _abi.INT64_MAX:
+                return INT, _INT64.pack(value)
+            return BIG_INT, _packed.int_bytes(value)
+        if kind is dict or kind is list or kind is tuple:
+            return self._encode_container(value)
+        if kind is float:
+            return FLOAT, _FLOAT64.pack(value)
+        if value is None:
+            return NONE, b""
+        if kind is bool:
+            return (TRUE if value else FALSE), b""
+        return self._serialize(value)
+
+    def decode(self, meta: bytes, data: bytes) -> Any:
+        """The value. Unreadable if this cache can't tell what the bytes mean."""
+        if not meta:
+            return data
+        decoder = _DECODERS.get(meta)
+        try:
+            if decoder is not None:
+                return decoder(data)
+            if not meta.startswith(MARKER):
+                return data
+            if meta == self._serialized and self._serializer is not None:
+                return self._serializer.loads(data)
+        except MemoryError:
+            raise
+        except Exception as error:
+            raise Unreadable from error
+        raise Unreadable
+
+    def knows(self, meta: bytes) -> bool:
+        """Whether values with this meta can be read at all."""
+        return (
+            meta in _DECODERS
+            or not meta.startswith(MARKER)
+            or (meta == self._serialized and self._serializer is not None)
+        )
+
+    def _encode_container(self, value: Any) -> tuple[bytes, bytes]:
+        try:
+            if _fits_json(value, 0):
+                data = _json(value)
+                if data is not None:
+                    return JSON, data
+            return PACKED, _packed.pack(value)
+        except TypeError:
+            return self._serialize(value)
+
+    def _serialize(self, value: Any) -> tuple[bytes, bytes]:
+        serializer = self._serializer
+        if serializer is None:
+            raise TypeError(
+                f"a value is bytes, str, int, float, bool, None, or lists, tuples and dicts of "
+                f"these; found {_culprit(value)}. Convert it, or open the cache with "
+                f"serializer=shale.PickleSerializer() if everybody who can write to the cache's "
+                f"directory may run code here"
+            ) from None
+        return self._serialized, serializer.dumps(value)
+
+
+def _fits_json(value: Any, depth: int) -> bool:
+    """Whether JSON would bring back this list or dict with every type as it was."""
+    if depth == _packed.MAX_DEPTH:
+        raise _packed.too_deep()
+    kind = type(value)
+    if kind is dict:
+        for key in value:
+            if type(key) is not str:
+                return False
+        value = value.values()
+    elif kind is not list:
+        return False
+    # One pass in C over the types; Python looks only at what nests.
+    if _JSON_LEAVES.issuperset(map(type, value)):
+        return True
+    for item in value:
+        if type(item) not in _JSON_LEAVES and not _fits_json(item, depth + 1):
+            return False
+    return True
+
+
+def _json(value: Any) -> bytes | None:
+    """Compact JSON, or None where JSON can't carry it (NaN, lone surrogates, huge ints)."""
+    try:
+        data: bytes = _to_json(value).encode()
+    except ValueError:
+        return None
+    if len(data) >= len(_LONG_NUMBER) and _LONG_NUMBER in data.translate(_DIGITS_AS_ZEROS):
+        return None
+    return data
+
+
+def _exactly(size: int, data: bytes) -> bytes:
+    if len(data) != size:
+        raise ValueError(f"expected {size} bytes")
+    return data
+
+
+def _decode_str(data: bytes) -> str:
+    return data.decode("utf-8", "surrogatepass")
+
+
+def _decode_int(data: bytes) -> int:
+    number: int = _INT64.unpack(data)[0]
+    return number
+
+
+def _decode_big_int(data: bytes) -> int:
+    return int.from_bytes(data, "little", signed=True)
+
+
+def _decode_float(data: bytes) -> float:
+    number: float = _FLOAT64.unpack(data)[0]
+    return number
+
+
+def _decode_none(data: bytes) -> None:
+    _exactly(0, data)
+
+
+def _decode_true(data: bytes) -> bool:
+    return not _exactly(0, data)
+
+
+def _decode_false(data: bytes) -> bool:
+    return bool(_exactly(0, data))
+
+
+def _decode_json(data: bytes) -> Any:
+    return json.loads(data.decode())
+
+
+_DECODERS: Final[dict[bytes, Callable[[bytes], Any]]] = {
+    STR: _decode_str,
+    INT: _decode_int,
+    BIG_INT: _decode_big_int,
+    FLOAT: _decode_float,
+    NONE: _decode_none,
+    TRUE: _decode_true,
+    FALSE: _decode_false,
+    JSON: _decode_json,
+    PACKED: _packed.unpack,
+}
+
+
+def _culprit(value: Any) -> str:
+    """The name of the first type inside `value` that has no form."""
+    stack = [value]
+    while stack:
+        item = stack.pop()
+        kind = type(item)
+        if kind is list or kind is tuple:
+            stack.extend(reversed(item))
+        elif kind is dict:
+            for key, nested in reversed(list(item.items())):
+                stack += (nested, key)
+        elif kind is not bytes and kind not in _JSON_LEAVES:
+            return f"{kind.__module__}.{kind.__qualname__}"
+    return type(value).__name__

@@ -1,0 +1,32 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from support import SMALL, Clock
+
+import shale
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    return tmp_path / "cache"
+
+
+@pytest.fixture
+def cache(directory: Path) -> Iterator[shale.Cache]:
+    with shale.Cache(directory, capacity=SMALL) as opened:
+        yield opened
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def aging(directory: Path, clock: Clock) -> Iterator[shale.Cache]:
+    """A cache whose time is `clock`."""
+    with shale.Cache(directory, capacity=SMALL, now=clock) as opened:
+        yield opened

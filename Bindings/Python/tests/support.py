@@ -1,0 +1,60 @@
+"""What the tests share: a clock that is set by hand, and children."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import shale
+
+SMALL = "8MiB"
+
+PYTHON_ROOT = Path(__file__).resolve().parents[1]
+REPOSITORY = PYTHON_ROOT.parents[1]
+
+
+class Clock:
+    """Seconds since 1970, moved by the test alone."""
+
+    def __init__(self, start: float = 1_800_000_000.0) -> None:
+        self.seconds = start
+
+    def __call__(self) -> float:
+        return self.seconds
+
+    def advance(self, seconds: float) -> None:
+        self.seconds += seconds
+
+
+def child_environment(**more: str) -> dict[str, str]:
+    source = str(Path(shale.__file__).resolve().parents[1])
+    path = os.pathsep.join(filter(None, [source, os.environ.get("PYTHONPATH")]))
+    return {**os.environ, "PYTHONPATH": path, **more}
+
+
+def start_child(script: str, *arguments: object) -> subprocess.Popen[str]:
+    """A Python process that runs `script`, with pipes for input and output."""
+    return subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(script), *map(str, arguments)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env=child_environment(),
+        text=True,
+    )
+
+
+def run_child(script: str, *arguments: object, environment: dict[str, str] | None = None) -> str:
+    """Runs `script` in a process of its own and gives what it printed."""
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(script), *map(str, arguments)],
+        capture_output=True,
+        env=environment or child_environment(),
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout

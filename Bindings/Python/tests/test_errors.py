@@ -1,0 +1,210 @@
+"""One exception for each code of the library, each by a real cause."""
+
+from __future__ import annotations
+
+import errno
+import os
+import pickle
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from support import SMALL, child_environment, run_child
+
+import shale
+from shale import _errors
+
+CLASSES = {
+    -1: shale.InvalidError,
+    -2: shale.TooLargeError,
+    -3: shale.FullError,
+    -4: shale.OutOfMemoryError,
+    -5: shale.SystemCallError,
+    -6: shale.FormatError,
+    -7: shale.VersionError,
+    -8: shale.BusyError,
+    -9: shale.FilesystemError,
+    -10: shale.PermissionDeniedError,
+}
+
+
+def test_every_code_has_a_class() -> None:
+    for code, kind in CLASSES.items():
+        error = _errors.failure(code)
+        assert type(error) is kind
+        assert error.code == code
+        assert str(error)
+    assert type(_errors.failure(-999)) is shale.Error
+
+
+def test_errors_cross_processes() -> None:
+    for kind in CLASSES.values():
+        error = pickle.loads(pickle.dumps(kind("a text", errno.ENOSPC)))
+        assert type(error) is kind
+        assert (str(error), error.errno) == ("a text", errno.ENOSPC)
+
+
+def test_arguments_out_of_range_are_value_errors() -> None:
+    assert issubclass(shale.InvalidError, ValueError)
+    assert issubclass(shale.TooLargeError, ValueError)
+
+
+def test_invalid_names_the_cause(directory: Path) -> None:
+    with (
+        shale.Cache(directory, capacity=SMALL, shards=1),
+        pytest.raises(shale.InvalidError) as raised,
+    ):
+        shale.Cache(directory, shards=2)
+    assert str(raised.value)
+
+
+def test_too_large(cache: shale.Cache) -> None:
+    with pytest.raises(shale.TooLargeError):
+        cache[b"k" * 65_536] = 1
+    cache[b"k" * 65_535] = 1
+    with pytest.raises(shale.TooLargeError):
+        cache["k"] = bytes((2 << 20) + 1)
+    with pytest.raises(shale.TooLargeError):
+        cache.get(b"k" * 65_536)
+
+
+def test_full_of_pinned_entries(directory: Path) -> None:
+    with shale.Cache(directory, capacity="1MiB") as cache:
+        with pytest.raises(shale.FullError):
+            for number in range(2000):
+                cache.set(number, os.urandom(2000), pinned=True)
+        assert len(cache[0]) == 2000
+        cache.clear()
+        cache["k"] = 1
+        assert cache["k"] == 1
+
+
+def test_out_of_memory(directory: Path) -> None:
+    with shale.Cache(directory, capacity="256MiB") as cache:
+        cache["k"] = os.urandom(48 << 20)
+    script = """
+        import re, resource, sys
+        import shale
+        cache = shale.Cache(sys.argv[1])
+        used = int(re.search(r"VmSize:\\s*(\\d+)", open("/proc/self/status").read())[1]) * 1024
+        resource.setrlimit(resource.RLIMIT_AS, (used + (24 << 20), resource.RLIM_INFINITY))
+        try:
+            cache.get("k")
+        except MemoryError as error:
+            print(type(error).__name__, error.code)
+        resource.setrlimit(resource.RLIMIT_AS, (resource.RLIM_INFINITY,) * 2)
+        print(len(cache["k"]))
+    """
+    assert run_child(script, directory).split() == ["OutOfMemoryError", "-4", str(48 << 20)]
+
+
+def test_system_call_that_fails(directory: Path) -> None:
+    with pytest.raises(shale.SystemCallError) as raised:
+        shale.Cache(directory, must_exist=True)
+    assert raised.value.errno == errno.ENOENT
+    assert str(directory) in str(raised.value)
+    assert not directory.exists()
+
+
+def test_format_of_a_directory_with_other_files(directory: Path) -> None:
+    directory.mkdir()
+    (directory / "letter.txt").write_text("dear")
+    with pytest.raises(shale.FormatError) as raised:
+        shale.Cache(directory)
+    assert str(directory) in str(raised.value)
+    assert [each.name for each in directory.iterdir()] == ["letter.txt"]
+
+
+def test_busy_while_another_process_writes(directory: Path) -> None:
+    with shale.Cache(directory, capacity=SMALL) as cache:
+        cache["k"] = 1
+        script = """
+            import sys, shale
+            try:
+                shale.Cache(sys.argv[1], capacity="4MiB")
+            except shale.BusyError as error:
+                print(error.code)
+        """
+        assert run_child(script, directory).strip() == "-8"
+
+
+def test_file_system_that_cannot_share_mappings(directory: Path, tmp_path: Path) -> None:
+    """A library in between that calls every file system NFS."""
+    compiler = shutil.which("cc")
+    if compiler is None or not os.path.exists("/proc/self"):
+        pytest.skip("needs a C compiler and Linux")
+    source = tmp_path / "nfs.c"
+    source.write_text(
+        """
+        #define _GNU_SOURCE
+        #include <dlfcn.h>
+        #include <sys/vfs.h>
+        int fstatfs(int fd, struct statfs *found) {
+            int (*real)(int, struct statfs *) = dlsym(RTLD_NEXT, "fstatfs");
+            int status = real(fd, found);
+            found->f_type = 0x6969;
+            return status;
+        }
+        int fstatfs64(int fd, struct statfs64 *found) {
+            int (*real)(int, struct statfs64 *) = dlsym(RTLD_NEXT, "fstatfs64");
+            int status = real(fd, found);
+            found->f_type = 0x6969;
+            return status;
+        }
+        int statfs(const char *path, struct statfs *found) {
+            int (*real)(const char *, struct statfs *) = dlsym(RTLD_NEXT, "statfs");
+            int status = real(path, found);
+            found->f_type = 0x6969;
+            return status;
+        }
+        """
+    )
+    shim = tmp_path / "nfs.so"
+    subprocess.run([compiler, "-shared", "-fPIC", "-w", source, "-o", shim, "-ldl"], check=True)
+    script = """
+        import sys, shale
+        try:
+            shale.Cache(sys.argv[1])
+        except shale.FilesystemError as error:
+            print(error.code)
+    """
+    environment = child_environment(LD_PRELOAD=str(shim))
+    assert run_child(script, directory, environment=environment).strip() == "-9"
+
+
+def test_permission_of_a_read_only_handle(directory: Path) -> None:
+    shale.Cache(directory, capacity=SMALL).close()
+    with shale.Cache(directory, read_only=True) as cache:
+        for call in (cache.clear, cache.purge, lambda: cache.remove("k"), lambda: cache.evict(1)):
+            with pytest.raises(shale.PermissionDeniedError):
+                call()
+
+
+def test_a_place_for_a_directory_that_is_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_text("x")
+    with pytest.raises(shale.Error) as raised:
+        shale.Cache(path)
+    assert str(path) in str(raised.value)
+    assert path.read_text() == "x"
+
+
+def test_texts_belong_to_their_thread(cache: shale.Cache) -> None:
+    import threading
+
+    texts: list[str] = []
+
+    def fail() -> None:
+        try:
+            cache[b"k" * 65_536] = 1
+        except shale.TooLargeError as error:
+            texts.append(str(error))
+
+    threads = [threading.Thread(target=fail) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(texts) == 4
+    assert len(set(texts)) == 1

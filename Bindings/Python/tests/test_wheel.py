@@ -1,0 +1,75 @@
+"""The wheel carries the library and says for which platform."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+from support import PYTHON_ROOT
+
+from shale import _library
+
+
+def build(tmp_path: Path, library: Path | None) -> Path:
+    """Builds a wheel from a copy of the sources."""
+    source = tmp_path / "source"
+    kept = shutil.ignore_patterns(
+        "tests", "build", "dist", "*.egg-info", "__pycache__", ".*", "*.so"
+    )
+    shutil.copytree(PYTHON_ROOT, source, ignore=kept)
+    environment = dict(os.environ)
+    environment.pop("SHALE_LIBRARY", None)
+    if library is not None:
+        environment["SHALE_LIBRARY"] = str(library)
+    pip = [sys.executable, "-m", "pip", "wheel", "--no-build-isolation", "--no-deps"]
+    command = [*pip, "--disable-pip-version-check", "--wheel-dir", str(tmp_path), str(source)]
+    subprocess.run(command, check=True, env=environment, capture_output=True, timeout=300)
+    (wheel,) = tmp_path.glob("*.whl")
+    return wheel
+
+
+@pytest.fixture(autouse=True)
+def needs_setuptools() -> None:
+    pytest.importorskip("setuptools.command.bdist_wheel", reason="needs setuptools 70.1")
+    pytest.importorskip("pip")
+
+
+def test_with_the_library(tmp_path: Path) -> None:
+    wheel = build(tmp_path, _library.library_path())
+    name, version, python, abi, platform = wheel.stem.split("-")
+    assert (name, python, abi) == ("shale_cache", "py3", "none")
+    assert platform != "any"
+    with zipfile.ZipFile(wheel) as archive:
+        names = archive.namelist()
+        assert "shale/py.typed" in names
+        assert archive.read("shale/libshale.so") == _library.library_path().read_bytes()
+        metadata = archive.read(f"{name}-{version}.dist-info/METADATA").decode()
+        required = [line for line in metadata.splitlines() if line.startswith("Requires-Dist")]
+        assert all("extra ==" in line for line in required)
+        assert (
+            "Root-Is-Purelib: false" in archive.read(f"{name}-{version}.dist-info/WHEEL").decode()
+        )
+        archive.extractall(tmp_path / "installed")
+    script = (
+        "import shale; c = shale.Cache(None, capacity='8MiB'); c['k'] = (1, b'2'); "
+        "print(c['k'], shale.__file__)"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path / "installed")}
+    environment.pop("SHALE_LIBRARY", None)
+    done = subprocess.run([sys.executable, "-c", script], env=environment, cwd=tmp_path,
+                          capture_output=True, text=True, check=True)  # fmt: skip
+    assert done.stdout.startswith("(1, b'2')")
+    assert str(tmp_path / "installed") in done.stdout
+
+
+def test_without_the_library(tmp_path: Path) -> None:
+    wheel = build(tmp_path, None)
+    assert wheel.stem.endswith("-py3-none-any")
+    with zipfile.ZipFile(wheel) as archive:
+        assert "shale/libshale.so" not in archive.namelist()
+        assert "shale/py.typed" in archive.namelist()

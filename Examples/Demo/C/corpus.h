@@ -1,0 +1,25 @@
+/* The corpus: all inputs in one mapped file. demo/corpus.py says how it is laid out. */
+#ifndef DEMO_CORPUS_H
+#define DEMO_CORPUS_H
+
+#include <stddef.h>
+
+#include "shale.h"
+
+enum corpus_role { ROLE_PLAIN, ROLE_REFRESHED, ROLE_INVALIDATED, ROLE_SHORT_LIVED, ROLE_COUNT };
+
+typedef struct {
+    shale_bytes key;
+    shale_bytes value;
+    enum corpus_role role;
+} corpus_entry;
+
+typedef struct {
+    const corpus_entry *entries;
+    size_t count;
+} corpus;
+
+/* Maps the file for the rest of the process; ends the program with a message where that fails. */
+corpus corpus_map(const char *path);
+
+#endif

@@ -1,0 +1,33 @@
+"""The calls into the cache, in one place."""
+
+from __future__ import annotations
+
+from typing import Optional
+
+import shale
+
+CacheError = shale.Error
+
+
+class CacheClient:
+    """Bytes in, bytes out, as C and Swift store them."""
+
+    def __init__(self, directory: str, capacity: int) -> None:
+        self._cache = shale.Cache(directory, capacity=capacity)
+
+    def get(self, key: bytes) -> Optional[bytes]:
+        return self._cache.get(key)
+
+    def has_age(self, key: bytes) -> bool:
+        """Whether the entry, if it is there, will expire."""
+        entry = self._cache.entry(key)
+        return entry is not None and entry.expires != shale.NEVER
+
+    def set(self, key: bytes, value: bytes) -> None:
+        self._cache.set(key, value)
+
+    def set_aged(self, key: bytes, value: bytes, seconds: float, tag: bytes) -> None:
+        self._cache.set(key, value, max_age=seconds, tag=tag)
+
+    def close(self) -> None:
+        self._cache.close()

@@ -1,0 +1,32 @@
+import Glibc
+
+/// The monotonic clock, in nanoseconds.
+func nanoseconds() -> UInt64 {
+    var now = timespec()
+    clock_gettime(CLOCK_MONOTONIC, &now)
+    return UInt64(now.tv_sec) * 1_000_000_000 + UInt64(now.tv_nsec)
+}
+
+/// How long calls took: every single one is kept, so that the percentiles are exact.
+struct Latencies {
+    private var samples: [UInt64] = []
+
+    init(capacity: Int) {
+        samples.reserveCapacity(capacity)
+    }
+
+    /// Adds the time since `start`.
+    mutating func add(since start: UInt64) {
+        samples.append(nanoseconds() - start)
+    }
+
+    /// The result line of a step that was measured.
+    func summary() -> String {
+        let ordered = samples.sorted()
+        func percentile(_ share: Double) -> UInt64 {
+            ordered.isEmpty ? 0 : ordered[min(Int(share * Double(ordered.count)), ordered.count - 1)]
+        }
+        return #"{"calls": \#(ordered.count), "total_ns": \#(ordered.reduce(0, +)), "#
+            + #""p50_ns": \#(percentile(0.5)), "p99_ns": \#(percentile(0.99))}"#
+    }
+}

@@ -1,0 +1,1 @@
+"""The demonstration: prepares the inputs, runs the three programs, prints the table."""

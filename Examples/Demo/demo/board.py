@@ -1,0 +1,31 @@
+"""The board: a small mapped file that says how many entries the writer has completed.
+
+The writer counts an entry when its set has returned; the file outlives the
+writer. A reader that looks at the board first, and then asks for an entry
+below the count, must find it, whether or not the writer was killed since.
+"""
+
+from __future__ import annotations
+
+import mmap
+from pathlib import Path
+
+BOARD_BYTES = 64
+
+
+def create_board(path: Path) -> None:
+    path.write_bytes(bytes(BOARD_BYTES))
+
+
+class Board:
+    def __init__(self, path: Path) -> None:
+        with path.open("r+b") as file:
+            self._words = memoryview(mmap.mmap(file.fileno(), BOARD_BYTES)).cast("Q")
+
+    @property
+    def completed(self) -> int:
+        return self._words[0]
+
+    @completed.setter
+    def completed(self, count: int) -> None:
+        self._words[0] = count

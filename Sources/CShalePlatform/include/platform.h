@@ -1,0 +1,386 @@
+/* What Swift cannot import by itself: atomics on mapped memory, system calls
+ * with their errno, locks, LZ4 and XXH3. One function each, and nothing else:
+ * decisions are made in Swift. Every system call of the library is in this file. */
+#ifndef SHALE_PLATFORM_H
+#define SHALE_PLATFORM_H
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/random.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/vfs.h>
+#include <time.h>
+#include <unistd.h>
+#if defined(__GLIBC__)
+#include <gnu/libc-version.h>
+#endif
+
+#define LZ4_STATIC_LINKING_ONLY 1
+#include <lz4.h>
+
+#ifndef XXH_INLINE_ALL
+#define XXH_INLINE_ALL 1
+#endif
+#include <xxhash.h>
+
+/* Linux interfaces that libc declares only under _GNU_SOURCE, which a header
+ * that is imported as a module cannot define: other modules have seen the
+ * system's headers without it. */
+extern int fallocate(int fd, int mode, off_t offset, off_t length);
+#ifndef F_OFD_SETLK
+#define F_OFD_SETLK 37
+#define F_OFD_SETLKW 38
+#endif
+#ifndef FALLOC_FL_KEEP_SIZE
+#define FALLOC_FL_KEEP_SIZE 1
+#define FALLOC_FL_PUNCH_HOLE 2
+#endif
+
+/* ---- atomics ---------------------------------------------------------- */
+
+static inline uint64_t shim_load64(const void *p) { return __atomic_load_n((const uint64_t *)p, __ATOMIC_RELAXED); }
+static inline uint32_t shim_load32(const void *p) { return __atomic_load_n((const uint32_t *)p, __ATOMIC_RELAXED); }
+static inline uint64_t shim_load64_acquire(const void *p) {
+    return __atomic_load_n((const uint64_t *)p, __ATOMIC_ACQUIRE);
+}
+static inline void shim_store64(void *p, uint64_t v) { __atomic_store_n((uint64_t *)p, v, __ATOMIC_RELAXED); }
+static inline void shim_store32(void *p, uint32_t v) { __atomic_store_n((uint32_t *)p, v, __ATOMIC_RELAXED); }
+static inline void shim_store64_release(void *p, uint64_t v) { __atomic_store_n((uint64_t *)p, v, __ATOMIC_RELEASE); }
+static inline void shim_store32_release(void *p, uint32_t v) { __atomic_store_n((uint32_t *)p, v, __ATOMIC_RELEASE); }
+static inline uint64_t shim_add64(void *p, uint64_t v) {
+    return __atomic_fetch_add((uint64_t *)p, v, __ATOMIC_RELAXED);
+}
+static inline _Bool shim_cas64(void *p, uint64_t expected, uint64_t desired) {
+    return __atomic_compare_exchange_n((uint64_t *)p, &expected, desired, 0, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED);
+}
+static inline uint64_t shim_exchange64(void *p, uint64_t v) {
+    return __atomic_exchange_n((uint64_t *)p, v, __ATOMIC_ACQ_REL);
+}
+static inline void shim_fence_acquire(void) { __atomic_thread_fence(__ATOMIC_ACQUIRE); }
+static inline void shim_fence_release(void) { __atomic_thread_fence(__ATOMIC_RELEASE); }
+static inline void shim_fence(void) { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
+static inline void shim_prefetch(const void *p) { __builtin_prefetch(p, 0, 3); }
+
+/* ---- hashing (XXH3, https://xxhash.com) ------------------------------- */
+
+static inline uint64_t shim_hash(const void *p, size_t n, uint64_t seed) { return XXH3_64bits_withSeed(p, n, seed); }
+
+/* ---- thread-local last error (tls.c) ---------------------------------- */
+
+enum { SHIM_ERROR_TEXT = 1024 };
+struct shim_error {
+    int code; /* errno, or 0 */
+    char text[SHIM_ERROR_TEXT];
+};
+extern _Thread_local struct shim_error shim_thread_error __attribute__((tls_model("initial-exec"), visibility("hidden")));
+static inline char *shim_error_text(void) { return shim_thread_error.text; }
+static inline int shim_error_code(void) { return shim_thread_error.code; }
+static inline void shim_set_error_code(int code) { shim_thread_error.code = code; }
+/* A number that differs between threads that run at the same time. */
+static inline uintptr_t shim_thread_number(void) { return (uintptr_t)&shim_thread_error >> 6; }
+/* Appends " (No such file or directory)"-like text for an errno. */
+static inline void shim_errno_text(int code, char *buffer, size_t size) {
+    if (strerror_r(code, buffer, size) != 0) strncpy(buffer, "unknown error", size);
+}
+
+/* ---- memory ----------------------------------------------------------- */
+
+static inline void *shim_malloc(size_t n) { return malloc(n); }
+static inline void *shim_calloc(size_t n) { return calloc(1, n); }
+static inline void *shim_aligned(size_t alignment, size_t n) {
+    void *p = NULL;
+    return posix_memalign(&p, alignment, n) == 0 ? p : NULL;
+}
+static inline void *shim_realloc(void *p, size_t n) { return realloc(p, n); }
+static inline void shim_free(void *p) { free(p); }
+
+/* ---- clock ------------------------------------------------------------ */
+
+static inline int64_t shim_now_ms(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_REALTIME, &t);
+    return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
+}
+static inline void shim_sleep_us(long us) {
+    struct timespec t = { us / 1000000, (us % 1000000) * 1000 };
+    nanosleep(&t, NULL);
+}
+
+/* ---- locks: robust, process-shared ------------------------------------ */
+
+static inline int shim_mutex_init(void *p) {
+    pthread_mutexattr_t a;
+    int e = pthread_mutexattr_init(&a);
+    if (e) return e;
+    pthread_mutexattr_setpshared(&a, PTHREAD_PROCESS_SHARED);
+    pthread_mutexattr_setrobust(&a, PTHREAD_MUTEX_ROBUST);
+    memset(p, 0, sizeof(pthread_mutex_t));
+    e = pthread_mutex_init((pthread_mutex_t *)p, &a);
+    pthread_mutexattr_destroy(&a);
+    return e;
+}
+/* 0, or EOWNERDEAD where the owner died (the lock is held and consistent then), or an error. */
+static inline int shim_mutex_lock(void *p) {
+    int e = pthread_mutex_lock((pthread_mutex_t *)p);
+    if (e == EOWNERDEAD) pthread_mutex_consistent((pthread_mutex_t *)p);
+    return e;
+}
+static inline void shim_mutex_unlock(void *p) { pthread_mutex_unlock((pthread_mutex_t *)p); }
+static inline size_t shim_mutex_size(void) { return sizeof(pthread_mutex_t); }
+static inline int shim_owner_dead(void) { return EOWNERDEAD; }
+
+/* ---- system calls: the result, or -errno ------------------------------ */
+
+#define SHIM_RESULT(call) do { long r_ = (long)(call); return r_ < 0 ? -errno : r_; } while (0)
+
+static inline long shim_sys_openat(int dir, const char *name, int flags, unsigned mode) {
+    int fd;
+    do fd = openat(dir, name, flags | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, (mode_t)mode);
+    while (fd < 0 && errno == EINTR);
+    if (fd < 0) return -errno;
+    if (fd < 3) { /* a daemonizing program closes 0, 1 and 2 */
+        int high = fcntl(fd, F_DUPFD_CLOEXEC, 3), e = errno;
+        close(fd);
+        return high < 0 ? -e : high;
+    }
+    return fd;
+}
+static inline long shim_sys_open_directory(const char *path) {
+    int fd;
+    do fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    while (fd < 0 && errno == EINTR);
+    if (fd < 0) return -errno;
+    if (fd < 3) {
+        int high = fcntl(fd, F_DUPFD_CLOEXEC, 3), e = errno;
+        close(fd);
+        return high < 0 ? -e : high;
+    }
+    return fd;
+}
+static inline long shim_sys_close(int fd) { SHIM_RESULT(close(fd)); }
+static inline long shim_sys_mkdir(const char *path, unsigned mode) { SHIM_RESULT(mkdir(path, (mode_t)mode)); }
+static inline long shim_sys_unlinkat(int dir, const char *name) { SHIM_RESULT(unlinkat(dir, name, 0)); }
+static inline long shim_sys_renameat(int dir, const char *from, const char *to) {
+    SHIM_RESULT(renameat(dir, from, dir, to));
+}
+static inline long shim_sys_pread(int fd, void *p, size_t n, int64_t at) {
+    ssize_t r;
+    do r = pread(fd, p, n, at);
+    while (r < 0 && errno == EINTR);
+    return r < 0 ? -errno : (long)r;
+}
+static inline long shim_sys_pwrite(int fd, const void *p, size_t n, int64_t at) {
+    ssize_t r;
+    do r = pwrite(fd, p, n, at);
+    while (r < 0 && errno == EINTR);
+    return r < 0 ? -errno : (long)r;
+}
+static inline long shim_sys_fdatasync(int fd) {
+    int r;
+    do r = fdatasync(fd);
+    while (r < 0 && errno == EINTR);
+    return r < 0 ? -errno : 0;
+}
+static inline long shim_sys_fsync(int fd) {
+    int r;
+    do r = fsync(fd);
+    while (r < 0 && errno == EINTR);
+    return r < 0 ? -errno : 0;
+}
+static inline long shim_sys_fchmod(int fd, unsigned mode) { SHIM_RESULT(fchmod(fd, (mode_t)mode)); }
+/* Blocks for [at, at + n) exist afterwards. A file-size limit is looked at
+ * first: running into it would raise SIGXFSZ. */
+static inline long shim_sys_fallocate(int fd, int64_t at, int64_t n) {
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY && (uint64_t)(at + n) > limit.rlim_cur)
+        return -EFBIG;
+    int r;
+    do r = fallocate(fd, 0, at, n);
+    while (r < 0 && errno == EINTR);
+    return r < 0 ? -errno : 0;
+}
+static inline long shim_sys_punch(int fd, int64_t at, int64_t n) {
+    int r;
+    do r = fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, at, n);
+    while (r < 0 && errno == EINTR);
+    return r < 0 ? -errno : 0;
+}
+/* Byte-range lock of the open file description. kind: F_RDLCK, F_WRLCK, F_UNLCK. */
+static inline long shim_sys_lock(int fd, int64_t byte, int kind, _Bool wait) {
+    struct flock l;
+    memset(&l, 0, sizeof l);
+    l.l_type = (short)kind;
+    l.l_whence = SEEK_SET;
+    l.l_start = byte;
+    l.l_len = 1;
+    int r;
+    do r = fcntl(fd, wait ? F_OFD_SETLKW : F_OFD_SETLK, &l);
+    while (r < 0 && errno == EINTR);
+    return r < 0 ? -errno : 0;
+}
+/* The mapping, or NULL with -errno in *error. fd < 0: anonymous, shared with forked children. */
+static inline void *shim_sys_map(int fd, size_t n, _Bool writable, long *error) {
+    void *p = mmap(NULL, n, PROT_READ | (writable ? PROT_WRITE : 0),
+                   MAP_SHARED | MAP_NORESERVE | (fd < 0 ? MAP_ANONYMOUS : 0), fd, 0);
+    if (p == MAP_FAILED) {
+        *error = -errno;
+        return NULL;
+    }
+    return p;
+}
+static inline void shim_sys_unmap(void *p, size_t n) { munmap(p, n); }
+/* Hints: their failure changes nothing but speed. */
+static inline void shim_sys_populate(void *p, size_t n) {
+#ifdef MADV_POPULATE_WRITE
+    madvise(p, n, MADV_POPULATE_WRITE);
+#else
+    (void)p; (void)n;
+#endif
+}
+static inline void shim_sys_random_access(void *p, size_t n) { madvise(p, n, MADV_RANDOM); }
+static inline void shim_sys_huge_pages(void *p, size_t n) { madvise(p, n, MADV_HUGEPAGE); }
+static inline long shim_sys_release(void *p, size_t n) { SHIM_RESULT(madvise(p, n, MADV_REMOVE)); }
+
+struct shim_stat {
+    uint64_t device, inode, links, size, blocks /* of 512 bytes */;
+    uint32_t mode, owner;
+};
+static inline void shim_copy_stat(const struct stat *s, struct shim_stat *out) {
+    out->device = s->st_dev;
+    out->inode = s->st_ino;
+    out->links = s->st_nlink;
+    out->size = (uint64_t)s->st_size;
+    out->blocks = (uint64_t)s->st_blocks;
+    out->mode = s->st_mode;
+    out->owner = s->st_uid;
+}
+static inline long shim_sys_fstat(int fd, struct shim_stat *out) {
+    struct stat s;
+    if (fstat(fd, &s) < 0) return -errno;
+    shim_copy_stat(&s, out);
+    return 0;
+}
+static inline long shim_sys_fstatat(int dir, const char *name, struct shim_stat *out) {
+    struct stat s;
+    if (fstatat(dir, name, &s, AT_SYMLINK_NOFOLLOW) < 0) return -errno;
+    shim_copy_stat(&s, out);
+    return 0;
+}
+static inline long shim_sys_filesystem(int fd, uint64_t *type) {
+    struct statfs s;
+    if (fstatfs(fd, &s) < 0) return -errno;
+    *type = (uint64_t)(uint32_t)s.f_type;
+    return 0;
+}
+static inline uint32_t shim_sys_euid(void) { return geteuid(); }
+static inline long shim_sys_random(void *p, size_t n) { SHIM_RESULT(getrandom(p, n, 0)); }
+/* The first bytes of a small file, as /proc has them; the length, or -errno. */
+static inline long shim_sys_read_file(const char *path, void *p, size_t n) {
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) return -errno;
+    ssize_t r;
+    do r = read(fd, p, n);
+    while (r < 0 && errno == EINTR);
+    long e = -errno;
+    close(fd);
+    return r < 0 ? e : (long)r;
+}
+static inline uint64_t shim_sys_pid_namespace(void) {
+    struct stat s;
+    return stat("/proc/self/ns/pid", &s) < 0 ? 0 : s.st_ino;
+}
+/* 1 where the directory holds something that is not Shale's, 0 where not, or -errno. `name` gets the first such. */
+static inline long shim_sys_has_foreign_files(int dir, char *name, size_t size) {
+    int fd = openat(dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0) return -errno;
+    DIR *d = fdopendir(fd);
+    if (!d) {
+        long e = -errno;
+        close(fd);
+        return e;
+    }
+    long found = 0;
+    const struct dirent *entry;
+    while (!found && (entry = readdir(d))) {
+        const char *n = entry->d_name;
+        if (n[0] == '.' || !strcmp(n, "lost+found") || !strcmp(n, "shale.data") || !strncmp(n, "shale.index", 11)) continue;
+        strncpy(name, n, size - 1);
+        name[size - 1] = 0;
+        found = 1;
+    }
+    closedir(d);
+    return found;
+}
+/* Keeps btrfs from copying on write, so that allocated space stays the file's own. */
+static inline void shim_sys_no_copy_on_write(int fd) {
+    int flags = 0;
+    if (ioctl(fd, 0x80086601 /* FS_IOC_GETFLAGS */, &flags) == 0) {
+        flags |= 0x00800000 /* FS_NOCOW_FL */;
+        (void)ioctl(fd, 0x40086602 /* FS_IOC_SETFLAGS */, &flags);
+    }
+}
+/* What must be the same for two processes to share robust mutexes. */
+static inline uint64_t shim_libc_identity(void) {
+#if defined(__GLIBC__)
+    const char *v = gnu_get_libc_version();
+    return XXH3_64bits_withSeed(v, strlen(v), sizeof(pthread_mutex_t));
+#else
+    return sizeof(pthread_mutex_t);
+#endif
+}
+
+enum {
+    SHIM_ENOSPC = ENOSPC, SHIM_EFBIG = EFBIG, SHIM_EDQUOT = EDQUOT, SHIM_ENOENT = ENOENT, SHIM_EEXIST = EEXIST,
+    SHIM_EACCES = EACCES, SHIM_EPERM = EPERM, SHIM_EROFS = EROFS, SHIM_ELOOP = ELOOP, SHIM_ENOTDIR = ENOTDIR,
+    SHIM_EAGAIN = EAGAIN, SHIM_EOPNOTSUPP = EOPNOTSUPP, SHIM_ENOMEM = ENOMEM, SHIM_ENODEV = ENODEV,
+    SHIM_EINVAL = EINVAL, SHIM_EBADF = EBADF, SHIM_ENXIO = ENXIO,
+    SHIM_READ_LOCK = F_RDLCK, SHIM_WRITE_LOCK = F_WRLCK, SHIM_UNLOCK = F_UNLCK,
+    SHIM_O_RDONLY = O_RDONLY, SHIM_O_RDWR = O_RDWR, SHIM_O_CREAT = O_CREAT, SHIM_O_EXCL = O_EXCL,
+};
+
+/* ---- LZ4 (https://lz4.org), block format ------------------------------ */
+
+static inline int shim_lz4_bound(int n) { return LZ4_compressBound(n); }
+static inline size_t shim_lz4_stream_size(void) { return sizeof(LZ4_stream_t); }
+static inline void shim_lz4_stream_init(void *stream) { LZ4_initStream(stream, sizeof(LZ4_stream_t)); }
+/* Prepares a stream that later compressions copy or attach: loading a dictionary costs 28 us. */
+static inline void shim_lz4_load_dictionary(void *stream, const void *dictionary, int n) {
+    LZ4_initStream(stream, sizeof(LZ4_stream_t));
+    LZ4_loadDict((LZ4_stream_t *)stream, (const char *)dictionary, n);
+}
+/* Independent blocks from one stream, without clearing its table for each. */
+static inline int shim_lz4_compress(void *stream, const void *in, void *out, int n, int limit) {
+    LZ4_resetStream_fast((LZ4_stream_t *)stream);
+    return LZ4_compress_fast_continue((LZ4_stream_t *)stream, (const char *)in, (char *)out, n, limit, 1);
+}
+static inline int shim_lz4_compress_with(void *stream, const void *prepared, const void *in, void *out, int n, int limit) {
+#ifdef SHALE_LZ4_STATIC
+    LZ4_resetStream_fast((LZ4_stream_t *)stream);
+    LZ4_attach_dictionary((LZ4_stream_t *)stream, (const LZ4_stream_t *)prepared);
+#else
+    memcpy(stream, prepared, sizeof(LZ4_stream_t));
+#endif
+    return LZ4_compress_fast_continue((LZ4_stream_t *)stream, (const char *)in, (char *)out, n, limit, 1);
+}
+static inline int shim_lz4_decompress(const void *in, void *out, int n, int size) {
+    return LZ4_decompress_safe((const char *)in, (char *)out, n, size);
+}
+static inline int shim_lz4_decompress_with(const void *dictionary, int dictionary_size, const void *in, void *out, int n, int size) {
+    return LZ4_decompress_safe_usingDict((const char *)in, (char *)out, n, size, (const char *)dictionary, dictionary_size);
+}
+
+/* ---- the caller's clock ------------------------------------------------ */
+
+static inline int64_t shim_call_clock(int64_t (*clock)(void *), void *context) { return clock(context); }
+
+#endif

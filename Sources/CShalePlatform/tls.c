@@ -1,0 +1,4 @@
+#include "platform.h"
+
+/* Here rather than in the header, where every module would get its own copy. */
+_Thread_local struct shim_error shim_thread_error;

@@ -1,0 +1,88 @@
+/// Where everything is, derived from the superblock alone, so that every
+/// process computes the same. All in bytes.
+///
+///     shale.data   superblock page · synced positions, 16 a shard · dictionaries · segment places
+///     shale.index  superblock and counters · a region for each shard: header, segment numbers,
+///                  log queue, place states, tag table · two victim heaps · slot table
+///
+/// Both files are sparse: a part exists on disk once it is allocated.
+struct Geometry {
+    let shards: Int
+    let segmentSize: Int
+    let segmentShift: Int
+    /// Segment places of a shard, at most.
+    let rows: Int
+    /// What a shard's segments and tables may take together.
+    let shardBudget: Int
+    let entriesPerShard: Int
+
+    // shale.data
+    let syncTable = pageSize
+    let dictionaryPlaces: Int
+    let dictionarySize: Int
+    let dictionaries: Int
+    let segments: Int
+    var dataSize: Int { segments + rows * shards * segmentSize }
+
+    // shale.index
+    static let indexHead = 3 * pageSize
+    let numbers = ShardHeader.size
+    let queue: Int
+    let states: Int
+    let tags: Int
+    /// The end of what a shard always has.
+    let fixed: Int
+    let heaps: (Int, Int)
+    let table: Int
+    let maxBuckets: Int
+    let shardStride: Int
+    var indexSize: Int { Geometry.indexHead + shards * shardStride }
+
+    /// What the file system itself may take: the directory, extent blocks.
+    private static func slack(_ capacity: Int) -> Int { 32 << 10 + capacity / 512 }
+
+    static func dictionaryPlaces(_ capacity: Int) -> (count: Int, size: Int) {
+        capacity < 4 << 20 ? (0, 0) : capacity < 64 << 20 ? (4, 16 << 10) : (8, 64 << 10)
+    }
+
+    private static func global(_ block: Superblock) -> Int {
+        pageSize + roundUp(Int(block.shards) * 16, to: pageSize) + Int(block.dictionaryPlaces * block.dictionarySize) + indexHead + slack(Int(block.capacity))
+    }
+
+    static func tableBytes(_ buckets: Int) -> Int { roundUp((buckets + Table.spill) * Table.bucketSize, to: pageSize) }
+    static func heapBytes(_ buckets: Int) -> Int { roundUp(Victims.capacity(buckets: buckets) * 8, to: pageSize) }
+    func shardIndexBytes(buckets: Int) -> Int { fixed + Geometry.tableBytes(buckets) + 2 * Geometry.heapBytes(buckets) }
+
+    /// How many segment places a shard's budget can hold beside the smallest table.
+    static func rows(_ block: Superblock) -> Int {
+        let budget = (Int(block.capacity) - global(block)) / Int(block.shards), segmentSize = Int(block.segmentSize)
+        let index = roundUp(ShardHeader.size + TagTable.size, to: pageSize) + 2 * pageSize + tableBytes(Table.leastBuckets) + 2 * heapBytes(Table.leastBuckets)
+        // A place costs 13 bytes of the fixed part beside the segment itself.
+        return max(0, (budget - index) / (segmentSize + 13))
+    }
+
+    init(_ block: Superblock) {
+        shards = Int(block.shards)
+        segmentSize = Int(block.segmentSize)
+        segmentShift = segmentSize.trailingZeroBitCount
+        rows = Int(block.rows)
+        shardBudget = max(0, Int(block.capacity) - Geometry.global(block)) / shards
+        entriesPerShard = block.maxEntries == 0 ? 0 : max(1, Int(clamping: block.maxEntries) / shards)
+
+        dictionaryPlaces = Int(block.dictionaryPlaces)
+        dictionarySize = Int(block.dictionarySize)
+        dictionaries = pageSize + roundUp(shards * 16, to: pageSize)
+        segments = dictionaries + dictionaryPlaces * dictionarySize
+
+        queue = numbers + rows * 8
+        states = roundUp(queue + rows * 4, to: 8)
+        tags = roundUp(states + rows, to: 64)
+        fixed = roundUp(tags + TagTable.size, to: pageSize)
+        // The smallest record, a byte of key and no value, takes 56 bytes.
+        maxBuckets = min(Table.mostBuckets, max(Table.leastBuckets, rows * segmentSize / 56 / 2) + 64)
+        let heap = Geometry.heapBytes(maxBuckets)
+        heaps = (fixed, fixed + heap)
+        table = fixed + 2 * heap
+        shardStride = table + Geometry.tableBytes(maxBuckets)
+    }
+}

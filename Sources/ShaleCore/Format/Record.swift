@@ -1,0 +1,219 @@
+import CShalePlatform
+
+/// One record of the log. In the file, in little-endian 64-bit words:
+///
+///     0  lsn                                   the entry's public version
+///     1  body check                            XXH3-64 over meta and stored value, mixed with the place
+///     2  head check (32) · kind (4) codec (4) · tag count (4) flags (4) · key length (16)
+///     3  stored length (32) · raw length (32)
+///     4  meta length (16) · created (48)       milliseconds since 1970
+///     5  dictionary number (16) · expires (48) all ones: never
+///        [gone (64) where flag `keepsStale`] · tags (64 each) · key · meta · stored value
+///
+/// padded to 8 bytes. The head check covers words 0, 3, 4, 5, the rest of 2,
+/// the hash of the key, the tags, and the place: the segment's number and the
+/// record's offset in the file. So a record of an earlier lap, of another place
+/// or cache, or planted inside a value never verifies. The key's hash stands
+/// for its bytes: readers compare the bytes with the caller's anyway.
+struct RecordHeader {
+    static let size = 48
+    static let never: UInt64 = (1 << 48) - 1
+
+    enum Kind: UInt8 { case value = 1, manifest, part, tombstone, touch, invalidate, end }
+    enum Codec { static let raw: UInt8 = 0, lz4: UInt8 = 1, dictionary: UInt8 = 2 }
+    enum Flag { static let pinned: UInt8 = 1, keepsStale: UInt8 = 2 }
+
+    var lsn: UInt64
+    var bodyCheck: UInt64
+    var word2: UInt64
+    var lengths: UInt64
+    var created48: UInt64
+    var expires48: UInt64
+
+    @inline(__always)
+    init(kind: Kind, codec: UInt8 = Codec.raw, flags: UInt8 = 0, tagCount: Int = 0, keyLength: Int, metaLength: Int = 0,
+         storedLength: Int = 0, rawLength: Int = 0, created: UInt64 = 0, expires: UInt64 = RecordHeader.never, dictionary: UInt16 = 0) {
+        lsn = 0
+        bodyCheck = 0
+        word2 = UInt64(kind.rawValue | codec << 4) << 32 | UInt64(UInt8(truncatingIfNeeded: tagCount) | flags << 4) << 40
+            | UInt64(truncatingIfNeeded: keyLength) << 48
+        lengths = UInt64(truncatingIfNeeded: storedLength) | UInt64(truncatingIfNeeded: rawLength) << 32
+        created48 = UInt64(truncatingIfNeeded: metaLength) & 0xFFFF | created << 16
+        expires48 = UInt64(dictionary) | expires << 16
+    }
+
+    /// Copies the six words, so that what is checked is what is used.
+    @inline(__always)
+    init(at p: Memory) {
+        lsn = p.u64(0)
+        bodyCheck = p.u64(8)
+        word2 = p.u64(16)
+        lengths = p.u64(24)
+        created48 = p.u64(32)
+        expires48 = p.u64(40)
+    }
+
+    @inline(__always) var headCheck: UInt32 { UInt32(truncatingIfNeeded: word2) }
+    @inline(__always) var kindBits: UInt8 { UInt8(truncatingIfNeeded: word2 >> 32) & 15 }
+    @inline(__always) var kind: Kind? { Kind(rawValue: kindBits) }
+    @inline(__always) func isKind(_ kind: Kind) -> Bool { kindBits == kind.rawValue }
+    @inline(__always) var codec: UInt8 { UInt8(truncatingIfNeeded: word2 >> 36) & 15 }
+    @inline(__always) var tagCount: Int { Int(truncatingIfNeeded: word2 >> 40) & 15 }
+    @inline(__always) var flags: UInt8 { UInt8(truncatingIfNeeded: word2 >> 44) & 15 }
+    @inline(__always) var keyLength: Int { Int(truncatingIfNeeded: word2 >> 48) }
+    @inline(__always) var storedLength: Int { Int(truncatingIfNeeded: lengths & 0xFFFF_FFFF) }
+    @inline(__always) var rawLength: Int { Int(truncatingIfNeeded: lengths >> 32) }
+    @inline(__always) var metaLength: Int { Int(truncatingIfNeeded: created48 & 0xFFFF) }
+    @inline(__always) var created: UInt64 { created48 >> 16 }
+    @inline(__always) var expires: UInt64 { expires48 >> 16 }
+    @inline(__always) var dictionary: UInt16 { UInt16(truncatingIfNeeded: expires48) }
+    @inline(__always) var isPinned: Bool { flags & Flag.pinned != 0 }
+    @inline(__always) var keepsStale: Bool { flags & Flag.keepsStale != 0 }
+
+    @inline(__always) var extensionLength: Int { (keepsStale ? 8 : 0) + tagCount * 8 }
+    @inline(__always) var keyOffset: Int { RecordHeader.size + extensionLength }
+    @inline(__always) var metaOffset: Int { keyOffset + keyLength }
+    @inline(__always) var storedOffset: Int { metaOffset + metaLength }
+    @inline(__always) var length: Int { (storedOffset + storedLength + 7) & ~7 }
+
+    /// A cheap test before anything is hashed. `room`: bytes up to the segment's end.
+    @inline(__always) func isPlausible(room: Int) -> Bool {
+        kindBits &- 1 < 7 && codec <= Codec.dictionary && tagCount <= 8 && length <= room
+    }
+
+    /// `p`: where the record is, or will be. The extension must be in place there.
+    @inline(__always)
+    func computeHeadCheck(at p: Memory, keyHash: UInt64, place: Place, secret: UInt64) -> UInt32 {
+        let rest = extensionLength
+        let extensionHash: UInt64 = rest == 0 ? 0 : shim_hash(p + RecordHeader.size, rest, secret)
+        var input = (lsn, word2 & ~0xFFFF_FFFF, lengths, created48, expires48, keyHash, extensionHash, place.number, place.offset)
+        return UInt32(truncatingIfNeeded: withUnsafeBytes(of: &input) { shim_hash($0.baseAddress.unsafelyUnwrapped, 72, secret) })
+    }
+
+    @inline(__always)
+    func verifiesHead(at p: Memory, keyHash: UInt64, place: Place, secret: UInt64) -> Bool {
+        computeHeadCheck(at: p, keyHash: keyHash, place: place, secret: secret) == headCheck
+    }
+
+    @inline(__always)
+    mutating func setHeadCheck(_ check: UInt32) { word2 = word2 & ~0xFFFF_FFFF | UInt64(check) }
+
+    /// All but the head check, which `seal` stores last: a writer that is killed leaves no record.
+    @inline(__always)
+    func writeUnsealed(to p: Memory) {
+        p.set(16, 0)
+        shim_fence_release()
+        p.set(0, lsn)
+        p.set(8, bodyCheck)
+        p.set(24, lengths)
+        p.set(32, created48)
+        p.set(40, expires48)
+    }
+    @inline(__always)
+    func seal(at p: Memory) { p.release(16, word2) }
+
+    @inline(__always) func gone(at p: Memory) -> UInt64 { keepsStale ? p.u64(RecordHeader.size) : expires }
+    @inline(__always) func tag(_ i: Int, at p: Memory) -> UInt64 { p.u64(RecordHeader.size + (keepsStale ? 8 : 0) + i * 8) }
+}
+
+/// Where a record is, as its checksums see it.
+struct Place {
+    /// The segment's number, which never repeats in its shard.
+    let number: UInt64
+    /// The record's offset in the data file.
+    let offset: UInt64
+
+    /// What the body check is mixed with; moving a record re-mixes it without reading the body.
+    @inline(__always)
+    func mix(secret: UInt64) -> UInt64 {
+        var input = (number, offset)
+        return withUnsafeBytes(of: &input) { shim_hash($0.baseAddress.unsafelyUnwrapped, 16, secret) }
+    }
+}
+
+@inline(__always)
+func bodyHash(meta: UnsafeRawPointer, metaLength: Int, stored: UnsafeRawPointer, storedLength: Int, secret: UInt64) -> UInt64 {
+    let seed = metaLength == 0 ? secret : shim_hash(meta, metaLength, secret)
+    return shim_hash(stored, storedLength, seed)
+}
+
+/// The body of a touch record: the value that it gives a new age.
+struct TouchTarget {
+    static let size = 24
+    var location: UInt32
+    var number: UInt64
+    var lsn: UInt64
+
+    init(location: UInt32, number: UInt64, lsn: UInt64) {
+        self.location = location
+        self.number = number
+        self.lsn = lsn
+    }
+    @inline(__always) init(at p: UnsafeRawPointer) {
+        location = UInt32(truncatingIfNeeded: p.loadUnaligned(as: UInt64.self))
+        number = p.loadUnaligned(fromByteOffset: 8, as: UInt64.self)
+        lsn = p.loadUnaligned(fromByteOffset: 16, as: UInt64.self)
+    }
+    var words: (UInt64, UInt64, UInt64) { (UInt64(location), number, lsn) }
+}
+
+/// The body of a manifest: a value that is kept in parts.
+struct Manifest {
+    static let size = 40
+    /// Names the parts; drawn like an lsn, so it never repeats.
+    var blob: UInt64
+    var rawLength: UInt64
+    var storedLength: UInt64
+    var partLength: UInt64
+    var partCount: UInt64
+
+    init(blob: UInt64, rawLength: Int, storedLength: Int, partLength: Int, partCount: Int) {
+        self.blob = blob
+        self.rawLength = UInt64(rawLength)
+        self.storedLength = UInt64(storedLength)
+        self.partLength = UInt64(partLength)
+        self.partCount = UInt64(partCount)
+    }
+    init(at p: UnsafeRawPointer) {
+        blob = p.loadUnaligned(as: UInt64.self)
+        rawLength = p.loadUnaligned(fromByteOffset: 8, as: UInt64.self)
+        storedLength = p.loadUnaligned(fromByteOffset: 16, as: UInt64.self)
+        partLength = p.loadUnaligned(fromByteOffset: 24, as: UInt64.self)
+        partCount = p.loadUnaligned(fromByteOffset: 32, as: UInt64.self)
+    }
+    var words: (UInt64, UInt64, UInt64, UInt64, UInt64) { (blob, rawLength, storedLength, partLength, partCount) }
+    /// Lengths that a sound manifest can have, so that nothing is allocated for a damaged one.
+    var isPlausible: Bool {
+        rawLength <= Limits.valueLength && partLength > 0 && partLength <= 1 << 24 && partCount <= 1 << 20
+            && partCount == (rawLength + partLength - 1) / partLength
+    }
+}
+
+/// The key of a part record: blob, the hash of the owner's key, the part's number.
+struct PartKey {
+    static let size = 24
+    var words: (UInt64, UInt64, UInt64)
+
+    init(blob: UInt64, owner: UInt64, part: Int) { words = (blob, owner, UInt64(part)) }
+    init(at p: UnsafeRawPointer) {
+        words = (p.loadUnaligned(as: UInt64.self), p.loadUnaligned(fromByteOffset: 8, as: UInt64.self), p.loadUnaligned(fromByteOffset: 16, as: UInt64.self))
+    }
+    var blob: UInt64 { words.0 }
+    var owner: UInt64 { words.1 }
+}
+
+/// What an entry may measure.
+enum Limits {
+    static let keyLength = 65_535
+    static let metaLength = 65_535
+    static let tagCount = 8
+    static let valueLength: UInt64 = 1 << 30
+    static let capacity: UInt64 = 1 << 20
+    static let segmentSizes = (least: 128 << 10, most: 16 << 20)
+    static let shardBytes = 64 << 20
+    static let oneShardEntries: UInt64 = 65_536
+    static let shards = 65_536
+    static let placesPerShard = 65_535
+    /// A location counts 8-byte units in 32 bits.
+    static let shardLogBytes = 32 << 30
+}

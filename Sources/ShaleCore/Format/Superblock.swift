@@ -1,0 +1,79 @@
+import CShalePlatform
+
+/// The first page of `shale.data`: what the cache is. Two copies, at 0 and at
+/// 2048, each within a disk sector and with its own check, so that a change is
+/// never torn: the valid copy with the higher sequence counts.
+struct Superblock {
+    static let magic: UInt64 = 0x4154_4144_454C_4853 // "SHLEDATA"
+    static let formatVersion: UInt32 = 1
+    static let copies = (0, 2048)
+    /// Not zero: the nonce that a clean close left in both files.
+    static let cleanMark = 1024
+    /// Counts index files and lone attachments: a read-only user that made its own index watches it.
+    static let generation = 1032
+
+    var sequence: UInt64 = 1
+    var secret: UInt64 = 0
+    var capacity: UInt64 = 0
+    var maxEntries: UInt64 = 0
+    var shards: UInt32 = 0
+    var segmentSize: UInt32 = 0
+    var maxAge: Int64 = Int64.max
+    var stale: Int64 = -1
+    /// In units of 64 seconds: where the slots' 24-bit expiry counts from.
+    var expiryBase: UInt64 = 0
+    var rows: UInt32 = 0
+    var mode: UInt32 = 0o600
+    var dictionaryPlaces: UInt32 = 0
+    var dictionarySize: UInt32 = 0
+
+    enum Found { case sound(Superblock), empty, foreign, newer, damaged }
+
+    static func read(_ page: Memory) -> Found {
+        var best: Superblock?
+        var sawMagic = false
+        for copy in [copies.0, copies.1] {
+            let p = page + copy
+            guard p.u64(0) == magic else { continue }
+            sawMagic = true
+            if p.u32(8) > formatVersion { return .newer }
+            guard p.u32(8) == formatVersion, p.u64(120) == check(p) else { continue }
+            let block = Superblock(sequence: p.u64(16), secret: p.u64(24), capacity: p.u64(32), maxEntries: p.u64(40),
+                                   shards: p.u32(48), segmentSize: p.u32(52), maxAge: Int64(bitPattern: p.u64(56)),
+                                   stale: Int64(bitPattern: p.u64(64)), expiryBase: p.u64(72), rows: p.u32(80), mode: p.u32(84),
+                                   dictionaryPlaces: p.u32(88), dictionarySize: p.u32(92))
+            if best == nil || block.sequence > best.unsafelyUnwrapped.sequence { best = block }
+        }
+        if let best { return .sound(best) }
+        if sawMagic { return .damaged }
+        for at in stride(from: 0, to: pageSize, by: 8) where page.u64(at) != 0 { return .foreign }
+        return .empty
+    }
+
+    /// Writes the copy that is not the current one.
+    func write(to page: Memory) {
+        let p = page + (sequence % 2 == 0 ? Superblock.copies.1 : Superblock.copies.0)
+        p.set(120, 0)
+        shim_fence_release()
+        p.set(0, Superblock.magic)
+        p.set32(8, Superblock.formatVersion)
+        p.set32(12, 0)
+        p.set(16, sequence)
+        p.set(24, secret)
+        p.set(32, capacity)
+        p.set(40, maxEntries)
+        p.set32(48, shards)
+        p.set32(52, segmentSize)
+        p.set(56, UInt64(bitPattern: maxAge))
+        p.set(64, UInt64(bitPattern: stale))
+        p.set(72, expiryBase)
+        p.set32(80, rows)
+        p.set32(84, mode)
+        p.set32(88, dictionaryPlaces)
+        p.set32(92, dictionarySize)
+        for at in stride(from: 96, to: 120, by: 8) { p.set(at, 0) }
+        p.release(120, Superblock.check(p))
+    }
+
+    private static func check(_ p: Memory) -> UInt64 { shim_hash(p, 120, magic) }
+}

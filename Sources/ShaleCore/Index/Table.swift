@@ -1,0 +1,351 @@
+import CShalePlatform
+
+/// A slot, 16 bytes.
+///
+///     word 0   location in 8-byte units (32) · fingerprint: the low 24 bits of the hash fraction ·
+///              displacement (4) · reach (1) · pinned (1) · kind (2)
+///     word 1   recency stamp (38) · hits (2) · expiry in 64-second units (24)
+///
+/// A slot with location 0 is free. The reach bits of a bucket's four slots say
+/// how far its entries may have been displaced, also where the slot is free.
+enum Slot {
+    static let size = 16
+
+    static let displacementShift: UInt64 = 56
+    static let reachBit: UInt64 = 1 << 60
+    static let pinnedBit: UInt64 = 1 << 61
+    /// What the record is, as far as it matters without reading it.
+    enum Kind {
+        static let plain: UInt64 = 0 << 62
+        static let tagged: UInt64 = 1 << 62
+        static let part: UInt64 = 2 << 62
+        /// Points to a touch record, whose target may carry tags.
+        static let touched: UInt64 = 3 << 62
+        static let mask: UInt64 = 3 << 62
+    }
+    static let keptFlags = pinnedBit | Kind.mask
+    @inline(__always) static func isPart(_ w: UInt64) -> Bool { w & Kind.mask == Kind.part }
+    @inline(__always) static func isTouched(_ w: UInt64) -> Bool { w & Kind.mask == Kind.touched }
+    @inline(__always) static func isPinned(_ w: UInt64) -> Bool { w & pinnedBit != 0 }
+    @inline(__always) static func mayBeTagged(_ w: UInt64) -> Bool { w & Kind.tagged != 0 }
+
+    @inline(__always) static func location(_ w: UInt64) -> UInt32 { UInt32(truncatingIfNeeded: w) }
+    @inline(__always) static func isFree(_ w: UInt64) -> Bool { UInt32(truncatingIfNeeded: w) == 0 }
+    @inline(__always) static func displacement(_ w: UInt64) -> Int { Int(truncatingIfNeeded: w >> displacementShift) & 15 }
+    /// Fingerprint and displacement: what a probe compares.
+    @inline(__always) static func probe(_ w: UInt64) -> UInt32 { UInt32(truncatingIfNeeded: w >> 32) & 0x0FFF_FFFF }
+    @inline(__always) static func with(_ w: UInt64, location: UInt32) -> UInt64 { w & ~0xFFFF_FFFF | UInt64(location) }
+
+    static let stampBits: UInt64 = 38
+    static let stampMask: UInt64 = (1 << 38) - 1
+    @inline(__always) static func stamp(_ w: UInt64) -> UInt64 { w & stampMask }
+    @inline(__always) static func hits(_ w: UInt64) -> UInt64 { w >> 38 & 3 }
+    @inline(__always) static func expiry(_ w: UInt64) -> UInt64 { w >> 40 }
+    @inline(__always) static func word1(stamp: UInt64, hits: UInt64 = 0, expiry: UInt64) -> UInt64 {
+        stamp & stampMask | hits << 38 | expiry << 40
+    }
+}
+
+/// The slot table of a shard: buckets of one cache line, four slots each.
+///
+/// A key's home is `fraction · buckets / 2^32`, with the fraction the low half
+/// of its hash. Homes keep the order of the fractions, so the table can grow by
+/// any factor in place: entries only ever move up, highest bucket first
+/// (shrinking: down, lowest first), a few buckets for each insertion. One full
+/// pass makes the table a fifth larger, and the load stays between 0.7 and
+/// 0.86. (Doubling bucket by bucket, as plain linear hashing does, leaves the
+/// buckets that are not yet split with up to twice the average load, which
+/// neighbours cannot take up at 0.8.)
+///
+/// An entry that does not fit into its home goes to one of the next 15 buckets;
+/// where those are full, others are moved up to make room.
+///
+/// Invariants
+/// - the shape word (buckets, frontier, mode) says for every fraction where its one home is;
+/// - bucket `h` reaches at least as far as the entry with home `h` that was displaced furthest;
+/// - an entry is published in its new slot, then the shape or `moves` says so, then its old slot
+///   is cleared: a reader that misses looks whether either has changed, and repeats.
+struct Table {
+    static let bucketSize = 64
+    static let leastBuckets = 256 // with fewer, 24 bits of a fraction do not give back all 32
+    static let mostBuckets = (1 << 24) - 64
+    static let spill = 16
+    static let reaches = (1, 3, 7, 15)
+
+    let header: ShardHeader
+    let buckets: Memory
+
+    // MARK: Shape
+
+    struct Shape {
+        enum Mode { static let steady = 0, growing = 1, shrinking = 2 }
+        var word: UInt64
+
+        @inline(__always) init(_ word: UInt64) { self.word = word }
+        init(buckets: Int, frontier: Int, mode: Int) {
+            word = UInt64(buckets) | UInt64(frontier) << 24 | UInt64(mode) << 48
+        }
+        /// Buckets before the pass that is under way, if one is.
+        @inline(__always) var buckets: Int { Int(truncatingIfNeeded: word & 0xFF_FFFF) }
+        @inline(__always) var frontier: Int { Int(truncatingIfNeeded: word >> 24 & 0xFF_FFFF) }
+        @inline(__always) var mode: Int { Int(truncatingIfNeeded: word >> 48) }
+
+        @inline(__always) var nextBuckets: Int {
+            mode == Mode.growing ? Shape.grown(buckets) : Shape.shrunk(buckets)
+        }
+        static func grown(_ buckets: Int) -> Int { buckets + max(64, buckets / 5) }
+        static func shrunk(_ buckets: Int) -> Int { max(Table.leastBuckets, buckets - buckets / 5) }
+
+        /// Homes below which positions are in use.
+        var extent: Int { mode == Mode.growing ? nextBuckets : buckets }
+
+        @inline(__always) func home(_ fraction: UInt32) -> Int {
+            let old = Table.scale(fraction, buckets)
+            if mode == Mode.steady { return old }
+            let moved = mode == Mode.growing ? old >= frontier : old < frontier
+            return moved ? Table.scale(fraction, nextBuckets) : old
+        }
+        /// With how many buckets the entries of this home are laid out.
+        @inline(__always) func buckets(ofHome home: Int) -> Int {
+            switch mode {
+            case Mode.growing: home < frontier ? buckets : nextBuckets
+            case Mode.shrinking: home < frontier ? nextBuckets : buckets
+            default: buckets
+            }
+        }
+    }
+
+    @inline(__always) static func scale(_ fraction: UInt32, _ buckets: Int) -> Int {
+        Int(truncatingIfNeeded: UInt64(fraction) &* UInt64(truncatingIfNeeded: buckets) >> 32)
+    }
+    /// The lowest fraction whose home is the bucket.
+    @inline(__always) static func lowestFraction(_ bucket: Int, _ buckets: Int) -> UInt64 {
+        (UInt64(bucket) << 32 + UInt64(buckets) - 1) / UInt64(buckets)
+    }
+    /// A bucket spans at most 2^24 fractions, so the fingerprint decides which one it is.
+    @inline(__always) static func fraction(fingerprint word0: UInt64, home: Int, buckets: Int) -> UInt32 {
+        let low = lowestFraction(home, buckets)
+        return UInt32(truncatingIfNeeded: low &+ (word0 >> 32 &- low) & 0xFF_FFFF)
+    }
+
+    @inline(__always) var shape: Shape { Shape(header.at.acquire(ShardHeader.Field.shape)) }
+    func fraction(at position: Int, _ word0: UInt64, _ shape: Shape) -> UInt32 {
+        let home = position - Slot.displacement(word0)
+        return Table.fraction(fingerprint: word0, home: home, buckets: shape.buckets(ofHome: home))
+    }
+
+    @inline(__always) func bucket(_ position: Int) -> Memory { buckets + position &* Table.bucketSize }
+
+    // MARK: Probing
+
+    @inline(__always) static func reach(_ a: UInt64, _ b: UInt64, _ c: UInt64, _ d: UInt64) -> Int {
+        if (a | b | c | d) & Slot.reachBit == 0 { return 0 }
+        return d & Slot.reachBit != 0 ? 15 : c & Slot.reachBit != 0 ? 7 : b & Slot.reachBit != 0 ? 3 : 1
+    }
+    @inline(__always) func reach(ofHome home: Int) -> Int {
+        let p = bucket(home)
+        return Table.reach(p.acquire(0), p.acquire(16), p.acquire(32), p.acquire(48))
+    }
+
+    /// Offers every slot that may hold the fraction, nearest first, until `body` returns true.
+    @inline(__always)
+    func probe(_ fraction: UInt32, home: Int, _ body: (_ slot: Memory, _ word0: UInt64) -> Bool) {
+        let fingerprint = fraction & 0xFF_FFFF
+        var line = bucket(home)
+        let a = line.acquire(0), b = line.acquire(16), c = line.acquire(32), d = line.acquire(48)
+        if Slot.probe(a) == fingerprint, !Slot.isFree(a), body(line, a) { return }
+        if Slot.probe(b) == fingerprint, !Slot.isFree(b), body(line + 16, b) { return }
+        if Slot.probe(c) == fingerprint, !Slot.isFree(c), body(line + 32, c) { return }
+        if Slot.probe(d) == fingerprint, !Slot.isFree(d), body(line + 48, d) { return }
+        let reach = Table.reach(a, b, c, d)
+        var displacement = 1
+        while displacement <= reach {
+            line += Table.bucketSize
+            let wanted = fingerprint | UInt32(truncatingIfNeeded: displacement) << 24
+            var i = 0
+            while i < Table.bucketSize {
+                let w = line.acquire(i)
+                if Slot.probe(w) == wanted, !Slot.isFree(w), body(line + i, w) { return }
+                i += Slot.size
+            }
+            displacement += 1
+        }
+    }
+
+    /// The slot that points to this location. Under the lock.
+    @inline(__always)
+    func find(_ fraction: UInt32, location: UInt32) -> Memory? {
+        var found: Memory?
+        probe(fraction, home: shape.home(fraction)) { slot, word0 in
+            guard Slot.location(word0) == location else { return false }
+            found = slot
+            return true
+        }
+        return found
+    }
+
+    func position(of slot: Memory) -> Int { (slot - buckets) / Table.bucketSize }
+
+    // MARK: Changing, under the lock
+
+    /// Publishes an entry. False where the neighbourhood is full beyond help.
+    func insert(_ fraction: UInt32, location: UInt32, flags: UInt64, word1: UInt64) -> Memory? {
+        let home = shape.home(fraction)
+        guard let slot = nearestFreeSlot(home) ?? makeFree(near: home) else { return nil }
+        publish(slot, home: home, fingerprint: UInt64(fraction & 0xFF_FFFF), location: location, flags: flags, word1: word1)
+        return slot
+    }
+
+    private func publish(_ slot: Memory, home: Int, fingerprint: UInt64, location: UInt32, flags: UInt64, word1: UInt64) {
+        let displacement = position(of: slot) - home
+        raiseReach(ofHome: home, to: displacement)
+        slot.set(8, word1)
+        slot.release(0, slot.u64(0) & Slot.reachBit | UInt64(location) | fingerprint << 32
+            | UInt64(displacement) << Slot.displacementShift | flags & ~Slot.reachBit)
+    }
+
+    @inline(__always) func clear(_ slot: Memory) {
+        slot.release(0, slot.u64(0) & Slot.reachBit)
+    }
+    @inline(__always) func move(_ slot: Memory, to location: UInt32) {
+        slot.release(0, Slot.with(slot.u64(0), location: location))
+    }
+
+    private func raiseReach(ofHome home: Int, to displacement: Int) {
+        if displacement == 0 { return }
+        let p = bucket(home)
+        let step = displacement <= 1 ? 0 : displacement <= 3 ? 16 : displacement <= 7 ? 32 : 48
+        for at in stride(from: 0, through: step, by: 16) where p.u64(at) & Slot.reachBit == 0 {
+            p.release(at, p.u64(at) | Slot.reachBit)
+        }
+    }
+
+    private func freeSlot(inBucket position: Int) -> Memory? {
+        let p = bucket(position)
+        for i in stride(from: 0, to: Table.bucketSize, by: Slot.size) where Slot.isFree(p.u64(i)) { return p + i }
+        return nil
+    }
+
+    private func nearestFreeSlot(_ home: Int) -> Memory? {
+        for position in home...(home + 15) {
+            if let slot = freeSlot(inBucket: position) { return slot }
+        }
+        return nil
+    }
+
+    /// Moves entries up, each within its own reach, until a slot near `home` is free.
+    private func makeFree(near home: Int) -> Memory? {
+        let shape = self.shape
+        let end = shape.extent + Table.spill
+        var position = home + 16
+        var free: Memory?
+        while position < min(end, home + 256), free == nil {
+            free = freeSlot(inBucket: position)
+            if free == nil { position += 1 }
+        }
+        while let slot = free, position > home + 15 {
+            free = nil
+            search: for from in max(home, position - 15)..<position {
+                let p = bucket(from)
+                for i in stride(from: 0, to: Table.bucketSize, by: Slot.size) {
+                    let word0 = p.u64(i)
+                    let owner = from - Slot.displacement(word0)
+                    if position - owner <= 15 {
+                        relocate(p + i, to: slot, home: owner, fingerprint: word0 >> 32 & 0xFF_FFFF)
+                        free = p + i
+                        position = from
+                        break search
+                    }
+                }
+            }
+        }
+        return free
+    }
+
+    private func relocate(_ slot: Memory, to target: Memory, home: Int, fingerprint: UInt64) {
+        let word0 = slot.u64(0), word1 = slot.u64(8)
+        publish(target, home: home, fingerprint: fingerprint, location: Slot.location(word0), flags: word0 & Slot.keptFlags, word1: word1)
+        announceMove()
+        vacate(slot, copied: word1, to: target)
+    }
+
+    private func announceMove() {
+        header.at.release(ShardHeader.Field.moves, header.at.u64(ShardHeader.Field.moves) &+ 1)
+        shim_fence_release()
+    }
+
+    /// Clears a slot whose entry lives elsewhere now; a stamp that a reader wrote meanwhile goes along.
+    private func vacate(_ slot: Memory, copied word1: UInt64, to target: Memory) {
+        let from = position(of: slot), to = position(of: target)
+        if to < from {
+            // Who walks the table upwards may have passed the new place and not yet the old one.
+            header.at.release(ShardHeader.Field.shrinks, header.at.u64(ShardHeader.Field.shrinks) &+ 1)
+            if header[ShardHeader.Field.sweepAt] > to { header[ShardHeader.Field.sweepState] = Victims.State.restart }
+        }
+        clear(slot)
+        let late = slot.u64(8)
+        if late != word1 { _ = shim_cas64(target + 8, word1, late) }
+    }
+
+    // MARK: Growing and shrinking
+
+    /// Begins a pass. The memory up to the new extent must exist and be zero.
+    func begin(_ mode: Int) {
+        let shape = self.shape
+        let frontier = mode == Shape.Mode.growing ? shape.buckets : 0
+        header.at.release(ShardHeader.Field.shape, Shape(buckets: shape.buckets, frontier: frontier, mode: mode).word)
+    }
+
+    /// Lays out up to `count` more buckets anew. `dropped` gets an entry that found no place.
+    func advance(_ count: Int, dropped: (Memory) -> Void) {
+        var left = count
+        while left > 0 {
+            let shape = self.shape
+            guard shape.mode != Shape.Mode.steady else { return }
+            let growing = shape.mode == Shape.Mode.growing
+            if growing ? shape.frontier == 0 : shape.frontier == shape.buckets {
+                header.at.release(ShardHeader.Field.shape, Shape(buckets: shape.nextBuckets, frontier: 0, mode: Shape.Mode.steady).word)
+                return
+            }
+            migrate(growing ? shape.frontier - 1 : shape.frontier, shape, dropped)
+            left -= 1
+        }
+    }
+
+    private func migrate(_ old: Int, _ shape: Shape, _ dropped: (Memory) -> Void) {
+        let growing = shape.mode == Shape.Mode.growing
+        let after = Shape(buckets: shape.buckets, frontier: growing ? old : old + 1, mode: shape.mode)
+        let reach = reach(ofHome: old)
+        // At most 64 entries; their old slots are cleared once readers are told of the new ones.
+        withUnsafeTemporaryAllocation(of: (slot: Memory, target: Memory, word1: UInt64).self, capacity: 64) { moved in
+            var count = 0
+            for displacement in 0...reach {
+                let p = bucket(old + displacement)
+                for i in stride(from: 0, to: Table.bucketSize, by: Slot.size) {
+                    let word0 = p.u64(i)
+                    guard !Slot.isFree(word0), Slot.displacement(word0) == displacement else { continue }
+                    let fraction = Table.fraction(fingerprint: word0, home: old, buckets: shape.buckets)
+                    let home = Table.scale(fraction, shape.nextBuckets)
+                    if home == old { continue }
+                    // Not `makeFree`: it could move the very entries that are being collected.
+                    guard let target = nearestFreeSlot(home) else {
+                        dropped(p + i)
+                        continue
+                    }
+                    let word1 = p.u64(i + 8)
+                    publish(target, home: home, fingerprint: word0 >> 32 & 0xFF_FFFF, location: Slot.location(word0), flags: word0 & Slot.keptFlags, word1: word1)
+                    moved[count] = (p + i, target, word1)
+                    count += 1
+                }
+            }
+            header.at.release(ShardHeader.Field.shape, after.word)
+            announceMove()
+            for i in 0..<count { vacate(moved[i].slot, copied: moved[i].word1, to: moved[i].target) }
+        }
+        // Nobody with this home is displaced any more, except where old and new home are the same bucket.
+        if Table.scale(UInt32(truncatingIfNeeded: Table.lowestFraction(old, shape.buckets)), shape.nextBuckets) != old {
+            let p = bucket(old)
+            for i in stride(from: 0, to: Table.bucketSize, by: Slot.size) { p.release(i, p.u64(i) & ~Slot.reachBit) }
+        }
+    }
+}

@@ -1,0 +1,70 @@
+import CShalePlatform
+
+/// A shard's invalidated tags: an entry is gone if one of its tags was
+/// invalidated after it was written, that is, under a higher lsn.
+///
+/// Open addressing over (tag, lsn) pairs; tag 0 is free. Entries are only added
+/// or raised. When it is full, the shard clears the slots that it names and
+/// empties it under a new epoch, so that a reader that saw a slot before it was
+/// cleared does not trust a table that was emptied after.
+struct TagTable {
+    static let places = 512
+    static let most = 384
+    static let size = places * 16
+
+    let header: ShardHeader
+    let at: Memory
+
+    var isFull: Bool { header[ShardHeader.Field.tagCount] >= TagTable.most }
+
+    private static func start(_ tag: UInt64) -> Int { Int(truncatingIfNeeded: tag >> 32) & (places - 1) }
+
+    /// The lsn under which the tag was last invalidated, or 0.
+    @inline(__always)
+    func invalidation(of tag: UInt64) -> UInt64 {
+        var i = TagTable.start(tag), left = TagTable.places
+        while left > 0 {
+            let found = at.acquire(i * 16)
+            if found == tag { return at.acquire(i * 16 + 8) }
+            if found == 0 { return 0 }
+            i = (i + 1) & (TagTable.places - 1)
+            left -= 1
+        }
+        return 0
+    }
+
+    /// Whether one of the record's tags was invalidated after it was written.
+    @inline(__always)
+    func invalidates(_ record: RecordHeader, at p: Memory) -> Bool {
+        var i = 0
+        while i < record.tagCount {
+            if invalidation(of: record.tag(i, at: p)) > record.lsn { return true }
+            i += 1
+        }
+        return false
+    }
+
+    func add(_ tag: UInt64, lsn: UInt64) {
+        var i = TagTable.start(tag)
+        for _ in 0..<TagTable.places {
+            let found = at.u64(i * 16)
+            if found == tag {
+                if at.u64(i * 16 + 8) < lsn { at.release(i * 16 + 8, lsn) }
+                return
+            }
+            if found == 0 {
+                at.release(i * 16 + 8, lsn)
+                at.release(i * 16, tag)
+                header.at.release(ShardHeader.Field.tagCount, header.at.u64(ShardHeader.Field.tagCount) + 1)
+                return
+            }
+            i = (i + 1) & (TagTable.places - 1)
+        }
+    }
+
+    /// The caller has raised the epoch.
+    func removeAll() {
+        header.at.release(ShardHeader.Field.tagCount, 0)
+        for i in 0..<TagTable.places { at.release(i * 16, 0) }
+    }
+}

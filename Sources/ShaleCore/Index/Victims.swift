@@ -1,0 +1,206 @@
+import CShalePlatform
+
+/// Who leaves next: exact least-recently-used order without a list.
+///
+/// A sweep collects every slot whose rank is at most a limit T that was chosen
+/// from a sample; what is not collected ranks above all that is. The collected
+/// ones form a min-heap in the index, ordered by rank; evicting pops it and
+/// skips what has been used since. While one heap is consumed, the sweep fills
+/// the other, a few hundred slots for each victim, so that no call pays for all.
+///
+/// Invariants
+/// - every unpinned entry that is no part and whose rank is at most the current heap's limit is in
+///   that heap;
+/// - a heap is consumed only after its sweep has seen the whole table;
+/// - an entry that moves down past the sweep restarts it.
+///
+/// A victim is 8 bytes: stamp (38) · the upper 26 bits of its hash fraction.
+/// Stamps are unique in a shard, so the pair finds the slot wherever it moved.
+struct Victims {
+    enum State { static let idle = 0, sweeping = 1, restart = 2, complete = 3 }
+
+    let table: Table
+    let heaps: (Memory, Memory)
+
+    private typealias Field = ShardHeader.Field
+    private var header: ShardHeader { table.header }
+
+    static func capacity(buckets: Int) -> Int { max(256, buckets / 8) }
+    /// How many a sweep aims to collect: one for 64 slots.
+    private static func aim(buckets: Int) -> Int { max(32, buckets / 16) }
+
+    /// What the order is by: least recently used. Another function of the slot gives another policy.
+    @inline(__always) static func rank(_ word1: UInt64) -> UInt64 { Slot.stamp(word1) }
+
+    // MARK: Heaps
+
+    private var current: Int { header[Field.heapCurrent] }
+    private func heap(_ which: Int) -> Memory { which == 0 ? heaps.0 : heaps.1 }
+    private func count(_ which: Int) -> Int { header[Field.heapCounts + which * 8] }
+    private func setCount(_ which: Int, _ count: Int) { header[Field.heapCounts + which * 8] = count }
+
+    private func push(_ which: Int, _ value: UInt64) {
+        let p = heap(which)
+        var child = count(which)
+        setCount(which, child + 1)
+        while child > 0 {
+            let parent = (child - 1) / 2
+            if p.u64(parent * 8) <= value { break }
+            p.set(child * 8, p.u64(parent * 8))
+            child = parent
+        }
+        p.set(child * 8, value)
+    }
+
+    private func pop(_ which: Int) -> UInt64? {
+        let left = count(which) - 1
+        if left < 0 { return nil }
+        let p = heap(which)
+        let top = p.u64(0), last = p.u64(left * 8)
+        setCount(which, left)
+        var parent = 0
+        while true {
+            var child = parent * 2 + 1
+            if child >= left { break }
+            if child + 1 < left, p.u64(child * 8 + 8) < p.u64(child * 8) { child += 1 }
+            if last <= p.u64(child * 8) { break }
+            p.set(parent * 8, p.u64(child * 8))
+            parent = child
+        }
+        if left > 0 { p.set(parent * 8, last) }
+        return top
+    }
+
+    func reset() {
+        setCount(0, 0)
+        setCount(1, 0)
+        header[Field.heapCurrent] = 0
+        header[Field.sweepState] = State.idle
+        header[Field.sweepAt] = 0
+    }
+
+    // MARK: Choosing
+
+    /// The least recently used entry's slot, or nil where all are pinned.
+    func next(expired: (Memory) -> Void) -> Memory? {
+        var barren = 0
+        while header[Field.entries] > header[Field.pinned], barren < 4 {
+            while let victim = pop(current) {
+                guard let slot = find(victim) else { continue }
+                // Keep the other heap's sweep ahead of the consumption of this one.
+                let unswept = max(0, table.shape.extent + Table.spill - header[Field.sweepAt])
+                sweep(buckets: max(16, unswept / (count(current) + 1) + 1), expired: expired)
+                if isStill(slot, victim) { return slot }
+            }
+            while header[Field.sweepState] != State.complete { sweep(buckets: Int.max, expired: expired) }
+            header[Field.heapCurrent] = 1 - current
+            header[Field.sweepState] = State.idle
+            header[Field.sweepAt] = 0
+            if count(current) == 0 { barren += 1 }
+        }
+        return nil
+    }
+
+    private func find(_ victim: UInt64) -> Memory? {
+        let stamp = victim >> 26
+        let low = UInt32(truncatingIfNeeded: victim & 0x3FF_FFFF) << 6
+        let shape = table.shape
+        for home in shape.home(low)...max(shape.home(low), shape.home(low | 63)) {
+            for position in home...(home + table.reach(ofHome: home)) {
+                let p = table.bucket(position)
+                for i in stride(from: 0, to: Table.bucketSize, by: Slot.size) {
+                    let word0 = p.u64(i)
+                    if !Slot.isFree(word0), Slot.stamp(p.u64(i + 8)) == stamp, !Slot.isPart(word0), !Slot.isPinned(word0) { return p + i }
+                }
+            }
+        }
+        return nil
+    }
+
+    private func isStill(_ slot: Memory, _ victim: UInt64) -> Bool {
+        !Slot.isFree(slot.u64(0)) && Slot.stamp(slot.u64(8)) == victim >> 26
+    }
+
+    // MARK: Sweeping
+
+    /// Continues the sweep that fills the heap not in use; begins one where none is under way.
+    /// `expired` is offered slots whose entry may be past its last moment.
+    func sweep(buckets: Int, expired: (Memory) -> Void) {
+        let shape = table.shape
+        let end = shape.extent + Table.spill
+        if header[Field.sweepState] == State.complete { return }
+        if header[Field.sweepState] != State.sweeping { begin(shape) }
+        let target = 1 - current
+        let limit = header.at.u64(Field.sweepLimit)
+        let room = Victims.capacity(buckets: shape.buckets)
+        var position = header[Field.sweepAt]
+        let stop = buckets >= end - position ? end : position + buckets
+        while position < stop {
+            let p = table.bucket(position)
+            for i in stride(from: 0, to: Table.bucketSize, by: Slot.size) {
+                let word0 = p.u64(i)
+                if Slot.isFree(word0) || Slot.isPart(word0) { continue }
+                if Slot.expiry(p.u64(i + 8)) != 0 {
+                    expired(p + i)
+                    if Slot.isFree(p.u64(i)) { continue }
+                }
+                let word1 = p.u64(i + 8)
+                if Slot.isPinned(word0) || Victims.rank(word1) > limit { continue }
+                if count(target) >= room {
+                    // The sample misjudged: begin again with less.
+                    setCount(target, 0)
+                    let least = header.at.u64(Field.sampleLeast)
+                    header.at.set(Field.sweepLimit, limit > least ? least + (limit - least) / 2 : limit - limit / 4 - 1)
+                    header[Field.sweepAt] = 0
+                    return
+                }
+                push(target, Slot.stamp(word1) << 26 | UInt64(table.fraction(at: position, word0, shape) >> 6))
+            }
+            position += 1
+        }
+        header[Field.sweepAt] = position
+        if header[Field.sweepState] == State.sweeping, position >= end { header[Field.sweepState] = State.complete }
+    }
+
+    private func begin(_ shape: Table.Shape) {
+        setCount(1 - current, 0)
+        header[Field.sweepAt] = 0
+        header[Field.sweepState] = State.sweeping
+        let sample = sampleRanks(shape)
+        header.at.set(Field.sampleLeast, sample.least)
+        header.at.set(Field.sweepLimit, sample.limit)
+    }
+
+    /// The rank below which about `aim` entries lie, from 512 slots spread over the table.
+    private func sampleRanks(_ shape: Table.Shape) -> (least: UInt64, limit: UInt64) {
+        let end = shape.extent + Table.spill
+        return withUnsafeTemporaryAllocation(of: UInt64.self, capacity: 512) { ranks in
+            var found = 0, seen = 0
+            let step = max(1, end / 128)
+            var position = Int(header.at.u64(Field.stamp) % UInt64(step))
+            while position < end, found <= 508 {
+                let p = table.bucket(position)
+                for i in stride(from: 0, to: Table.bucketSize, by: Slot.size) {
+                    seen += 1
+                    let word0 = p.u64(i)
+                    if Slot.isFree(word0) || Slot.isPart(word0) || Slot.isPinned(word0) { continue }
+                    ranks[found] = Victims.rank(p.u64(i + 8))
+                    found += 1
+                }
+                position += step
+            }
+            let all = Slot.stampMask
+            guard found > 16 else { return (0, all) }
+            // Insertion sort: a few hundred numbers, once for thousands of victims.
+            for i in 1..<found {
+                let value = ranks[i]
+                var j = i
+                while j > 0, ranks[j - 1] > value { ranks[j] = ranks[j - 1]; j -= 1 }
+                ranks[j] = value
+            }
+            let aim = Victims.aim(buckets: shape.buckets)
+            let expected = max(1, found * aim / max(1, end * 4 * found / max(1, seen)))
+            return (ranks[0], expected >= found ? all : ranks[expected])
+        }
+    }
+}

@@ -1,0 +1,222 @@
+import CShalePlatform
+
+/// Space comes back at the tail, in order: what the index still points at is
+/// copied to the head as it is, everything else is skipped. No older version of
+/// a key outlives a newer one that way, and a tombstone can go when it gets here.
+extension Shard {
+    /// Cleans one record at the tail; returns the bytes looked at, 0 where the tail is the head.
+    func cleanRecord(now: UInt64, _ after: inout Aftermath) throws(Failure) -> Int {
+        guard header[Field.queueCount] > 1 else { return 0 }
+        let place = queued(0)
+        let offset = header[Field.tailOffset]
+        let base = engine.pointee.data + self.offset(ofPlace: place)
+        let here = Place(number: numberWord(place).u64(0), offset: UInt64(self.offset(ofPlace: place) + offset))
+        guard offset <= segmentSize - RecordHeader.size else {
+            finishTail(readTo: segmentSize, &after)
+            return RecordHeader.size
+        }
+        let p = base + offset
+        let record = RecordHeader(at: p)
+        guard record.isPlausible(room: segmentSize - offset), let kind = record.kind else {
+            return skipDamage(place, offset, &after)
+        }
+        let keyHash = kind == .end ? 0 : shim_hash(p + record.keyOffset, record.keyLength, secret)
+        guard record.verifiesHead(at: p, keyHash: keyHash, place: here, secret: secret) else {
+            return skipDamage(place, offset, &after)
+        }
+        prefetchSlot(afterRecord: record.length, offset: offset, base: base)
+        let at = location(place: place, offset: offset)
+        switch kind {
+        case .end:
+            finishTail(readTo: offset, &after)
+            return record.length
+        case .value, .manifest:
+            if let slot = slot(pointingTo: at, keyHash: keyHash) { try keep(slot, at, record, p, now: now, keyHash: keyHash, &after) }
+        case .part:
+            if let slot = table.find(UInt32(truncatingIfNeeded: keyHash), location: at) {
+                let key = PartKey(at: p + record.keyOffset)
+                if isOwned(key) { try copy(slot, at, record, p, keyHash: keyHash) } else { drop(slot, &after) }
+            }
+        case .touch:
+            // Its target came before it and took the age along.
+            if let slot = table.find(UInt32(truncatingIfNeeded: keyHash), location: at) { drop(slot, &after) }
+        case .tombstone, .invalidate: break
+        }
+        header[Field.tailOffset] = offset + record.length
+        return record.length
+    }
+
+    /// The next record's slot is on its way while this record is copied.
+    @inline(__always)
+    private func prefetchSlot(afterRecord length: Int, offset: Int, base: Memory) {
+        let next = offset + length
+        guard next <= segmentSize - RecordHeader.size else { return }
+        let p = base + next
+        let record = RecordHeader(at: p)
+        guard record.isPlausible(room: segmentSize - next), record.keyLength <= 256 else { return }
+        let hash = shim_hash(p + record.keyOffset, record.keyLength, secret)
+        shim_prefetch(table.bucket(table.shape.home(UInt32(truncatingIfNeeded: hash))))
+    }
+
+    /// The slot that points to the value, itself or by way of a touch record.
+    private func slot(pointingTo at: UInt32, keyHash: UInt64) -> Memory? {
+        let fraction = UInt32(truncatingIfNeeded: keyHash)
+        var found: Memory?
+        table.probe(fraction, home: table.shape.home(fraction)) { slot, word0 in
+            let location = Slot.location(word0)
+            if location == at || Slot.isTouched(word0) && touchTarget(location) == at {
+                found = slot
+                return true
+            }
+            return false
+        }
+        return found
+    }
+
+    private func touchTarget(_ location: UInt32) -> UInt32? {
+        guard isSound(location) else { return nil }
+        let p = address(location)
+        let record = RecordHeader(at: p)
+        guard record.isKind(.touch), record.storedLength == TouchTarget.size,
+              record.isPlausible(room: segmentSize - offsetInSegment(location)) else { return nil }
+        return TouchTarget(at: p + record.storedOffset).location
+    }
+
+    private func keep(_ slot: Memory, _ at: UInt32, _ record: RecordHeader, _ p: Memory, now: UInt64, keyHash: UInt64, _ after: inout Aftermath) throws(Failure) {
+        if tags.invalidates(record, at: p) {
+            drop(slot, &after)
+            return
+        }
+        let pointed = Slot.location(slot.u64(0))
+        if pointed == at {
+            if now >= record.gone(at: p) {
+                header[Field.expirations] += 1
+                drop(slot, &after)
+                return
+            }
+            try copy(slot, at, record, p, keyHash: keyHash)
+            return
+        }
+        // Merge the touch into the copy.
+        let touchAt = address(pointed)
+        let touch = RecordHeader(at: touchAt)
+        if now >= touch.gone(at: touchAt) {
+            header[Field.expirations] += 1
+            drop(slot, &after)
+            return
+        }
+        try merge(slot, touch, touchAt, record, p, keyHash: keyHash)
+    }
+
+    private func copy(_ slot: Memory, _ at: UInt32, _ record: RecordHeader, _ p: Memory, keyHash: UInt64) throws(Failure) {
+        let length = record.length
+        if length > headRoom { try roll() }
+        let target = location(place: header[Field.headPlace], offset: header[Field.headOffset])
+        let from = placeOf(at)
+        let to = Place(number: header.at.u64(Field.headNumber), offset: UInt64(offset(of: target)))
+        let q = address(target)
+        // With the old place's head check the copy is no record yet.
+        memcpy(q, p, length)
+        var moved = record
+        moved.bodyCheck ^= from.mix(secret: secret) ^ to.mix(secret: secret)
+        q.set(8, moved.bodyCheck)
+        moved.setHeadCheck(moved.computeHeadCheck(at: q, keyHash: keyHash, place: to, secret: secret))
+        moved.seal(at: q)
+        header[Field.headOffset] += length
+        header[Field.cleaned] += length
+        table.move(slot, to: target)
+    }
+
+    private func merge(_ slot: Memory, _ touch: RecordHeader, _ touchAt: Memory, _ record: RecordHeader, _ p: Memory, keyHash: UInt64) throws(Failure) {
+        let before = measure(Slot.location(slot.u64(0)))
+        var flags = record.flags & ~RecordHeader.Flag.keepsStale
+        if touch.keepsStale { flags |= RecordHeader.Flag.keepsStale }
+        var merged = RecordHeader(kind: record.isKind(.manifest) ? .manifest : .value, codec: record.codec, flags: flags, tagCount: record.tagCount, keyLength: record.keyLength,
+                                  metaLength: record.metaLength, storedLength: record.storedLength, rawLength: record.rawLength,
+                                  created: record.created, expires: touch.expires, dictionary: record.dictionary)
+        if merged.length > headRoom { try roll() }
+        merged.bodyCheck = 0
+        let oldMix = placeOf(location(place: queued(0), offset: header[Field.tailOffset])).mix(secret: secret)
+        var draft = Draft(merged, keyHash: keyHash, key: p + record.keyOffset, meta: p + record.metaOffset, stored: p + record.storedOffset, bodyHash: record.bodyCheck ^ oldMix)
+        draft.gone = touch.gone(at: touchAt)
+        draft.tags = UnsafePointer((p + record.keyOffset - record.tagCount * 8).assumingMemoryBound(to: UInt64.self))
+        let target = append(&draft, lsn: record.lsn)
+        header[Field.cleaned] += merged.length
+        let word0 = slot.u64(0)
+        let kind = record.tagCount > 0 ? Slot.Kind.tagged : Slot.Kind.plain
+        slot.release(0, Slot.with(word0, location: target) & ~Slot.Kind.mask | kind)
+        account(before, sign: -1)
+        account(measure(target), sign: 1)
+    }
+
+    /// Whether the part's manifest is current. Reads another shard without its lock; in doubt, yes.
+    func isOwned(_ key: PartKey) -> Bool {
+        let shard = Shard(engine, keyHash: key.owner)
+        if shard.number != number, shard.header.at.acquire(Field.epoch) & 1 == 1 { return true }
+        let fraction = UInt32(truncatingIfNeeded: key.owner)
+        var owned = false
+        let moves = shard.header.at.acquire(Field.moves)
+        shard.table.probe(fraction, home: shard.table.shape.home(fraction)) { _, word0 in
+            owned = shard.manifest(at: Slot.location(word0))?.blob == key.blob
+            return owned
+        }
+        shim_fence_acquire()
+        return owned || shard.header.at.acquire(Field.moves) != moves
+    }
+
+    /// The manifest of a location, by way of a touch record too; nil where it is none.
+    func manifest(at location: UInt32) -> Manifest? {
+        guard isSound(location) else { return nil }
+        var p = address(location)
+        var record = RecordHeader(at: p)
+        if record.isKind(.touch), record.storedLength == TouchTarget.size, record.isPlausible(room: segmentSize - offsetInSegment(location)) {
+            let target = TouchTarget(at: p + record.storedOffset).location
+            guard isSound(target) else { return nil }
+            p = address(target)
+            record = RecordHeader(at: p)
+            guard record.isPlausible(room: segmentSize - offsetInSegment(target)) else { return nil }
+        }
+        guard record.isKind(.manifest), record.storedLength == Manifest.size, record.isPlausible(room: segmentSize) else { return nil }
+        return Manifest(at: p + record.storedOffset)
+    }
+
+    // MARK: Ends and damage
+
+    private func finishTail(readTo offset: Int, _ after: inout Aftermath) {
+        releaseTail()
+        trim()
+    }
+
+    /// What cannot be read is dropped and counted; the walk goes on at the next record that verifies.
+    private func skipDamage(_ place: Int, _ offset: Int, _ after: inout Aftermath) -> Int {
+        let next = nextRecord(place: place, from: offset + 8, number: numberWord(place).u64(0)) ?? segmentSize
+        header[Field.corrupt] += 1
+        dropEntries(inPlace: place, from: offset, to: next, &after)
+        header[Field.tailOffset] = next
+        return next - offset
+    }
+
+    func dropEntries(inPlace place: Int, from: Int, to: Int, _ after: inout Aftermath) {
+        let low = location(place: place, offset: from), high = location(place: place, offset: to - 8)
+        forEachSlot { slot, word0 in
+            let at = Slot.location(word0)
+            if at >= low && at <= high || Slot.isTouched(word0) && touchTarget(at).map({ $0 >= low && $0 <= high }) == true {
+                table.clear(slot)
+            }
+        }
+        recount()
+    }
+
+    /// The first place from an offset on where a record of this segment verifies.
+    func nextRecord(place: Int, from: Int, number: UInt64) -> Int? {
+        let base = offset(ofPlace: place)
+        for offset in stride(from: from, through: segmentSize - RecordHeader.size, by: 8) {
+            let p = engine.pointee.data + base + offset
+            let record = RecordHeader(at: p)
+            guard record.isPlausible(room: segmentSize - offset) else { continue }
+            let keyHash = record.isKind(.end) ? 0 : shim_hash(p + record.keyOffset, record.keyLength, secret)
+            if record.verifiesHead(at: p, keyHash: keyHash, place: Place(number: number, offset: UInt64(base + offset)), secret: secret) { return offset }
+        }
+        return nil
+    }
+}

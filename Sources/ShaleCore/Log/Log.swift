@@ -1,0 +1,197 @@
+import CShalePlatform
+
+/// The log of a shard: a queue of segments, appended at the head, cleaned at the tail.
+///
+/// Invariants
+/// - a place is in the queue exactly while its state is `inLog`;
+/// - a segment's number is stored in the hot array, behind a release fence, before its bytes change;
+/// - the head has room for an end record;
+/// - callers leave `reserve` places to the cleaner, which needs at most two to empty the tail.
+enum Log {
+    enum PlaceState: UInt8 { case absent = 0, free, inLog, preparing }
+    static let reserve = 2
+}
+
+/// A record that is about to be appended.
+struct Draft {
+    var record: RecordHeader
+    var keyHash: UInt64
+    var gone: UInt64 = 0
+    var tags: UnsafePointer<UInt64>?
+    var key: UnsafeRawPointer
+    var meta: UnsafeRawPointer
+    var stored: UnsafeRawPointer
+    var bodyHash: UInt64
+
+    init(_ record: RecordHeader, keyHash: UInt64, key: UnsafeRawPointer, meta: UnsafeRawPointer? = nil, stored: UnsafeRawPointer? = nil, bodyHash: UInt64 = 0) {
+        self.record = record
+        self.keyHash = keyHash
+        self.key = key
+        self.meta = meta ?? key
+        self.stored = stored ?? key
+        self.bodyHash = bodyHash
+    }
+}
+
+extension Shard {
+    // MARK: Places
+
+    private var indexBytes: Int { header[Field.tablePages] }
+
+    /// How many places the shard may use: what its budget leaves beside the tables, or, on a full
+    /// disk, what it has.
+    var usablePlaces: Int {
+        let byBudget = min(geometry.rows, max(0, geometry.shardBudget - indexBytes) / segmentSize)
+        return header[Field.noSpace] > 0 ? min(byBudget, header[Field.allocated]) : byBudget
+    }
+    /// Places that a roll can still take.
+    var availablePlaces: Int { usablePlaces - header[Field.queueCount] }
+
+    private func firstPlace(_ state: Log.PlaceState) -> Int? {
+        for place in 0..<geometry.rows where self.state(ofPlace: place) == state { return place }
+        return nil
+    }
+
+    /// A place to write to. Prefers one that exists on disk.
+    private func takePlace() throws(Failure) -> Int {
+        if header[Field.allocated] > header[Field.queueCount], let place = firstPlace(.free) { return place }
+        let allowed = header[Field.allocated] < min(geometry.rows, max(0, geometry.shardBudget - indexBytes) / segmentSize)
+        var cause: Failure?
+        if header[Field.noSpace] > 0 { header[Field.noSpace] -= 1 }
+        if allowed, header[Field.noSpace] == 0, let place = firstPlace(.absent) {
+            do throws(Failure) {
+                try allocate(place)
+                setState(ofPlace: place, .free)
+                return place
+            } catch {
+                cause = error
+                if error.status == .full { header[Field.noSpace] = 64 }
+            }
+        }
+        if let place = firstPlace(.preparing) {
+            // Its preparer is slow, or dead: allocating twice does no harm.
+            try engine.pointee.files.allocateData(offset(ofPlace: place), segmentSize)
+            return place
+        }
+        throw cause ?? Failure.because(.full, "no segment is free; the cache is too small for what it has to hold, or pinned entries fill it")
+    }
+
+    /// Counted first, so that a kill in between never lets the directory outgrow its capacity.
+    private func allocate(_ place: Int) throws(Failure) {
+        header[Field.allocated] += 1
+        do throws(Failure) { try engine.pointee.files.allocateData(offset(ofPlace: place), segmentSize) } catch {
+            header[Field.allocated] -= 1
+            throw error
+        }
+    }
+
+    /// Gives free places back to the file system until the budget holds with `extra` more bytes.
+    func trim(extra: Int = 0) {
+        while header[Field.allocated] * segmentSize + indexBytes + extra > geometry.shardBudget, let place = firstPlace(.free) {
+            numberWord(place).release(0, 0)
+            shim_fence_release()
+            guard engine.pointee.files.releaseData(offset(ofPlace: place), segmentSize) else { return }
+            setState(ofPlace: place, .absent)
+            header[Field.allocated] -= 1
+        }
+    }
+
+    /// Allocates and populates the next place before anyone holds the lock for it.
+    func prepareNextPlace() {
+        guard (try? lock()) != nil else { return }
+        var chosen: Int?
+        if header[Field.allocated] == header[Field.queueCount], header[Field.noSpace] == 0,
+           header[Field.allocated] < min(geometry.rows, max(0, geometry.shardBudget - indexBytes) / segmentSize), let place = firstPlace(.absent) {
+            setState(ofPlace: place, .preparing)
+            header[Field.allocated] += 1
+            chosen = place
+        }
+        unlock()
+        guard let place = chosen else { return }
+        let done = (try? engine.pointee.files.allocateData(offset(ofPlace: place), segmentSize)) != nil
+        if done { shim_sys_populate(engine.pointee.data + offset(ofPlace: place), segmentSize) }
+        guard (try? lock()) != nil else { return }
+        if state(ofPlace: place) == .preparing {
+            setState(ofPlace: place, done ? .free : .absent)
+            if !done {
+                header[Field.allocated] -= 1
+                header[Field.noSpace] = 64
+            }
+        }
+        unlock()
+    }
+
+    // MARK: Appending
+
+    var headRoom: Int { segmentSize - header[Field.headOffset] - RecordHeader.size }
+
+    /// Ends the head and begins a segment. `isNewTail`: the log starts here, all before it is free.
+    func roll(isNewTail: Bool = false) throws(Failure) {
+        let place = try takePlace()
+        let previous = header.at.u64(Field.headNumber)
+        if header[Field.queueCount] > 0, header[Field.headOffset] <= segmentSize - RecordHeader.size {
+            var end = Draft(RecordHeader(kind: .end, keyLength: 0), keyHash: 0, key: UnsafeRawPointer(header.at))
+            write(&end)
+        }
+        let newNumber = max(previous, header.at.u64(Field.lastNumber)) + 1
+        let tail = isNewTail || header[Field.queueCount] == 0 ? newNumber : numberWord(queued(0)).u64(0)
+        // Readers that still hold the place's old records see the number change before the bytes do.
+        numberWord(place).release(0, newNumber)
+        shim_fence_release()
+        SegmentHeader(shard: number, place: place, number: newNumber, previous: previous, tail: tail)
+            .write(to: engine.pointee.data + offset(ofPlace: place), secret: secret)
+        if isNewTail { while header[Field.queueCount] > 0 { releaseTail() } }
+        setQueued(header[Field.queueCount], place)
+        header[Field.queueCount] += 1
+        setState(ofPlace: place, .inLog)
+        header[Field.headPlace] = place
+        header[Field.headOffset] = SegmentHeader.size
+        header.at.set(Field.headNumber, newNumber)
+        header.at.set(Field.lastNumber, newNumber)
+        if header[Field.queueCount] == 1 { header[Field.tailOffset] = SegmentHeader.size }
+    }
+
+    /// The tail's segment leaves the log; its bytes stay readable until the place is used again.
+    func releaseTail() {
+        setState(ofPlace: queued(0), .free)
+        header[Field.queueFirst] = (header[Field.queueFirst] + 1) % geometry.rows
+        header[Field.queueCount] -= 1
+        header[Field.tailOffset] = SegmentHeader.size
+    }
+
+    /// Appends at the head, where the caller has made room. Returns the location.
+    @discardableResult
+    func append(_ draft: inout Draft, lsn: UInt64) -> UInt32 {
+        draft.record.lsn = lsn
+        return write(&draft)
+    }
+
+    @discardableResult
+    private func write(_ draft: inout Draft) -> UInt32 {
+        let at = location(place: header[Field.headPlace], offset: header[Field.headOffset])
+        let p = address(at)
+        let place = Place(number: header.at.u64(Field.headNumber), offset: UInt64(offset(of: at)))
+        var record = draft.record
+        record.bodyCheck = draft.bodyHash ^ place.mix(secret: secret)
+        record.writeUnsealed(to: p)
+        var q = p + RecordHeader.size
+        if record.keepsStale {
+            q.set(0, draft.gone)
+            q += 8
+        }
+        if let tags = draft.tags {
+            for i in 0..<record.tagCount { (q + i * 8).set(0, tags[i]) }
+            q += record.tagCount * 8
+        }
+        memcpy(q, draft.key, record.keyLength)
+        q += record.keyLength
+        if record.metaLength > 0 { memcpy(q, draft.meta, record.metaLength) }
+        q += record.metaLength
+        if record.storedLength > 0 { memcpy(q, draft.stored, record.storedLength) }
+        record.setHeadCheck(record.computeHeadCheck(at: p, keyHash: draft.keyHash, place: place, secret: secret))
+        record.seal(at: p)
+        draft.record = record
+        header[Field.headOffset] += record.length
+        return at
+    }
+}

@@ -1,0 +1,267 @@
+import CShalePlatform
+
+/// A shard's index, made anew from its log: replayed in order, which is all
+/// that it takes. Recency becomes the order of writing, and entries that had
+/// been evicted may come back. Removed, replaced and invalidated ones do not:
+/// what removed them comes later in the log.
+extension Shard {
+    /// The lock is held. `afterPowerLoss`: memory is gone, so pages may be missing and states unknown.
+    func rebuild(afterPowerLoss: Bool) throws(Failure) {
+        header.at.release(Field.epoch, header.at.u64(Field.epoch) | 1)
+        header.at.set(Field.state, ShardHeader.State.rebuilding)
+        shim_fence()
+        if header[Field.tablePages] == 0 { header[Field.tablePages] = geometry.shardIndexBytes(buckets: Table.leastBuckets) }
+        resetIndex()
+        var after = Aftermath()
+        let lost = try readSegments(afterPowerLoss: afterPowerLoss)
+        header[Field.corrupt] += lost
+        try replay(afterPowerLoss: afterPowerLoss, &after)
+        enforceLimits(&after)
+        header[Field.rebuilds] += 1
+        shim_fence()
+        header.at.release(Field.epoch, header.at.u64(Field.epoch) &+ 1)
+        endChange()
+    }
+
+    // MARK: The chain of segments
+
+    /// Finds the log's segments and sets the queue. Returns how many are missing.
+    private func readSegments(afterPowerLoss: Bool) throws(Failure) -> Int {
+        let rows = geometry.rows
+        guard let memory = shim_malloc(rows * MemoryLayout<SegmentHeader>.stride + SegmentHeader.size) else { throw Failure.outOfMemory }
+        defer { shim_free(memory) }
+        let page = memory
+        let found = (memory + SegmentHeader.size).bindMemory(to: SegmentHeader.self, capacity: rows)
+        var count = 0, allocated = 0
+        for place in 0..<rows {
+            let known = state(ofPlace: place)
+            if !afterPowerLoss, known == .absent { continue }
+            let sound: SegmentHeader? = try engine.pointee.files.readData(engine, offset(ofPlace: place), into: page, SegmentHeader.size)
+                ? SegmentHeader(at: page, shard: number, place: place, secret: secret) : nil
+            if let sound {
+                found[count] = sound
+                count += 1
+                setState(ofPlace: place, .free)
+                allocated += 1
+            } else if afterPowerLoss {
+                // Allocated or not, nobody knows: give it back, so that the sum is right.
+                _ = engine.pointee.files.releaseData(offset(ofPlace: place), segmentSize)
+                setState(ofPlace: place, .absent)
+            } else {
+                if known == .inLog { setState(ofPlace: place, .free) }
+                allocated += 1
+            }
+        }
+        header[Field.allocated] = allocated
+        header[Field.queueFirst] = 0
+        header[Field.queueCount] = 0
+        header[Field.tailOffset] = SegmentHeader.size
+        header[Field.headOffset] = segmentSize
+        header.at.set(Field.ghost, 0)
+        var all = UnsafeMutableBufferPointer(start: found, count: count)
+        all.sort { $0.number < $1.number }
+        let newest = count > 0 ? all[count - 1].number : 0
+        let last = max(newest, afterPowerLoss ? 0 : header.at.u64(Field.lastNumber))
+        // Numbers that were used and lost must not be used again for other bytes.
+        header.at.set(Field.lastNumber, afterPowerLoss && count > 0 ? last + 1 << 32 : last)
+        header.at.set(Field.headNumber, newest)
+        guard count > 0 else { return 0 }
+
+        let tail = all[count - 1].tail
+        var missing = 0
+        var previous: UInt64 = 0
+        for segment in all {
+            numberWord(segment.place).release(0, segment.number)
+            guard segment.number >= tail else { continue }
+            if header[Field.queueCount] == 0 ? segment.number != tail : segment.previous != previous { missing += 1 }
+            previous = segment.number
+            setQueued(header[Field.queueCount], segment.place)
+            header[Field.queueCount] += 1
+            setState(ofPlace: segment.place, .inLog)
+            header[Field.headPlace] = segment.place
+        }
+        return missing
+    }
+
+    // MARK: Replay
+
+    private func replay(afterPowerLoss: Bool, _ after: inout Aftermath) throws(Failure) {
+        let synced = SyncedPosition.read(engine, shard: number)
+        let count = header[Field.queueCount]
+        var highestLSN: UInt64 = 0
+        var previous: UInt64 = 0
+        for i in 0..<count {
+            let place = queued(i)
+            let segment = numberWord(place).u64(0)
+            if i > 0, hasHole(before: place, previous), synced.covers(segment, 0) { forgetOlder() }
+            previous = segment
+            let base = offset(ofPlace: place)
+            var offset = SegmentHeader.size
+            var ended = false
+            while offset <= segmentSize - RecordHeader.size {
+                let p = engine.pointee.data + base + offset
+                let record = RecordHeader(at: p)
+                if record.isPlausible(room: segmentSize - offset), let kind = record.kind {
+                    let keyHash = kind == .end ? 0 : shim_hash(p + record.keyOffset, record.keyLength, secret)
+                    let here = Place(number: segment, offset: UInt64(base + offset))
+                    if record.verifiesHead(at: p, keyHash: keyHash, place: here, secret: secret) {
+                        highestLSN = max(highestLSN, record.lsn)
+                        if kind == .end {
+                            ended = true
+                            break
+                        }
+                        try apply(kind, record, p, keyHash, here, location(place: place, offset: offset), &after)
+                        offset += record.length
+                        continue
+                    }
+                }
+                let next = nextRecord(place: place, from: offset + 8, number: segment)
+                if next == nil, i == count - 1 { break }
+                header[Field.corrupt] += 1
+                if synced.covers(segment, offset) { forgetOlder() }
+                guard let next else {
+                    ended = true
+                    break
+                }
+                offset = next
+            }
+            if i == count - 1 {
+                if !ended, synced.covers(segment, offset) {
+                    header[Field.corrupt] += 1
+                    forgetOlder()
+                }
+                // Within one boot nothing is behind the last record that was ever complete.
+                header[Field.headOffset] = ended || afterPowerLoss ? segmentSize : offset
+            }
+        }
+        raiseLSN(above: highestLSN, by: afterPowerLoss ? 1 << 32 : 0)
+    }
+
+    private func hasHole(before place: Int, _ previous: UInt64) -> Bool {
+        let p = engine.pointee.data + offset(ofPlace: place)
+        guard let header = SegmentHeader(at: p, shard: number, place: place, secret: secret) else { return true }
+        return header.previous != previous
+    }
+
+    private func raiseLSN(above highest: UInt64, by step: UInt64) {
+        let word = engine.pointee.index + IndexHead.lsn
+        while true {
+            let now = word.u64(0)
+            if now >= highest &+ step { return }
+            if shim_cas64(word, now, highest &+ step) { return }
+        }
+    }
+
+    /// What was unreadable may have superseded anything older.
+    private func forgetOlder() {
+        let end = table.shape.extent + Table.spill
+        for position in 0..<end { table.bucket(position).zero(Table.bucketSize) }
+        recount()
+        header.at.set(Field.ghost, header.at.u64(Field.headNumber))
+    }
+
+    private func apply(_ kind: RecordHeader.Kind, _ record: RecordHeader, _ p: Memory, _ keyHash: UInt64, _ here: Place, _ at: UInt32, _ after: inout Aftermath) throws(Failure) {
+        let key = Key(bytes: UnsafeRawPointer(p + record.keyOffset), length: record.keyLength, hash: keyHash)
+        switch kind {
+        case .value, .manifest, .part:
+            let isPart = kind == .part
+            let body = bodyHash(meta: p + record.metaOffset, metaLength: record.metaLength, stored: p + record.storedOffset, storedLength: record.storedLength, secret: secret)
+            let slot = lookup(key, isPart: isPart)
+            if record.codec == RecordHeader.Codec.dictionary, !DictionaryCache.has(engine, record.dictionary) {
+                // Evicted before its dictionary made room for another.
+                if let slot { drop(slot, &after) }
+                return
+            }
+            guard body ^ here.mix(secret: secret) == record.bodyCheck else {
+                // It still supersedes what is older.
+                header[Field.corrupt] += 1
+                if let slot { drop(slot, &after) }
+                return
+            }
+            let flags = (record.isPinned ? Slot.pinnedBit : 0) | (isPart ? Slot.Kind.part : record.tagCount > 0 ? Slot.Kind.tagged : Slot.Kind.plain)
+            let word1 = Slot.word1(stamp: nextStamp(), expiry: SlotExpiry.of(gone: record.gone(at: p), base: engine.pointee.block.expiryBase))
+            if let slot {
+                let old = slot.u64(0)
+                account(measure(Slot.location(old)), sign: -1)
+                count(old, sign: -1)
+                slot.set(8, word1)
+                slot.release(0, Slot.with(old, location: at) & ~Slot.keptFlags | flags)
+            } else {
+                if !maintainTable(&after) { _ = evict(now: 0, &after) }
+                var tries = 0
+                while table.insert(key.fraction, location: at, flags: flags, word1: word1) == nil {
+                    tries += 1
+                    table.advance(Int.max) { drop($0, &after) }
+                    if !maintainTable(&after) || tries > 4, !evict(now: 0, &after) || tries > 1000 { return }
+                }
+            }
+            account(measure(at), sign: 1)
+            count(flags, sign: 1)
+        case .touch:
+            guard record.storedLength == TouchTarget.size, let slot = lookup(key) else { return }
+            let target = TouchTarget(at: p + record.storedOffset)
+            let old = Slot.location(slot.u64(0))
+            var current = RecordHeader(at: address(old))
+            var currentAt = old
+            if current.isKind(.touch) {
+                currentAt = TouchTarget(at: address(old) + current.storedOffset).location
+                guard isSound(currentAt) else { return }
+                current = RecordHeader(at: address(currentAt))
+            }
+            guard current.lsn == target.lsn, currentAt == target.location else { return }
+            account(measure(old), sign: -1)
+            let word1 = slot.u64(8)
+            slot.set(8, Slot.word1(stamp: Slot.stamp(word1), expiry: SlotExpiry.of(gone: record.gone(at: p), base: engine.pointee.block.expiryBase)))
+            slot.release(0, Slot.with(slot.u64(0), location: at) & ~Slot.Kind.mask | Slot.Kind.touched)
+            account(measure(at), sign: 1)
+        case .tombstone:
+            if let slot = lookup(key) { drop(slot, &after) }
+        case .invalidate:
+            guard record.keyLength == 8 else { return }
+            let tag = (p + record.keyOffset).loadUnaligned(as: UInt64.self)
+            if tags.isFull, tags.invalidation(of: tag) == 0 { sweepTags(&after) }
+            tags.add(tag, lsn: record.lsn)
+        case .end: break
+        }
+    }
+
+    /// What a smaller capacity, or evicted entries that came back, put over the limits.
+    func enforceLimits(_ after: inout Aftermath) {
+        let limit = geometry.entriesPerShard
+        while limit > 0, header[Field.entries] > limit, evict(now: 0, &after) { header[Field.evictions] -= 1 }
+        while header[Field.live] > liveLimit, evict(now: 0, &after) { header[Field.evictions] -= 1 }
+    }
+}
+
+/// How far each shard's log is known to be on the disk: written after a sync,
+/// 16 bytes a shard: segment number, offset (32) and check (32).
+struct SyncedPosition {
+    var number: UInt64
+    var offset: Int
+
+    func covers(_ segment: UInt64, _ at: Int) -> Bool { segment < number || segment == number && at < offset }
+
+    private static func word(_ engine: EngineRef, _ shard: Int) -> Memory {
+        engine.pointee.data + engine.pointee.geometry.syncTable + shard * 16
+    }
+    private static func check(_ engine: EngineRef, _ shard: Int, _ number: UInt64, _ offset: UInt64) -> UInt64 {
+        var input = (UInt64(shard), number, offset)
+        return withUnsafeBytes(of: &input) { shim_hash($0.start, 24, engine.pointee.secret) } << 32
+    }
+
+    static func read(_ engine: EngineRef, shard: Int) -> SyncedPosition {
+        let p = word(engine, shard)
+        let number = p.u64(0), rest = p.u64(8)
+        if number == 0, rest == 0 { return SyncedPosition(number: 0, offset: 0) }
+        let offset = rest & 0xFFFF_FFFF
+        // A damaged position promises everything, so that nothing old can come back.
+        guard rest == offset | check(engine, shard, number, offset) else { return SyncedPosition(number: .max, offset: .max) }
+        return SyncedPosition(number: number, offset: Int(offset))
+    }
+
+    func write(_ engine: EngineRef, shard: Int) {
+        let p = SyncedPosition.word(engine, shard)
+        p.set(0, number)
+        p.set(8, UInt64(offset) | SyncedPosition.check(engine, shard, number, UInt64(offset)))
+    }
+}

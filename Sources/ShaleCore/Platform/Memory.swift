@@ -1,0 +1,39 @@
+import CShalePlatform
+
+/// Raw memory of a mapping or a buffer. Fields are reached by byte offset, each
+/// with the ordering that its use needs; nothing else in the core touches memory.
+typealias Memory = UnsafeMutableRawPointer
+
+extension UnsafeMutableRawPointer {
+    // Relaxed: under the shard's lock, or validated afterwards.
+    @inline(__always) func u64(_ offset: Int) -> UInt64 { shim_load64(self + offset) }
+    @inline(__always) func u32(_ offset: Int) -> UInt32 { shim_load32(self + offset) }
+    @inline(__always) func int(_ offset: Int) -> Int { Int(truncatingIfNeeded: shim_load64(self + offset)) }
+    @inline(__always) func set(_ offset: Int, _ value: UInt64) { shim_store64(self + offset, value) }
+    @inline(__always) func set32(_ offset: Int, _ value: UInt32) { shim_store32(self + offset, value) }
+    @inline(__always) func set(_ offset: Int, int value: Int) { shim_store64(self + offset, UInt64(truncatingIfNeeded: value)) }
+    @inline(__always) func add(_ offset: Int, _ value: Int) {
+        shim_store64(self + offset, shim_load64(self + offset) &+ UInt64(truncatingIfNeeded: value))
+    }
+
+    // Published to, or read from, threads that hold no lock.
+    @inline(__always) func acquire(_ offset: Int) -> UInt64 { shim_load64_acquire(self + offset) }
+    @inline(__always) func release(_ offset: Int, _ value: UInt64) { shim_store64_release(self + offset, value) }
+
+    @inline(__always) func zero(_ count: Int) { memset(self, 0, count) }
+}
+
+/// Bytes that a caller lends for the length of a call.
+public typealias Bytes = UnsafeRawBufferPointer
+
+extension UnsafeRawBufferPointer {
+    /// An address even for an empty buffer: C functions want one.
+    @inline(__always) var start: UnsafeRawPointer {
+        baseAddress ?? UnsafeRawPointer(bitPattern: 8).unsafelyUnwrapped
+    }
+}
+
+@inline(__always) func roundUp(_ value: Int, to unit: Int) -> Int { (value + unit - 1) / unit * unit }
+
+/// Pages are what the kernel allocates, and what `du` counts.
+let pageSize = 4096

@@ -1,0 +1,92 @@
+import CShalePlatform
+
+/// What an entry takes, read from its records.
+struct Measure {
+    var bytes = 0
+    var raw = 0
+    var stored = 0
+    var dictionary: UInt16 = 0
+    var blob = Aftermath.Blob()
+}
+
+extension Shard {
+    func measure(_ location: UInt32) -> Measure {
+        guard isSound(location) else { return Measure() }
+        let p = address(location)
+        let record = RecordHeader(at: p)
+        guard record.isPlausible(room: segmentSize - offsetInSegment(location)) else { return Measure() }
+        var m = Measure(bytes: record.length, raw: record.rawLength, stored: record.storedLength,
+                        dictionary: record.codec == RecordHeader.Codec.dictionary ? record.dictionary : 0)
+        switch record.kind {
+        case .touch where record.storedLength == TouchTarget.size:
+            let target = TouchTarget(at: p + record.storedOffset)
+            guard isSound(target.location), numberWord(place(of: target.location)).u64(0) == target.number,
+                  !RecordHeader(at: address(target.location)).isKind(.touch) else { return m }
+            let own = m.bytes
+            m = measure(target.location)
+            m.bytes += own
+        case .manifest where record.storedLength == Manifest.size:
+            let manifest = Manifest(at: p + record.storedOffset)
+            guard manifest.isPlausible else { return m }
+            m.stored = Int(manifest.storedLength)
+            m.blob = Aftermath.Blob(blob: manifest.blob, owner: shim_hash(p + record.keyOffset, record.keyLength, secret), parts: Int(manifest.partCount))
+        case .part:
+            (m.raw, m.stored) = (0, 0) // the manifest counts for all
+        default: break
+        }
+        return m
+    }
+
+    private func adjust(_ field: Int, _ delta: Int) { header[field] = max(0, header[field] + delta) }
+
+    func account(_ m: Measure, sign: Int) {
+        adjust(Field.live, sign * m.bytes)
+        adjust(Field.raw, sign * m.raw)
+        adjust(Field.stored, sign * m.stored)
+        if m.dictionary != 0 { adjust(dictionaryField(m.dictionary), sign) }
+    }
+
+    /// How many current records of this shard need a dictionary; by its number, modulo the places.
+    func dictionaryField(_ number: UInt16) -> Int { Field.dictionaries + Int(number) % max(1, geometry.dictionaryPlaces) * 8 }
+
+    func count(_ word0: UInt64, sign: Int) {
+        adjust(Field.used, sign)
+        if Slot.isPart(word0) { return }
+        adjust(Field.entries, sign)
+        header.at.release(Field.entriesHint, UInt64(header[Field.entries]))
+        if Slot.isPinned(word0) { adjust(Field.pinned, sign) }
+    }
+
+    /// Takes an entry out of the index. Its record stays in the log as a ghost until the tail has passed.
+    func drop(_ slot: Memory, _ after: inout Aftermath) {
+        let word0 = slot.u64(0)
+        let m = measure(Slot.location(word0))
+        if m.blob.blob != 0 { after.add(m.blob) }
+        account(m, sign: -1)
+        count(word0, sign: -1)
+        table.clear(slot)
+        header.at.set(Field.ghost, header.at.u64(Field.headNumber))
+    }
+
+    /// Sums up anew from the slots, after damage has made the running sums unsure.
+    func recount() {
+        for field in [Field.entries, Field.used, Field.live, Field.raw, Field.stored, Field.pinned] { header[field] = 0 }
+        for i in 0..<16 { header[Field.dictionaries + i * 8] = 0 }
+        forEachSlot { slot, word0 in
+            account(measure(Slot.location(word0)), sign: 1)
+            count(word0, sign: 1)
+        }
+    }
+
+    @inline(__always)
+    func forEachSlot(_ body: (_ slot: Memory, _ word0: UInt64) -> Void) {
+        let end = table.shape.extent + Table.spill
+        for position in 0..<end {
+            let p = table.bucket(position)
+            for i in stride(from: 0, to: Table.bucketSize, by: Slot.size) {
+                let word0 = p.u64(i)
+                if !Slot.isFree(word0) { body(p + i, word0) }
+            }
+        }
+    }
+}

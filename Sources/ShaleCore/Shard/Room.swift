@@ -1,0 +1,224 @@
+import CShalePlatform
+
+/// Room for what is to be appended: evict down to the live limit, clean at a
+/// steady pace, and roll to a new segment while enough are left for the cleaner.
+extension Shard {
+    private enum Pace {
+        /// Bytes cleaned for each byte appended, while fewer segments than wanted are free.
+        static let factor = 16
+        /// One in so many segments is kept free, at least `Log.reserve` and one.
+        static let freeShare = 20
+        /// Percent of the log that may be live: what remains is the cleaner's profit.
+        static let livePercent = 82
+    }
+
+    private var wantedFree: Int { max(Log.reserve + 1, usablePlaces / Pace.freeShare) }
+
+    /// Live bytes at most, so that a whole round of cleaning always gains something.
+    var liveLimit: Int {
+        let usable = usablePlaces
+        let byShare = usable * segmentSize / 100 * Pace.livePercent
+        let byReserve = (usable - Log.reserve - 1) * (segmentSize - segmentSize / 16)
+        return max(segmentSize / 2, min(byShare, byReserve))
+    }
+
+    /// Makes room for a record of `length` bytes at the head; `live` where it will be current.
+    func makeRoom(_ length: Int, live: Bool, now: UInt64, _ after: inout Aftermath) throws(Failure) {
+        if live {
+            let limit = liveLimit
+            if length > limit { throw tooLarge(length) }
+            while header[Field.live] + length > limit {
+                guard evict(now: now, &after) else {
+                    after.crowdedBy = crowdingPart()
+                    throw Failure.because(.full, "no space: pinned entries fill the cache; unpin or remove some, or raise its capacity")
+                }
+            }
+            if header[Field.live] + length > limit - limit / 16 { victims.sweep(buckets: 64) { dropIfGone($0, now: now, &after) } }
+        }
+        if availablePlaces < wantedFree {
+            var left = length * Pace.factor + segmentSize / 256
+            while left > 0 {
+                let cleaned = try cleanRecord(now: now, &after)
+                if cleaned == 0 { break }
+                left -= cleaned
+            }
+        }
+        var rounds = 0
+        while length > headRoom {
+            if availablePlaces > Log.reserve {
+                try roll()
+                if header[Field.allocated] == header[Field.queueCount] { after.wantsPlace = true }
+                break
+            }
+            // Rare: a run of segments with nothing to gain. Clean whole ones, and evict where that is not enough.
+            rounds += 1
+            if rounds > 2 {
+                let aim = max(0, header[Field.live] - segmentSize / 4)
+                while header[Field.live] > aim, evict(now: now, &after) {}
+            }
+            let tail = queued(0)
+            var cleaned = 0
+            while header[Field.queueCount] > 1, queued(0) == tail { cleaned += try cleanRecord(now: now, &after) }
+            if cleaned == 0 || rounds > 4 * geometry.rows + 16 {
+                throw Failure.because(.full, "no space: the disk is full, or pinned entries fill the cache; free some, or raise its capacity")
+            }
+        }
+    }
+
+    private func tooLarge(_ length: Int) -> Failure {
+        Message().adding("the entry takes ").adding(length).adding(" bytes, more than a shard of ").adding(engine.pointee.files.path)
+            .adding(" can hold; raise the capacity").failure(.tooLarge)
+    }
+
+    /// Evicts the least recently used entry. False where all that is left is pinned.
+    func evict(now: UInt64, _ after: inout Aftermath) -> Bool {
+        let victim = victims.next { dropIfGone($0, now: now, &after) }
+        guard let slot = victim else { return false }
+        drop(slot, &after)
+        header[Field.evictions] += 1
+        return true
+    }
+
+    /// Expired data leaves with the sweeps, without timers.
+    @discardableResult
+    func dropIfGone(_ slot: Memory, now: UInt64, _ after: inout Aftermath) -> Bool {
+        let word0 = slot.u64(0)
+        guard !Slot.isPart(word0), SlotExpiry.mayBeGone(Slot.expiry(slot.u64(8)), now: now, base: engine.pointee.block.expiryBase) else { return false }
+        let location = Slot.location(word0)
+        guard isSound(location) else { return false }
+        let p = address(location)
+        let record = RecordHeader(at: p)
+        guard record.isPlausible(room: segmentSize - offsetInSegment(location)), now >= record.gone(at: p) else { return false }
+        drop(slot, &after)
+        header[Field.expirations] += 1
+        return true
+    }
+
+    /// A part whose owner lives elsewhere, found near a point that moves on from call to call.
+    private func crowdingPart() -> Aftermath.Blob {
+        let end = table.shape.extent + Table.spill
+        let start = Int(nextStamp() &* 0x9E37_79B9 % UInt64(end))
+        for i in 0..<end {
+            let p = table.bucket((start + i) % end)
+            for j in stride(from: 0, to: Table.bucketSize, by: Slot.size) {
+                let word0 = p.u64(j)
+                guard !Slot.isFree(word0), Slot.isPart(word0), isSound(Slot.location(word0)) else { continue }
+                let at = address(Slot.location(word0))
+                let record = RecordHeader(at: at)
+                guard record.isKind(.part), record.keyLength == PartKey.size else { continue }
+                let key = PartKey(at: at + record.keyOffset)
+                if isOwned(key) { return Aftermath.Blob(blob: key.blob, owner: key.owner, parts: 0) }
+            }
+        }
+        return Aftermath.Blob()
+    }
+
+    // MARK: The table's size
+
+    private enum Load {
+        // In sixty-fourths of the slots.
+        static let grow = 52, full = 58, shrink = 14
+        static let pace = 8
+    }
+
+    /// Grows or shrinks the table by a few buckets; called with every insertion.
+    /// False where it is full and cannot grow.
+    func maintainTable(_ after: inout Aftermath) -> Bool {
+        let table = self.table
+        let shape = table.shape
+        if shape.mode != Table.Shape.Mode.steady {
+            table.advance(Load.pace) { slot in
+                drop(slot, &after)
+                header[Field.evictions] += 1
+            }
+            return true
+        }
+        let used = header[Field.used]
+        let slots = shape.buckets * 4
+        if used * 64 > slots * Load.grow {
+            if growTable(shape) { return true }
+            return used * 64 < slots * Load.full
+        }
+        if shape.buckets > Table.leastBuckets, used * 64 < slots * Load.shrink {
+            table.begin(Table.Shape.Mode.shrinking)
+            return true
+        }
+        if header[Field.tablePages] > geometry.shardIndexBytes(buckets: shape.buckets) { shrinkPages(shape.buckets) }
+        return true
+    }
+
+    private func growTable(_ shape: Table.Shape) -> Bool {
+        let next = Table.Shape.grown(shape.buckets)
+        guard next <= geometry.maxBuckets - Table.spill else { return false }
+        let wanted = geometry.shardIndexBytes(buckets: next)
+        let extra = wanted - header[Field.tablePages]
+        if extra > 0 {
+            // What the table takes, the segments give.
+            let fits = header[Field.allocated] * segmentSize + wanted <= geometry.shardBudget
+            if !fits, availablePlaces <= Log.reserve { return false }
+            trim(extra: extra)
+            guard header[Field.allocated] * segmentSize + wanted <= geometry.shardBudget else { return false }
+            let before = header[Field.tablePages]
+            header[Field.tablePages] = wanted
+            let base = Geometry.indexHead + number * geometry.shardStride
+            let files = engine.pointee.files
+            do throws(Failure) {
+                try files.allocateIndex(base + geometry.table, Geometry.tableBytes(next))
+                try files.allocateIndex(base + geometry.heaps.0, Geometry.heapBytes(next))
+                try files.allocateIndex(base + geometry.heaps.1, Geometry.heapBytes(next))
+            } catch {
+                header[Field.tablePages] = before
+                return false
+            }
+        }
+        table.begin(Table.Shape.Mode.growing)
+        return true
+    }
+
+    /// A smaller capacity or entry limit: evicts, cleans and gives space back until it holds.
+    func applyBudget(_ after: inout Aftermath) throws(Failure) {
+        let now = engine.pointee.clock.now48
+        header[Field.noSpace] = 0
+        let limit = geometry.entriesPerShard
+        while limit > 0, header[Field.entries] > limit, evict(now: now, &after) {}
+        while header[Field.live] > liveLimit, evict(now: now, &after) {}
+        // The table first: what it gives back, the segments need not.
+        while table.shape.mode != Table.Shape.Mode.steady { table.advance(Int.max) { drop($0, &after) } }
+        while header[Field.tablePages] * 8 > geometry.shardBudget, table.shape.buckets > Table.leastBuckets, header[Field.used] * 64 < table.shape.buckets * 4 * 40 {
+            table.begin(Table.Shape.Mode.shrinking)
+            table.advance(Int.max) { drop($0, &after) }
+            shrinkPages(table.shape.buckets)
+        }
+        var rounds = 0
+        while header[Field.allocated] * segmentSize + header[Field.tablePages] > geometry.shardBudget {
+            trim()
+            if header[Field.allocated] * segmentSize + header[Field.tablePages] <= geometry.shardBudget { break }
+            rounds += 1
+            let aim = rounds > 2 * geometry.rows ? max(0, header[Field.live] - segmentSize) : header[Field.live]
+            while header[Field.live] > min(aim, liveLimit), evict(now: now, &after) {}
+            let tail = header[Field.queueCount] > 0 ? queued(0) : 0
+            var cleaned = 0
+            while header[Field.queueCount] > 1, queued(0) == tail {
+                let step = try cleanRecord(now: now, &after)
+                if step == 0 { break }
+                cleaned += step
+            }
+            if cleaned == 0 || rounds > 8 * geometry.rows {
+                throw Failure.because(.full, "the cache cannot shrink that far: pinned entries or its index need more; unpin or remove some, or choose a larger capacity")
+            }
+        }
+    }
+
+    /// Gives back the pages beyond the table's size.
+    func shrinkPages(_ buckets: Int) {
+        let base = Geometry.indexHead + number * geometry.shardStride
+        let keep = Geometry.tableBytes(buckets)
+        let most = Geometry.tableBytes(geometry.maxBuckets)
+        let heapKeep = Geometry.heapBytes(buckets), heapMost = Geometry.heapBytes(geometry.maxBuckets)
+        victims.reset()
+        var released = engine.pointee.files.releaseIndex(base + geometry.table + keep, most - keep)
+        released = engine.pointee.files.releaseIndex(base + geometry.heaps.0 + heapKeep, heapMost - heapKeep) && released
+        released = engine.pointee.files.releaseIndex(base + geometry.heaps.1 + heapKeep, heapMost - heapKeep) && released
+        if released { header[Field.tablePages] = geometry.shardIndexBytes(buckets: buckets) }
+    }
+}

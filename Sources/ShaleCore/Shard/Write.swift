@@ -1,0 +1,359 @@
+import CShalePlatform
+
+/// The key of a call, hashed once.
+struct Key {
+    let bytes: UnsafeRawPointer
+    let length: Int
+    let hash: UInt64
+
+    @inline(__always) init(_ key: Bytes, secret: UInt64) {
+        bytes = key.start
+        length = key.count
+        hash = shim_hash(bytes, length, secret)
+    }
+    init(bytes: UnsafeRawPointer, length: Int, hash: UInt64) {
+        self.bytes = bytes
+        self.length = length
+        self.hash = hash
+    }
+    @inline(__always) var fraction: UInt32 { UInt32(truncatingIfNeeded: hash) }
+}
+
+/// When a set may happen.
+public enum Condition: Sendable { case always, ifAbsent, ifPresent, ifVersion(UInt64) }
+
+/// How a put ended.
+enum PutOutcome { case done, conflict, dictionaryRetired }
+
+/// What is known of an entry under the lock.
+private struct Entry {
+    let slot: Memory
+    /// The record that holds the value: the slot's, or the target of its touch record.
+    let value: RecordHeader
+    let valueAt: Memory
+    let valueLocation: UInt32
+    let expires: UInt64
+    let gone: UInt64
+    /// By age and by tags.
+    let isGone: Bool
+    let isFresh: Bool
+}
+
+extension Shard {
+    // MARK: Finding, under the lock
+
+    func lookup(_ key: Key, isPart: Bool = false) -> Memory? {
+        var found: Memory?
+        table.probe(key.fraction, home: table.shape.home(key.fraction)) { slot, word0 in
+            guard Slot.isPart(word0) == isPart, holds(key, Slot.location(word0)) else { return false }
+            found = slot
+            return true
+        }
+        return found
+    }
+
+    private func holds(_ key: Key, _ location: UInt32) -> Bool {
+        guard isSound(location) else { return false }
+        let p = address(location)
+        let record = RecordHeader(at: p)
+        guard record.keyLength == key.length, record.isPlausible(room: segmentSize - offsetInSegment(location)) else { return false }
+        return memcmp(p + record.keyOffset, key.bytes, key.length) == 0
+    }
+
+    private func entry(_ slot: Memory, now: UInt64) -> Entry? {
+        var at = Slot.location(slot.u64(0))
+        var p = address(at)
+        var record = RecordHeader(at: p)
+        let expires = record.expires, gone = record.gone(at: p)
+        if record.isKind(.touch) {
+            let target = TouchTarget(at: p + record.storedOffset)
+            guard record.storedLength == TouchTarget.size, isSound(target.location) else { return nil }
+            at = target.location
+            p = address(at)
+            record = RecordHeader(at: p)
+            guard record.lsn == target.lsn, record.isPlausible(room: segmentSize - offsetInSegment(at)) else { return nil }
+        }
+        let isGone = now >= gone || tags.invalidates(record, at: p)
+        return Entry(slot: slot, value: record, valueAt: p, valueLocation: at, expires: expires, gone: gone, isGone: isGone, isFresh: !isGone && now < expires)
+    }
+    private func entry(_ key: Key, now: UInt64) -> Entry? { lookup(key).flatMap { entry($0, now: now) } }
+
+    // MARK: Set
+
+    /// Stores a value, manifest or part. Conflict where the condition does not hold.
+    func put(_ draft: inout Draft, _ key: Key, condition: Condition, now: UInt64, _ after: inout Aftermath) throws(Failure) -> PutOutcome {
+        let isPart = draft.record.isKind(.part)
+        switch condition {
+        case .always: break
+        default:
+            let existing = entry(key, now: now)
+            let holds = switch condition {
+            case .always: true
+            case .ifAbsent: existing.map { !$0.isFresh } ?? true
+            case .ifPresent: existing.map { $0.isFresh } ?? false
+            case .ifVersion(let version): existing.map { !$0.isGone && $0.value.lsn == version } ?? false
+            }
+            if !holds { return .conflict }
+        }
+        if draft.record.codec == RecordHeader.Codec.dictionary, !DictionaryCache.mayUse(engine, draft.record.dictionary) { return .dictionaryRetired }
+        let tableHasRoom = maintainTable(&after)
+        try makeRoom(draft.record.length, live: true, now: now, &after)
+        var slot = lookup(key, isPart: isPart)
+        if slot == nil {
+            try makeSlot(tableHasRoom: tableHasRoom, isPart: isPart, now: now, &after)
+            slot = lookup(key, isPart: isPart)
+            // Making a slot evicts, it never appends: the room is still there.
+        }
+        let location = append(&draft, lsn: drawLSN())
+        let record = draft.record
+        let flags = (record.isPinned ? Slot.pinnedBit : 0) | (isPart ? Slot.Kind.part : record.tagCount > 0 ? Slot.Kind.tagged : Slot.Kind.plain)
+        let gone = record.keepsStale ? draft.gone : record.expires
+        let word1 = Slot.word1(stamp: nextStamp(), expiry: SlotExpiry.of(gone: gone, base: engine.pointee.block.expiryBase))
+        try publish(slot, key, location: location, flags: flags, word1: word1, now: now, &after)
+        return .done
+    }
+
+    /// Points the key's slot to a new record, or takes a free one.
+    private func publish(_ slot: Memory?, _ key: Key, location: UInt32, flags: UInt64, word1: UInt64, now: UInt64, _ after: inout Aftermath) throws(Failure) {
+        if let slot {
+            let old = slot.u64(0)
+            let m = measure(Slot.location(old))
+            if m.blob.blob != 0 { after.add(m.blob) }
+            account(m, sign: -1)
+            count(old, sign: -1)
+            slot.release(8, word1)
+            slot.release(0, Slot.with(old, location: location) & ~Slot.keptFlags | flags)
+        } else {
+            try place(key, location, flags, word1, now: now, &after)
+        }
+        account(measure(location), sign: 1)
+        count(flags, sign: 1)
+    }
+
+    private func place(_ key: Key, _ location: UInt32, _ flags: UInt64, _ word1: UInt64, now: UInt64, _ after: inout Aftermath) throws(Failure) {
+        var tries = 0
+        while table.insert(key.fraction, location: location, flags: flags, word1: word1) == nil {
+            // About once in 10^8 neighbourhoods: finish or begin a pass, or let somebody go.
+            tries += 1
+            if table.shape.mode != Table.Shape.Mode.steady {
+                table.advance(Int.max) { slot in
+                    drop(slot, &after)
+                    header[Field.evictions] += 1
+                }
+            } else if tries > 2 || !maintainTable(&after) {
+                guard evict(now: now, &after), tries < 10_000 else {
+                    throw Failure.because(.full, "no space: the index is full of pinned entries; unpin or remove some, or raise the capacity")
+                }
+            }
+        }
+    }
+
+    /// Limits by entries, and by what the table can hold.
+    private func makeSlot(tableHasRoom: Bool, isPart: Bool, now: UInt64, _ after: inout Aftermath) throws(Failure) {
+        let limit = geometry.entriesPerShard
+        if !isPart, limit > 0 {
+            // The limit gives a warning of one sweep, so that the first victim does not wait for all of it.
+            if header[Field.entries] + limit / 32 >= limit { victims.sweep(buckets: 64) { dropIfGone($0, now: now, &after) } }
+            while header[Field.entries] >= limit {
+                guard evict(now: now, &after) else { throw Failure.because(.full, "no space: pinned entries fill the cache up to max_entries; unpin or remove some") }
+            }
+        }
+        if !tableHasRoom, !evict(now: now, &after) {
+            throw Failure.because(.full, "no space: the index cannot grow and all entries are pinned; raise the capacity")
+        }
+    }
+
+    // MARK: Remove
+
+    /// Removes a key for good: a tombstone keeps older records from coming back in a rebuild.
+    func remove(_ key: Key, version: UInt64, now: UInt64, _ after: inout Aftermath) throws(Failure) -> Status {
+        var existing = entry(key, now: now)
+        if version != 0, let existing, !existing.isGone, existing.value.lsn != version { return .conflict }
+        let answer: Status = existing.map { $0.isGone ? .miss : .ok } ?? .miss
+        if version != 0, answer == .miss { return .miss }
+        var slot = lookup(key)
+        if slot == nil, !mayHaveGhosts { return .miss }
+        var draft = Draft(RecordHeader(kind: .tombstone, keyLength: key.length), keyHash: key.hash, key: key.bytes)
+        try makeRoom(draft.record.length, live: false, now: now, &after)
+        slot = lookup(key)
+        existing = nil
+        append(&draft, lsn: drawLSN())
+        if let slot { drop(slot, &after) }
+        if answer == .ok { header[Field.removes] += 1 }
+        return answer
+    }
+
+    /// Whether the log may hold records that the index does not know.
+    private var mayHaveGhosts: Bool {
+        guard header[Field.queueCount] > 0 else { return false }
+        return header.at.u64(Field.ghost) >= numberWord(queued(0)).u64(0)
+    }
+
+    /// Drops a record that a reader found damaged, if it is still the current one.
+    func dropDamaged(_ key: Key, location: UInt32, now: UInt64, _ after: inout Aftermath) throws(Failure) {
+        var found = false
+        table.probe(key.fraction, home: table.shape.home(key.fraction)) { slot, word0 in
+            found = Slot.location(word0) == location && !Slot.isPart(word0)
+            return found
+        }
+        guard found else { return }
+        var draft = Draft(RecordHeader(kind: .tombstone, keyLength: key.length), keyHash: key.hash, key: key.bytes)
+        try makeRoom(draft.record.length, live: false, now: now, &after)
+        append(&draft, lsn: drawLSN())
+        if let slot = table.find(key.fraction, location: location) {
+            table.clear(slot)
+            header[Field.corrupt] += 1
+            recount()
+        }
+    }
+
+    /// Clears one part of a manifest that went.
+    func clearPart(_ key: Key, _ after: inout Aftermath) {
+        if let slot = lookup(key, isPart: true) { drop(slot, &after) }
+    }
+
+    /// Evicts the manifest of a blob, to make room for others.
+    func evictOwner(_ blob: Aftermath.Blob, _ after: inout Aftermath) {
+        let fraction = UInt32(truncatingIfNeeded: blob.owner)
+        var found: Memory?
+        table.probe(fraction, home: table.shape.home(fraction)) { slot, word0 in
+            guard !Slot.isPinned(word0), manifest(at: Slot.location(word0))?.blob == blob.blob else { return false }
+            found = slot
+            return true
+        }
+        if let found {
+            drop(found, &after)
+            header[Field.evictions] += 1
+        }
+    }
+
+    // MARK: Touch and increment
+
+    func touch(_ key: Key, maxAge: Int64, stale: Int64, now: UInt64, _ after: inout Aftermath) throws(Failure) -> Status {
+        guard let before = entry(key, now: now), !before.isGone else { return .miss }
+        let expires = Age.after(now, age: maxAge)
+        let gone = stale > 0 ? Age.after(expires, age: stale) : expires
+        let keeps = gone != expires
+        let flags = (before.value.isPinned ? RecordHeader.Flag.pinned : 0) | (keeps ? RecordHeader.Flag.keepsStale : 0)
+        let record = RecordHeader(kind: .touch, flags: flags, keyLength: key.length, storedLength: TouchTarget.size, rawLength: TouchTarget.size,
+                                  created: before.value.created, expires: expires)
+        try makeRoom(record.length, live: true, now: now, &after)
+        // Cleaning may have moved the value, or let it go.
+        guard let current = entry(key, now: now), !current.isGone else { return .miss }
+        let target = TouchTarget(location: current.valueLocation, number: numberWord(place(of: current.valueLocation)).u64(0), lsn: current.value.lsn)
+        var words = target.words
+        let slot = current.slot
+        let old = slot.u64(0)
+        account(measure(Slot.location(old)), sign: -1)
+        let location = withUnsafeBytes(of: &words) { body in
+            var draft = Draft(record, keyHash: key.hash, key: key.bytes, stored: body.start,
+                              bodyHash: bodyHash(meta: body.start, metaLength: 0, stored: body.start, storedLength: TouchTarget.size, secret: secret))
+            draft.gone = gone
+            return append(&draft, lsn: drawLSN())
+        }
+        let word1 = slot.u64(8)
+        slot.release(8, Slot.word1(stamp: Slot.stamp(word1), hits: Slot.hits(word1), expiry: SlotExpiry.of(gone: gone, base: engine.pointee.block.expiryBase)))
+        slot.release(0, Slot.with(old, location: location) & ~Slot.Kind.mask | Slot.Kind.touched)
+        account(measure(location), sign: 1)
+        return .ok
+    }
+
+    /// `room`: scratch for meta and tags, which cleaning may move.
+    func increment(_ key: Key, delta: Int64, initial: Int64, maxAge: Int64, stale: Int64, now: UInt64, room: Memory, _ after: inout Aftermath) throws(Failure) -> Int64 {
+        var start = initial
+        var record: RecordHeader
+        var gone: UInt64
+        var tagCount = 0
+        if let existing = entry(key, now: now), existing.isFresh {
+            let value = existing.value
+            guard value.isKind(.value), value.codec == RecordHeader.Codec.raw, value.storedLength == 8 else {
+                throw Failure.because(.invalid, "the value is not an 8-byte integer; shale_increment works on those alone")
+            }
+            start = (existing.valueAt + value.storedOffset).loadUnaligned(as: Int64.self)
+            gone = existing.gone
+            tagCount = value.tagCount
+            memcpy(room, existing.valueAt + value.metaOffset, value.metaLength)
+            memcpy(room + Limits.metaLength + 1, existing.valueAt + value.keyOffset - tagCount * 8, tagCount * 8)
+            record = RecordHeader(kind: .value, flags: value.flags & RecordHeader.Flag.pinned | (gone != existing.expires ? RecordHeader.Flag.keepsStale : 0), tagCount: tagCount,
+                                  keyLength: key.length, metaLength: value.metaLength, storedLength: 8, rawLength: 8, created: value.created, expires: existing.expires)
+        } else {
+            let expires = Age.after(now, age: maxAge)
+            gone = stale > 0 ? Age.after(expires, age: stale) : expires
+            record = RecordHeader(kind: .value, flags: gone != expires ? RecordHeader.Flag.keepsStale : 0, keyLength: key.length, storedLength: 8, rawLength: 8, created: now, expires: expires)
+        }
+        let (sum, overflow) = start.addingReportingOverflow(delta)
+        if overflow { throw Failure.because(.invalid, "the sum overflows a 64-bit integer; the value is unchanged") }
+        var word = sum.littleEndian
+        try withUnsafeBytes(of: &word) { body throws(Failure) in
+            var draft = Draft(record, keyHash: key.hash, key: key.bytes, meta: UnsafeRawPointer(room), stored: body.start,
+                              bodyHash: bodyHash(meta: UnsafeRawPointer(room), metaLength: record.metaLength, stored: body.start, storedLength: 8, secret: secret))
+            draft.gone = gone
+            draft.tags = UnsafePointer((room + Limits.metaLength + 1).assumingMemoryBound(to: UInt64.self))
+            _ = try put(&draft, key, condition: .always, now: now, &after)
+        }
+        return sum
+    }
+
+    // MARK: Many at once
+
+    func invalidate(_ tag: UInt64, now: UInt64, _ after: inout Aftermath) throws(Failure) {
+        if tags.isFull, tags.invalidation(of: tag) == 0 { sweepTags(&after) }
+        var word = tag
+        try withUnsafeBytes(of: &word) { key throws(Failure) in
+            var draft = Draft(RecordHeader(kind: .invalidate, keyLength: 8), keyHash: shim_hash(key.start, 8, secret), key: key.start)
+            try makeRoom(draft.record.length, live: false, now: now, &after)
+            let lsn = drawLSN()
+            append(&draft, lsn: lsn)
+            tags.add(tag, lsn: lsn)
+        }
+    }
+
+    /// Clears the slots that the tag table names, then the table, under a new epoch.
+    func sweepTags(_ after: inout Aftermath) {
+        forEachSlot { slot, word0 in
+            guard Slot.mayBeTagged(word0), let found = entry(slot, now: 0), tags.invalidates(found.value, at: found.valueAt) else { return }
+            drop(slot, &after)
+        }
+        raiseEpoch(by: 2)
+        tags.removeAll()
+    }
+
+    func raiseEpoch(by step: UInt64) {
+        header.at.release(Field.epoch, header.at.u64(Field.epoch) &+ step)
+        shim_fence()
+    }
+
+    func clear() throws(Failure) {
+        try roll(isNewTail: true)
+        resetIndex()
+    }
+
+    /// An empty table of the smallest size.
+    func resetIndex() {
+        let table = self.table
+        let end = table.shape.extent + Table.spill
+        header.at.release(Field.moves, header.at.u64(Field.moves) &+ 1)
+        for position in 0..<end {
+            let p = table.bucket(position)
+            for i in stride(from: 0, to: Table.bucketSize, by: Slot.size) { p.release(i, 0) }
+        }
+        header.at.release(Field.shape, Table.Shape(buckets: Table.leastBuckets, frontier: 0, mode: Table.Shape.Mode.steady).word)
+        header.at.release(Field.moves, header.at.u64(Field.moves) &+ 1)
+        header.at.release(Field.shrinks, header.at.u64(Field.shrinks) &+ 1)
+        // As in sweepTags: who saw a slot before it was cleared must not trust the emptied tag table.
+        raiseEpoch(by: 2)
+        tags.removeAll()
+        victims.reset()
+        for field in [Field.entries, Field.used, Field.live, Field.raw, Field.stored, Field.pinned, Field.entriesHint] { header[field] = 0 }
+        for i in 0..<16 { header[Field.dictionaries + i * 8] = 0 }
+        if header[Field.tablePages] > geometry.shardIndexBytes(buckets: Table.leastBuckets) { shrinkPages(Table.leastBuckets) }
+    }
+
+    func purge(now: UInt64, _ after: inout Aftermath) -> Int {
+        var purged = 0
+        forEachSlot { slot, _ in
+            if dropIfGone(slot, now: now, &after) { purged += 1 }
+        }
+        return purged
+    }
+}

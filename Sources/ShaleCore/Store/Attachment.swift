@@ -1,0 +1,564 @@
+import CShalePlatform
+
+/// Attaching to a cache and leaving it: locks, identity, trust.
+///
+/// Byte-range locks of `shale.data`'s open file description: one byte is held
+/// while setting up or closing, attached writers share a second, read-only
+/// users a third. Who is alone among writers re-initialises the locks in the
+/// index (a lock's bytes in a file are never believed), decides whether the
+/// index can be trusted, and may change the capacity.
+enum Attachment {
+    private enum Lock { static let setup: Int64 = 1 << 60, writers: Int64 = setup + 1, readers: Int64 = setup + 2 }
+
+    // MARK: Memory
+
+    static func openInMemory(_ configuration: Configuration) throws(Failure) -> Engine {
+        if configuration.isReadOnly || configuration.mustExist { throw Failure.because(.invalid, "a cache in memory is new: it cannot be read-only, and cannot exist before") }
+        let block = try configuration.newSuperblock(secret: try randomWord(), now: clock(configuration).now)
+        let geometry = Geometry(block)
+        var files = CacheFiles()
+        let data = try map(-1, geometry.dataSize, writable: true, &files, "memory")
+        files.dataBase = data
+        shim_sys_huge_pages(data, geometry.dataSize)
+        let index: Memory
+        do throws(Failure) { index = try map(-1, geometry.indexSize, writable: true, &files, "memory") } catch {
+            shim_sys_unmap(data, geometry.dataSize)
+            throw error
+        }
+        files.indexBase = index
+        do throws(Failure) {
+            let ref = try makeState(block, configuration, files, data: data, index: index)
+            initialiseIndex(ref)
+            try initialiseLocks(ref)
+            return Engine(ref)
+        } catch {
+            shim_sys_unmap(data, geometry.dataSize)
+            shim_sys_unmap(index, geometry.indexSize)
+            throw error
+        }
+    }
+
+    // MARK: Open
+
+    static func open(_ path: UnsafePointer<CChar>, _ configuration: Configuration) throws(Failure) -> Engine {
+        var files = CacheFiles()
+        files.isReadOnly = configuration.isReadOnly
+        guard let copy = strdup(path) else { throw Failure.outOfMemory }
+        files.path = copy
+        do throws(Failure) {
+            try openDirectory(&files, configuration)
+            try openData(&files, configuration)
+            let engine = try attach(&files, configuration)
+            _ = shim_sys_lock(engine.ref.pointee.files.data, Lock.setup, Int32(SHIM_UNLOCK), false)
+            return engine
+        } catch {
+            files.closeAll()
+            throw error
+        }
+    }
+
+    private static func openDirectory(_ files: inout CacheFiles, _ configuration: Configuration) throws(Failure) {
+        if !configuration.isReadOnly, !configuration.mustExist { makeDirectories(files.path.unsafelyUnwrapped) }
+        let directory = shim_sys_open_directory(files.path)
+        if directory < 0 {
+            throw Failure.system("open the directory", files.path, "", directory, advice: configuration.mustExist || configuration.isReadOnly
+                ? "open it without SHALE_OPEN_MUST_EXIST and SHALE_OPEN_READ_ONLY to create it" : "choose a path that is, or can become, a directory of yours")
+        }
+        files.directory = Int32(directory)
+        var type: UInt64 = 0
+        _ = shim_sys_filesystem(files.directory, &type)
+        // NFS, SMB, SMB2, CIFS, AFS, Coda, NCP, 9P, Ceph, Lustre, GFS2, OCFS2.
+        let remote: [UInt64] = [0x6969, 0x517B, 0xFE53_4D42, 0xFF53_4D42, 0x5346_414F, 0x7375_7245, 0x564C, 0x0102_1997, 0x00C3_6400, 0x0BD0_0BD0, 0x0116_1970, 0x7461_636F]
+        if remote.contains(type) {
+            throw Message().adding(files.path).adding(" is on a file system that cannot share mappings between machines; keep the cache on a local one").failure(.filesystem)
+        }
+    }
+
+    /// Missing parents too. What goes wrong shows when the directory is opened.
+    private static func makeDirectories(_ path: UnsafeMutablePointer<CChar>) {
+        var i = 1
+        while path[i] != 0 {
+            if path[i] == 47 {
+                path[i] = 0
+                _ = shim_sys_mkdir(path, 0o777)
+                path[i] = 47
+            }
+            i += 1
+        }
+        _ = shim_sys_mkdir(path, 0o700)
+    }
+
+    /// Opens or creates `shale.data` and takes the set-up byte on the file that the path leads to.
+    private static func openData(_ files: inout CacheFiles, _ configuration: Configuration) throws(Failure) {
+        let access = configuration.isReadOnly ? SHIM_O_RDONLY : SHIM_O_RDWR
+        for _ in 0..<100 {
+            var fd = shim_sys_openat(files.directory, name(CacheFiles.dataName), Int32(access), 0)
+            if fd == -SHIM_ENOENT {
+                if configuration.isReadOnly || configuration.mustExist {
+                    throw Failure.system("open", files.path, CacheFiles.dataName, fd, advice: "there is no cache here yet")
+                }
+                try refuseForeignFiles(files)
+                fd = shim_sys_openat(files.directory, name(CacheFiles.dataName), Int32(SHIM_O_RDWR | SHIM_O_CREAT | SHIM_O_EXCL), 0o600)
+                if fd == -SHIM_EEXIST { continue }
+                if fd >= 0 {
+                    _ = shim_sys_fchmod(Int32(fd), configuration.mode == 0 ? 0o600 : configuration.mode)
+                    shim_sys_no_copy_on_write(Int32(fd))
+                }
+            }
+            if fd == -SHIM_ELOOP {
+                throw Failure.system("open", files.path, CacheFiles.dataName, fd, status: .permission, advice: "it is a symbolic link, which is never followed")
+            }
+            if fd < 0 { throw Failure.system("open", files.path, CacheFiles.dataName, fd) }
+            files.data = Int32(fd)
+            try checkOwner(files, files.data, CacheFiles.dataName)
+            let locked = shim_sys_lock(files.data, Lock.setup, Int32(configuration.isReadOnly ? SHIM_READ_LOCK : SHIM_WRITE_LOCK), true)
+            if locked < 0 { throw Failure.system("lock", files.path, CacheFiles.dataName, locked) }
+            files.dataIdentity = CacheFiles.identity(files.data)
+            var s = shim_stat()
+            if shim_sys_fstatat(files.directory, name(CacheFiles.dataName), &s) == 0,
+               CacheFiles.Identity(device: s.device, inode: s.inode) == files.dataIdentity { return }
+            // Somebody replaced it between the two calls.
+            _ = shim_sys_close(files.data)
+            files.data = -1
+        }
+        throw Message().adding(files.path).adding("/shale.data is being replaced again and again; find out by whom").failure(.busy)
+    }
+
+    private static func refuseForeignFiles(_ files: CacheFiles) throws(Failure) {
+        var buffer: (UInt64, UInt64, UInt64, UInt64, UInt64, UInt64, UInt64, UInt64) = (0, 0, 0, 0, 0, 0, 0, 0)
+        try withUnsafeMutableBytes(of: &buffer) { raw throws(Failure) in
+            let text = raw.baseAddress.unsafelyUnwrapped.assumingMemoryBound(to: CChar.self)
+            let found = shim_sys_has_foreign_files(files.directory, text, raw.count)
+            if found < 0 { throw Failure.system("list", files.path, "", found) }
+            if found > 0 {
+                throw Message().adding(files.path).adding(" holds other files (").adding(UnsafePointer(text)).adding(") and no cache; choose an empty directory").failure(.format)
+            }
+        }
+    }
+
+    /// A cache that somebody else prepared in a shared place is never used.
+    private static func checkOwner(_ files: CacheFiles, _ fd: Int32, _ file: StaticString) throws(Failure) {
+        var s = shim_stat()
+        let result = shim_sys_fstat(fd, &s)
+        if result < 0 { throw Failure.system("look at", files.path, file, result) }
+        let message = Message().adding(files.path).adding("/").adding(file)
+        if s.mode & 0o170000 != 0o100000 { throw message.adding(" is not a regular file; a cache is never kept there").failure(.permission) }
+        if s.owner != shim_sys_euid(), s.owner != 0 { throw message.adding(" belongs to another user; use a directory of your own").failure(.permission) }
+        if s.links > 1 { throw message.adding(" has more than one link; use a directory of your own").failure(.permission) }
+    }
+
+    // MARK: Attach
+
+    private static func attach(_ files: inout CacheFiles, _ configuration: Configuration) throws(Failure) -> Engine {
+        let alone: Bool
+        if configuration.isReadOnly {
+            _ = shim_sys_lock(files.data, Lock.readers, Int32(SHIM_READ_LOCK), false)
+            alone = false
+        } else {
+            alone = shim_sys_lock(files.data, Lock.writers, Int32(SHIM_WRITE_LOCK), false) == 0
+            if !alone {
+                let shared = shim_sys_lock(files.data, Lock.writers, Int32(SHIM_READ_LOCK), false)
+                if shared < 0 { throw Failure.system("lock", files.path, CacheFiles.dataName, shared, status: .busy) }
+            }
+        }
+        var (block, isNew) = try readSuperblock(files, configuration, alone: alone)
+        let change = try compare(&block, configuration, files, alone: alone)
+        let geometry = Geometry(block)
+        let data = try map(files.data, geometry.dataSize, writable: !configuration.isReadOnly, &files, CacheFiles.dataName)
+        files.dataBase = data
+        do throws(Failure) {
+            if isNew { try writeNewData(files, block, geometry, data) }
+            let engine = try attachIndex(&files, configuration, block, data, alone: alone, isNew: isNew, mustReplace: change == .grow)
+            if alone {
+                do throws(Failure) {
+                    try settleAlone(engine.ref, change)
+                    let shared = shim_sys_lock(engine.ref.pointee.files.data, Lock.writers, Int32(SHIM_READ_LOCK), false)
+                    if shared < 0 { throw Failure.system("lock", files.path, CacheFiles.dataName, shared) }
+                } catch {
+                    shim_sys_unmap(engine.ref.pointee.index, geometry.indexSize)
+                    freeState(engine.ref, keepMappings: true)
+                    throw error
+                }
+            }
+            return engine
+        } catch {
+            shim_sys_unmap(data, geometry.dataSize)
+            throw error
+        }
+    }
+
+    private enum Change { case none, limits, grow, shrink }
+
+    private static func readSuperblock(_ files: CacheFiles, _ configuration: Configuration, alone: Bool) throws(Failure) -> (Superblock, isNew: Bool) {
+        guard let page = shim_calloc(pageSize) else { throw Failure.outOfMemory }
+        defer { shim_free(page) }
+        let result = shim_sys_pread(files.data, page, pageSize, 0)
+        if result < 0 { throw Failure.system("read", files.path, CacheFiles.dataName, result) }
+        let message = Message().adding(files.path).adding("/shale.data")
+        switch Superblock.read(page) {
+        case .sound(let block):
+            guard isPossible(block) else { throw message.adding(": its superblock is damaged; remove the directory to start anew").failure(.format) }
+            return (block, false)
+        case .newer: throw message.adding(" has a newer format; use a newer library, or another directory").failure(.version)
+        case .foreign: throw message.adding(" is not a cache; choose another directory").failure(.format)
+        case .damaged: throw message.adding(": its superblock is damaged; remove the directory to start anew").failure(.format)
+        case .empty:
+            guard alone else { throw message.adding(" is not complete yet; open it for writing first").failure(.busy) }
+            return (try configuration.newSuperblock(secret: try randomWord(), now: clock(configuration).now), true)
+        }
+    }
+
+    /// What passed its check and still cannot be: lengths are checked before use all the same.
+    private static func isPossible(_ b: Superblock) -> Bool {
+        guard b.capacity >= Limits.capacity, b.capacity <= 1 << 46, b.shards >= 1, b.shards <= Limits.shards, b.segmentSize >= Limits.segmentSizes.least,
+              b.segmentSize <= Limits.segmentSizes.most, b.segmentSize & (b.segmentSize - 1) == 0, b.rows >= Superblock.leastPlaces, b.rows <= Limits.placesPerShard,
+              Int(b.rows) * Int(b.segmentSize) <= Limits.shardLogBytes, b.dictionaryPlaces <= 16, b.dictionarySize <= 64 << 10, b.dictionarySize == 0 || b.dictionarySize > 4096 else { return false }
+        return true
+    }
+
+    /// Options that belong to the cache.
+    private static func compare(_ block: inout Superblock, _ configuration: Configuration, _ files: CacheFiles, alone: Bool) throws(Failure) -> Change {
+        let message = Message().adding(files.path)
+        if configuration.shards != 0, configuration.shards != block.shards {
+            throw message.adding(" has ").adding(Int(block.shards)).adding(" shard(s), which cannot be changed; pass 0, or use another directory").failure(.invalid)
+        }
+        if configuration.segmentSize != 0, configuration.segmentSize != block.segmentSize {
+            throw message.adding(" has segments of ").adding(Int(block.segmentSize)).adding(" bytes, which cannot be changed; pass 0, or use another directory").failure(.invalid)
+        }
+        let capacity = configuration.capacity == 0 ? block.capacity : configuration.capacity
+        let entries = configuration.maxEntries == 0 ? block.maxEntries : configuration.maxEntries
+        if capacity == block.capacity, entries == block.maxEntries { return .none }
+        guard alone else { throw message.adding(" is in use with another capacity or max_entries; close its other users first, or pass 0").failure(.busy) }
+        let rows = block.rows
+        let before = block.capacity
+        block.capacity = capacity
+        block.maxEntries = entries
+        block.sequence += 1
+        if capacity == before { return .limits }
+        try block.fit()
+        if block.rows > rows { return .grow }
+        // Places are never renumbered: a smaller budget uses fewer of them.
+        block.rows = rows
+        return capacity > before ? .limits : .shrink
+    }
+
+    private static func writeNewData(_ files: CacheFiles, _ block: Superblock, _ geometry: Geometry, _ data: Memory) throws(Failure) {
+        try files.allocateData(0, geometry.dictionaries)
+        data.zero(geometry.dictionaries)
+        block.write(to: data)
+    }
+
+    // MARK: The index
+
+    private static func attachIndex(_ files: inout CacheFiles, _ configuration: Configuration, _ block: Superblock, _ data: Memory, alone: Bool, isNew: Bool,
+                                    mustReplace: Bool) throws(Failure) -> Engine {
+        let geometry = Geometry(block)
+        let access = configuration.isReadOnly ? SHIM_O_RDONLY : SHIM_O_RDWR
+        let fd = shim_sys_openat(files.directory, name(CacheFiles.indexName), Int32(access), 0)
+        var verdict = Trust.absent
+        if fd >= 0 {
+            files.index = Int32(fd)
+            try checkOwner(files, files.index, CacheFiles.indexName)
+            files.indexIdentity = CacheFiles.identity(files.index)
+            verdict = try judge(files, block, geometry, data)
+        } else if fd == -SHIM_ELOOP {
+            throw Failure.system("open", files.path, CacheFiles.indexName, fd, status: .permission, advice: "it is a symbolic link, which is never followed")
+        } else if fd != -SHIM_ENOENT {
+            throw Failure.system("open", files.path, CacheFiles.indexName, fd)
+        }
+        if !alone, !configuration.isReadOnly {
+            switch verdict {
+            case .live: break
+            case .otherKind: throw Message().adding(files.path).adding(" is in use by processes in another PID namespace or with another libc, which cannot share locks; close them first").failure(.busy)
+            default: throw Message().adding(files.path).adding("/shale.index was removed or replaced while the cache is in use; close all its users, then open it again").failure(.busy)
+            }
+        }
+        let trusted = verdict == .live || verdict == .clean || alone && verdict == .otherKind
+        if trusted, !mustReplace {
+            let index = try map(files.index, geometry.indexSize, writable: !configuration.isReadOnly, &files, CacheFiles.indexName)
+            return try finish(block, configuration, files, data, index, geometry) { ref throws(Failure) in
+                if alone { try initialiseLocks(ref) }
+            }
+        }
+        if configuration.isReadOnly { return try privateIndex(&files, configuration, block, data, geometry) }
+        return try replaceIndex(&files, configuration, block, data, geometry, isNew: isNew)
+    }
+
+    private static func finish(_ block: Superblock, _ configuration: Configuration, _ files: CacheFiles, _ data: Memory, _ index: Memory, _ geometry: Geometry,
+                               _ prepare: (EngineRef) throws(Failure) -> Void) throws(Failure) -> Engine {
+        do throws(Failure) {
+            let ref = try makeState(block, configuration, files, data: data, index: index)
+            do throws(Failure) { try prepare(ref) } catch {
+                freeState(ref, keepMappings: true)
+                throw error
+            }
+            return Engine(ref)
+        } catch {
+            shim_sys_unmap(index, geometry.indexSize)
+            throw error
+        }
+    }
+
+    private enum Trust { case absent, unusable, stale, otherKind, clean, live }
+
+    /// Whether the index may be believed: it names this boot and the very files, or a clean close left
+    /// the same nonce in both.
+    private static func judge(_ files: CacheFiles, _ block: Superblock, _ geometry: Geometry, _ data: Memory) throws(Failure) -> Trust {
+        guard let page = shim_calloc(pageSize) else { throw Failure.outOfMemory }
+        defer { shim_free(page) }
+        guard shim_sys_pread(files.index, page, pageSize, 0) == pageSize else { return .unusable }
+        var s = shim_stat()
+        guard shim_sys_fstat(files.index, &s) == 0, Int(s.size) >= leastIndexSize(geometry) else { return .unusable }
+        guard page.u64(IndexHead.magicWord) == IndexHead.magic, page.u64(IndexHead.versionWord) == IndexHead.version,
+              page.u64(IndexHead.secretCheck) == secretCheck(block), page.u64(IndexHead.geometryCheck) == geometryCheck(geometry),
+              page.u64(IndexHead.ownDevice) == files.indexIdentity.device, page.u64(IndexHead.ownInode) == files.indexIdentity.inode,
+              page.u64(IndexHead.dataDevice) == files.dataIdentity.device, page.u64(IndexHead.dataInode) == files.dataIdentity.inode,
+              page.u64(IndexHead.retired) == 0 else { return .unusable }
+        let boot = bootIdentity()
+        if boot != (0, 0), page.u64(IndexHead.bootLow) == boot.0, page.u64(IndexHead.bootHigh) == boot.1 {
+            return page.u64(IndexHead.pidNamespace) == shim_sys_pid_namespace() && page.u64(IndexHead.libc) == shim_libc_identity() ? .live : .otherKind
+        }
+        let mark = data.u64(Superblock.cleanMark)
+        return mark != 0 && page.u64(IndexHead.cleanMark) == mark ? .clean : .stale
+    }
+
+    private static func leastIndexSize(_ g: Geometry) -> Int {
+        Geometry.indexHead + (g.shards - 1) * g.shardStride + g.table + Geometry.tableBytes(Table.leastBuckets)
+    }
+    private static func secretCheck(_ block: Superblock) -> UInt64 {
+        var secret = block.secret
+        return withUnsafeBytes(of: &secret) { shim_hash($0.start, 8, IndexHead.magic) }
+    }
+    private static func geometryCheck(_ g: Geometry) -> UInt64 {
+        var words = (UInt64(g.shards), UInt64(g.segmentSize), UInt64(g.rows), UInt64(g.shardStride), UInt64(shim_mutex_size()))
+        return withUnsafeBytes(of: &words) { shim_hash($0.start, 40, IndexHead.magic) }
+    }
+    /// 0 and 0 where it cannot be read, which equals no other.
+    private static func bootIdentity() -> (UInt64, UInt64) {
+        var text: (UInt64, UInt64, UInt64, UInt64, UInt64, UInt64) = (0, 0, 0, 0, 0, 0)
+        let n = withUnsafeMutableBytes(of: &text) { shim_sys_read_file("/proc/sys/kernel/random/boot_id", $0.baseAddress, 48) }
+        guard n >= 36 else { return (0, 0) }
+        return withUnsafeBytes(of: &text) { (shim_hash($0.start, 36, 1), shim_hash($0.start, 36, 2)) }
+    }
+
+    /// A new file in place of one that cannot be trusted; never the old one formatted anew, which
+    /// others may have mapped.
+    private static func replaceIndex(_ files: inout CacheFiles, _ configuration: Configuration, _ block: Superblock, _ data: Memory, _ geometry: Geometry, isNew: Bool) throws(Failure) -> Engine {
+        if files.index >= 0 {
+            var one: UInt64 = 1
+            _ = shim_sys_pwrite(files.index, &one, 8, Int64(IndexHead.retired))
+            _ = shim_sys_close(files.index)
+            files.index = -1
+        }
+        _ = shim_sys_unlinkat(files.directory, name(CacheFiles.newIndexName))
+        let fd = shim_sys_openat(files.directory, name(CacheFiles.newIndexName), Int32(SHIM_O_RDWR | SHIM_O_CREAT | SHIM_O_EXCL), 0o600)
+        if fd < 0 { throw Failure.system("create", files.path, CacheFiles.newIndexName, fd) }
+        files.index = Int32(fd)
+        _ = shim_sys_fchmod(files.index, block.mode)
+        shim_sys_no_copy_on_write(files.index)
+        files.indexIdentity = CacheFiles.identity(files.index)
+        // The old index's space counts until it is gone.
+        _ = shim_sys_unlinkat(files.directory, name(CacheFiles.indexName))
+        do throws(Failure) { try allocateIndex(files, geometry) } catch {
+            _ = shim_sys_unlinkat(files.directory, name(CacheFiles.newIndexName))
+            throw error
+        }
+        let index = try map(files.index, geometry.indexSize, writable: true, &files, CacheFiles.newIndexName)
+        files.indexBase = index
+        let directory = files.directory, path = files.path
+        return try finish(block, configuration, files, data, index, geometry) { ref throws(Failure) in
+            initialiseIndex(ref)
+            try initialiseLocks(ref)
+            // The index is complete before the path leads to it; the rebuild below is per shard and marked.
+            if !isNew { try rebuildAll(ref) }
+            let renamed = shim_sys_renameat(directory, name(CacheFiles.newIndexName), name(CacheFiles.indexName))
+            if renamed < 0 { throw Failure.system("rename", path, CacheFiles.newIndexName, renamed) }
+        }
+    }
+
+    private static func allocateIndex(_ files: CacheFiles, _ g: Geometry) throws(Failure) {
+        try files.allocateIndex(0, Geometry.indexHead)
+        for i in 0..<g.shards {
+            let base = Geometry.indexHead + i * g.shardStride
+            try files.allocateIndex(base, g.fixed)
+            try files.allocateIndex(base + g.heaps.0, Geometry.heapBytes(Table.leastBuckets))
+            try files.allocateIndex(base + g.heaps.1, Geometry.heapBytes(Table.leastBuckets))
+            try files.allocateIndex(base + g.table, Geometry.tableBytes(Table.leastBuckets))
+        }
+    }
+
+    /// For a read-only user where no writer has left an index that can be trusted.
+    private static func privateIndex(_ files: inout CacheFiles, _ configuration: Configuration, _ block: Superblock, _ data: Memory, _ geometry: Geometry) throws(Failure) -> Engine {
+        if files.index >= 0 { _ = shim_sys_close(files.index) }
+        files.index = -1
+        let index = try map(-1, geometry.indexSize, writable: true, &files, "memory")
+        files.indexBase = index
+        let generation = data.acquire(Superblock.generation)
+        return try finish(block, configuration, files, data, index, geometry) { ref throws(Failure) in
+            ref.pointee.privateGeneration = generation + 1
+            initialiseIndex(ref)
+            try initialiseLocks(ref)
+            try rebuildAll(ref)
+        }
+    }
+
+    private static func rebuildAll(_ ref: EngineRef) throws(Failure) {
+        let files = ref.pointee.files
+        var s = shim_stat()
+        let size = shim_sys_fstat(files.data, &s) == 0 ? Int(s.size) : 0
+        let dictionarySize = ref.pointee.geometry.dictionarySize
+        DictionaryCache.restore(ref) { $0 + dictionarySize <= size }
+        for i in 0..<ref.pointee.geometry.shards { try Shard(ref, i).rebuild(afterPowerLoss: true) }
+    }
+
+    /// An empty index in zeroed memory, that names its owner.
+    private static func initialiseIndex(_ ref: EngineRef) {
+        let index = ref.pointee.index, geometry = ref.pointee.geometry, files = ref.pointee.files
+        for i in 0..<geometry.shards {
+            let shard = Shard(ref, i)
+            shard.header.at.set(ShardHeader.Field.shape, Table.Shape(buckets: Table.leastBuckets, frontier: 0, mode: Table.Shape.Mode.steady).word)
+            shard.header[ShardHeader.Field.tablePages] = geometry.shardIndexBytes(buckets: Table.leastBuckets)
+            shard.header[ShardHeader.Field.headOffset] = geometry.segmentSize
+            shard.header[ShardHeader.Field.tailOffset] = SegmentHeader.size
+        }
+        let boot = bootIdentity()
+        index.set(IndexHead.versionWord, IndexHead.version)
+        index.set(IndexHead.secretCheck, secretCheck(ref.pointee.block))
+        index.set(IndexHead.geometryCheck, geometryCheck(geometry))
+        index.set(IndexHead.bootLow, boot.0)
+        index.set(IndexHead.bootHigh, boot.1)
+        index.set(IndexHead.ownDevice, files.indexIdentity.device)
+        index.set(IndexHead.ownInode, files.indexIdentity.inode)
+        index.set(IndexHead.dataDevice, files.dataIdentity.device)
+        index.set(IndexHead.dataInode, files.dataIdentity.inode)
+        index.release(IndexHead.magicWord, IndexHead.magic)
+    }
+
+    /// Only where nobody else is attached.
+    private static func initialiseLocks(_ ref: EngineRef) throws(Failure) {
+        let index = ref.pointee.index
+        var result = shim_mutex_init(index + IndexHead.dictionaryLock)
+        for i in 0..<ref.pointee.geometry.shards where result == 0 {
+            result = shim_mutex_init(Shard(ref, i).header.at + ShardHeader.Field.mutex)
+        }
+        if result != 0 { throw Message().adding("cannot make a lock shared between processes: ").adding(errno: result).failure(.io, errno: result) }
+        let boot = bootIdentity()
+        index.set(IndexHead.bootLow, boot.0)
+        index.set(IndexHead.bootHigh, boot.1)
+        index.set(IndexHead.pidNamespace, shim_sys_pid_namespace())
+        index.set(IndexHead.libc, shim_libc_identity())
+    }
+
+    /// What the first writer does before it lets others in.
+    private static func settleAlone(_ ref: EngineRef, _ change: Change) throws(Failure) {
+        let data = ref.pointee.data
+        data.release(Superblock.generation, data.u64(Superblock.generation) &+ 1)
+        if data.u64(Superblock.cleanMark) != 0 {
+            // Durably, before the first change: after a power cut nobody may believe a changed index.
+            data.release(Superblock.cleanMark, 0)
+            try ref.pointee.files.syncData()
+        }
+        switch change {
+        case .none: break
+        case .grow: ref.pointee.block.write(to: data)
+        case .limits, .shrink:
+            let engine = Engine(ref)
+            for i in 0..<ref.pointee.geometry.shards {
+                let shard = Shard(ref, i)
+                try engine.change(shard) { after throws(Failure) in try shard.applyBudget(&after) }
+            }
+            // Last: a kill on the way leaves the larger capacity in force.
+            ref.pointee.block.write(to: data)
+        }
+    }
+
+    // MARK: Close
+
+    static func close(_ ref: EngineRef) throws(Failure) {
+        var failure: Failure?
+        if !ref.pointee.files.isMemory, !ref.pointee.isReadOnly {
+            do throws(Failure) { try leave(ref) } catch { failure = error }
+        }
+        freeState(ref)
+        if let failure { throw failure }
+    }
+
+    /// The last to leave makes everything durable and marks both files clean. A forked child shares its
+    /// parent's lock description, so being alone is asked of a new one.
+    private static func leave(_ ref: EngineRef) throws(Failure) {
+        let files = ref.pointee.files
+        guard CacheFiles.identity(files.data) == files.dataIdentity else {
+            // Closed or reused by the program: not ours any more.
+            ref.pointee.files.data = -1
+            if CacheFiles.identity(files.index) != files.indexIdentity { ref.pointee.files.index = -1 }
+            return
+        }
+        let opened = shim_sys_openat(files.directory, name(CacheFiles.dataName), Int32(SHIM_O_RDWR), 0)
+        guard opened >= 0, CacheFiles.identity(Int32(opened)) == files.dataIdentity else {
+            if opened >= 0 { _ = shim_sys_close(Int32(opened)) }
+            return
+        }
+        let fd = Int32(opened)
+        _ = shim_sys_lock(fd, Lock.setup, Int32(SHIM_WRITE_LOCK), true)
+        _ = shim_sys_close(files.data)
+        ref.pointee.files.data = fd
+        guard ref.pointee.syncsAtClose, shim_sys_lock(fd, Lock.writers, Int32(SHIM_WRITE_LOCK), false) == 0 else { return }
+        try Engine(ref).sync()
+        for i in 0..<ref.pointee.geometry.shards where Shard(ref, i).header.at.u64(ShardHeader.Field.state) != ShardHeader.State.quiet { return }
+        let nonce = max(1, try randomWord())
+        ref.pointee.index.release(IndexHead.cleanMark, nonce)
+        try ref.pointee.files.sync(files.index, CacheFiles.indexName)
+        ref.pointee.data.release(Superblock.cleanMark, nonce)
+        try ref.pointee.files.syncData()
+    }
+
+    // MARK: State
+
+    private static func makeState(_ block: Superblock, _ configuration: Configuration, _ files: CacheFiles, data: Memory, index: Memory) throws(Failure) -> EngineRef {
+        let geometry = Geometry(block)
+        // A part, or a record of an eighth of a segment, compressed; or an increment's meta and tags.
+        let buffer = max(Int(shim_lz4_bound(Int32(geometry.segmentSize / 8))), Limits.metaLength + 1 + Limits.tagCount * 8)
+        guard let scratch = ScratchPool(bufferSize: buffer) else { throw Failure.outOfMemory }
+        guard let dictionaries = DictionaryCache(dictionarySize: geometry.dictionarySize), let memory = shim_aligned(64, MemoryLayout<EngineState>.stride) else {
+            scratch.free()
+            throw Failure.outOfMemory
+        }
+        let ref = memory.bindMemory(to: EngineState.self, capacity: 1)
+        ref.initialize(to: EngineState(
+            block: block, geometry: geometry, secret: block.secret, data: data, index: index, files: files, isReadOnly: configuration.isReadOnly,
+            syncsAtClose: configuration.syncsAtClose, compression: configuration.compression, maxAge: configuration.maxAge == 0 ? block.maxAge : configuration.maxAge,
+            stale: configuration.stale == 0 ? block.stale : configuration.stale, clock: clock(configuration), privateGeneration: 0, scratch: scratch, dictionaries: dictionaries))
+        return ref
+    }
+
+    private static func freeState(_ ref: EngineRef, keepMappings: Bool = false) {
+        ref.pointee.scratch.free()
+        ref.pointee.dictionaries.free()
+        if !keepMappings {
+            shim_sys_unmap(ref.pointee.data, ref.pointee.geometry.dataSize)
+            shim_sys_unmap(ref.pointee.index, ref.pointee.geometry.indexSize)
+            ref.pointee.files.closeAll()
+        }
+        ref.deinitialize(count: 1)
+        shim_free(ref)
+    }
+
+    private static func map(_ fd: Int32, _ count: Int, writable: Bool, _ files: inout CacheFiles, _ file: StaticString) throws(Failure) -> Memory {
+        var error = 0
+        guard let p = shim_sys_map(fd, count, writable, &error) else {
+            throw Failure.system("map", files.path, file, error, advice: "raise the limit on virtual memory, or use a smaller capacity")
+        }
+        return p
+    }
+
+    private static func clock(_ configuration: Configuration) -> Clock { Clock(function: configuration.clock, context: configuration.clockContext) }
+
+    private static func randomWord() throws(Failure) -> UInt64 {
+        var word: UInt64 = 0
+        let result = shim_sys_random(&word, 8)
+        guard result == 8 else { throw Failure.because(.io, "the system gives no random numbers; try again") }
+        return word
+    }
+
+    private static func name(_ name: StaticString) -> UnsafePointer<CChar> { UnsafeRawPointer(name.utf8Start).assumingMemoryBound(to: CChar.self) }
+}

@@ -1,0 +1,43 @@
+import CShalePlatform
+
+/// Many keys at once: their slots, then their records, are fetched into the
+/// processor's cache together, so that the waits overlap.
+extension Engine {
+    private static let group = 16
+
+    /// `key` and `done` are called for each index; errors are statuses.
+    public func getMany(_ count: Int, _ options: ReadOptions, key: (Int) -> Bytes, get: (Int) -> Void) {
+        var start = 0
+        while start < count {
+            let end = min(start + Engine.group, count)
+            prefetch(start, end, key)
+            for i in start..<end { get(i) }
+            start = end
+        }
+    }
+
+    @inline(__always)
+    private func prefetch(_ start: Int, _ end: Int, _ key: (Int) -> Bytes) {
+        withUnsafeTemporaryAllocation(of: UInt64.self, capacity: Engine.group) { hashes in
+            for i in start..<end {
+                let bytes = key(i)
+                let hash = bytes.count == 0 ? 0 : shim_hash(bytes.start, bytes.count, ref.pointee.secret)
+                hashes[i - start] = hash
+                let shard = Shard(ref, keyHash: hash)
+                shim_prefetch(shard.table.bucket(shard.table.shape.home(UInt32(truncatingIfNeeded: hash))))
+            }
+            for i in 0..<(end - start) {
+                let hash = hashes[i], fraction = UInt32(truncatingIfNeeded: hash)
+                let shard = Shard(ref, keyHash: hash)
+                shard.table.probe(fraction, home: shard.table.shape.home(fraction)) { _, word0 in
+                    let location = Slot.location(word0)
+                    guard shard.isSound(location) else { return true }
+                    let p = shard.address(location)
+                    shim_prefetch(p)
+                    shim_prefetch(p + 64)
+                    return true
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,90 @@
+/// How a cache is opened. Every default is stated here.
+public struct Configuration: Sendable {
+    /// Bytes on disk, all files together; 0: 1 GiB for a new cache, unchanged for an existing one.
+    public var capacity: UInt64 = 0
+    /// 0: as many as fit.
+    public var maxEntries: UInt64 = 0
+    /// Milliseconds; 0: what was set at creation, or for ever. `Int64.max`: for ever, -1: none.
+    public var maxAge: Int64 = 0
+    /// Milliseconds that an entry is kept past its age; 0: what was set at creation, or none.
+    public var stale: Int64 = 0
+    /// 0: chosen from the capacity.
+    public var shards: UInt32 = 0
+    /// Bytes; 0: chosen from the capacity.
+    public var segmentSize: UInt32 = 0
+    /// Permission bits of new files; 0: 0600.
+    public var mode: UInt32 = 0
+    public var compression: Compression = .dictionary
+    public var isReadOnly = false
+    public var mustExist = false
+    /// Whether the last close makes everything durable.
+    public var syncsAtClose = true
+    /// Nil: the system's wall clock. Milliseconds since 1970; called before any lock is taken.
+    public var clock: (@convention(c) (UnsafeMutableRawPointer?) -> Int64)?
+    nonisolated(unsafe) public var clockContext: UnsafeMutableRawPointer?
+
+    public init() {}
+
+    static let defaultCapacity: UInt64 = 1 << 30
+
+    static func isAge(_ age: Int64) -> Bool { age >= Age.none }
+
+    func validate() throws(Failure) {
+        if capacity != 0, capacity < Limits.capacity {
+            throw Message().adding("capacity ").adding(Int(capacity)).adding(" is below the least, 1 MiB (1048576 bytes)").failure(.invalid)
+        }
+        if capacity > 1 << 46 { throw Failure.because(.invalid, "capacity is above the most, 64 TiB") }
+        if segmentSize != 0, segmentSize < Limits.segmentSizes.least || segmentSize > Limits.segmentSizes.most || segmentSize & (segmentSize - 1) != 0 {
+            throw Message().adding("segment_size ").adding(Int(segmentSize)).adding(" is not a power of two from 128 KiB to 16 MiB").failure(.invalid)
+        }
+        if shards > Limits.shards { throw Message().adding("shards ").adding(Int(shards)).adding(" is above the most, 65536").failure(.invalid) }
+        if !Configuration.isAge(maxAge) || !Configuration.isAge(stale) { throw Failure.because(.invalid, "an age is negative; use 0 for the default, SHALE_NEVER or SHALE_NONE") }
+        if mode & ~0o777 != 0 { throw Failure.because(.invalid, "mode has other than permission bits") }
+        if isReadOnly, capacity != 0 || maxEntries != 0 { throw Failure.because(.invalid, "a read-only handle cannot set capacity or max_entries; leave them 0") }
+    }
+
+    /// The superblock of a new cache.
+    func newSuperblock(secret: UInt64, now: Int64) throws(Failure) -> Superblock {
+        var block = Superblock()
+        block.secret = secret
+        block.capacity = capacity == 0 ? Configuration.defaultCapacity : capacity
+        block.maxEntries = maxEntries
+        let one = block.capacity <= UInt64(Limits.shardBytes) || maxEntries != 0 && maxEntries <= Limits.oneShardEntries
+        block.shards = shards != 0 ? shards : one ? 1 : UInt32(min(16_384, (block.capacity + UInt64(Limits.shardBytes) - 1) / UInt64(Limits.shardBytes)))
+        if segmentSize != 0 { block.segmentSize = segmentSize } else {
+            let share = Int(block.capacity) / Int(block.shards) / 64
+            var size = Limits.segmentSizes.least
+            while size * 2 <= share, size < 4 << 20 { size *= 2 }
+            block.segmentSize = UInt32(size)
+        }
+        block.maxAge = maxAge == 0 ? Age.never : maxAge
+        block.stale = stale == 0 ? Age.none : stale
+        let units = UInt64(max(0, now)) / SlotExpiry.unit
+        block.expiryBase = units > 65_536 ? units - 65_536 : 0
+        block.mode = mode == 0 ? 0o600 : mode
+        let dictionary = Geometry.dictionaryPlaces(Int(block.capacity))
+        block.dictionaryPlaces = UInt32(dictionary.count)
+        block.dictionarySize = UInt32(dictionary.size)
+        try block.fit()
+        return block
+    }
+}
+
+extension Superblock {
+    /// A shard needs a head, what the cleaner needs, and something to keep.
+    static let leastPlaces = 6
+
+    /// Sets the rows that the capacity allows, or says what does not fit.
+    mutating func fit() throws(Failure) {
+        let count = Geometry.rows(self)
+        guard count >= Superblock.leastPlaces else {
+            throw Message().adding("a capacity of ").adding(Int(capacity)).adding(" bytes is too small for ").adding(Int(shards)).adding(" shard(s) with segments of ")
+                .adding(Int(segmentSize)).adding(" bytes; choose a larger capacity, or fewer shards or smaller segments").failure(.invalid)
+        }
+        guard count <= Limits.placesPerShard, count * Int(segmentSize) <= Limits.shardLogBytes else {
+            throw Message().adding("a capacity of ").adding(Int(capacity)).adding(" bytes is too large for ").adding(Int(shards)).adding(" shard(s) with segments of ")
+                .adding(Int(segmentSize)).adding(" bytes; choose more shards or larger segments").failure(.invalid)
+        }
+        rows = UInt32(count)
+    }
+}

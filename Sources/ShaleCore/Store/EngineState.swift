@@ -1,0 +1,78 @@
+import CShalePlatform
+
+/// Everything a handle knows. It lives in raw memory, not in a class: a class
+/// costs an atomic retain and release on a shared line for each call.
+struct EngineState {
+    var block: Superblock
+    var geometry: Geometry
+    var secret: UInt64
+
+    var data: Memory
+    var index: Memory
+    var files: CacheFiles
+
+    var isReadOnly: Bool
+    var syncsAtClose: Bool
+    var compression: Compression
+    var maxAge: Int64
+    var stale: Int64
+    var clock: Clock
+    /// The data file's generation when a read-only handle made an index of its own; 0: the index is the shared one.
+    var privateGeneration: UInt64
+
+    var scratch: ScratchPool
+    var dictionaries: DictionaryCache
+}
+
+typealias EngineRef = UnsafeMutablePointer<EngineState>
+
+public enum Compression: Int32, Sendable { case dictionary = 0, lz4 = 1, none = 2 }
+
+/// Wall-clock milliseconds since 1970, the caller's or the system's.
+struct Clock: Sendable {
+    typealias Function = @convention(c) (UnsafeMutableRawPointer?) -> Int64
+    var function: Function?
+    nonisolated(unsafe) var context: UnsafeMutableRawPointer?
+
+    @inline(__always) var now: Int64 { function.map { shim_call_clock($0, context) } ?? shim_now_ms() }
+    /// As records keep it: 48 bits.
+    @inline(__always) var now48: UInt64 { Age.point(now) }
+}
+
+/// Ages in records: points in time as 48-bit milliseconds.
+enum Age {
+    static let never = Int64.max
+    static let none: Int64 = -1
+
+    @inline(__always) static func point(_ ms: Int64) -> UInt64 {
+        ms <= 0 ? 0 : ms >= Int64(RecordHeader.never) ? RecordHeader.never - 1 : UInt64(ms)
+    }
+    /// The point an age after `start`; `never` for ages beyond what 48 bits hold.
+    @inline(__always) static func after(_ start: UInt64, age: Int64) -> UInt64 {
+        if age == never { return RecordHeader.never }
+        if age <= 0 { return start }
+        let sum = start &+ UInt64(age)
+        return sum >= RecordHeader.never || sum < start ? RecordHeader.never : sum
+    }
+    @inline(__always) static func publicPoint(_ ms: UInt64) -> Int64 { ms == RecordHeader.never ? never : Int64(ms) }
+}
+
+/// The slots' 24-bit expiry, in units of 64 seconds from the cache's base,
+/// rounded up: a first test. 0: never, 1: read the record, all ones: far away.
+enum SlotExpiry {
+    static let unit: UInt64 = 64_000
+    static let far: UInt64 = 0xFF_FFFF
+
+    static func of(gone: UInt64, base: UInt64) -> UInt64 {
+        if gone == RecordHeader.never { return 0 }
+        let units = (gone + unit - 1) / unit
+        if units <= base + 1 { return 1 }
+        return min(units - base, far)
+    }
+    /// Whether the entry may be gone; the record decides.
+    @inline(__always) static func mayBeGone(_ expiry: UInt64, now: UInt64, base: UInt64) -> Bool {
+        if expiry == 0 { return false }
+        if expiry == 1 || expiry == far { return true }
+        return now > (base + expiry - 1) * unit
+    }
+}

@@ -1,0 +1,317 @@
+import CShalePlatform
+
+/// What a set may carry beside key and value.
+public struct SetOptions {
+    /// Milliseconds; 0: the cache's default, `Int64.max`: for ever, -1: stale at once.
+    public var maxAge: Int64 = 0
+    public var stale: Int64 = 0
+    public var condition: Condition = .always
+    public var isPinned = false
+    public var isUncompressed = false
+    public var meta = Bytes(start: nil, count: 0)
+    /// Hashed tags, at most 8.
+    var tagCount = 0
+    var tags: (UInt64, UInt64, UInt64, UInt64, UInt64, UInt64, UInt64, UInt64) = (0, 0, 0, 0, 0, 0, 0, 0)
+
+    public init() {}
+
+    public mutating func add(tag: Bytes, _ engine: Engine) throws(Failure) {
+        guard tagCount < Limits.tagCount else { throw Failure.because(.invalid, "an entry carries at most 8 tags") }
+        let hash = try engine.tag(tag)
+        let i = tagCount
+        withUnsafeMutableBytes(of: &tags) { $0.storeBytes(of: hash, toByteOffset: i * 8, as: UInt64.self) }
+        tagCount += 1
+    }
+}
+
+extension Engine {
+    // MARK: Get
+
+    @inline(__always)
+    public func get(_ bytes: Bytes, _ options: ReadOptions, _ buffer: inout ValueBuffer, _ found: inout Found) throws(Failure) -> Status {
+        try get(try key(bytes), options, &buffer, &found)
+    }
+
+    @inline(__always)
+    func get(_ key: Key, _ options: ReadOptions, _ buffer: inout ValueBuffer, _ found: inout Found) throws(Failure) -> Status {
+        if ref.pointee.isReadOnly { try checkGeneration() }
+        let status = try Shard(ref, keyHash: key.hash).get(key, options, &buffer, &found)
+        if ref.pointee.isReadOnly { try checkGeneration() }
+        if !options.contains(.peek) { count(status == .ok ? IndexHead.hits : status == .stale ? IndexHead.staleHits : IndexHead.misses) }
+        return status
+    }
+
+    /// A read-only handle notices that a writer replaced the index that it uses.
+    @inline(never)
+    func checkGeneration() throws(Failure) {
+        let own = ref.pointee.privateGeneration
+        shim_fence_acquire()
+        if own == 0 ? ref.pointee.index.acquire(IndexHead.retired) != 0 : ref.pointee.data.acquire(Superblock.generation) + 1 != own {
+            throw Message().adding(ref.pointee.files.path).adding(": a writer has made a new index since this read-only handle was opened; open it again").failure(.busy)
+        }
+    }
+
+    // MARK: Set
+
+    private func checkLengths(_ value: Bytes, _ options: SetOptions) throws(Failure) {
+        if options.meta.count > Limits.metaLength { throw Message().adding("meta has ").adding(options.meta.count).adding(" bytes; it has at most 65,535").failure(.tooLarge) }
+        let most = min(Limits.valueLength, ref.pointee.block.capacity / 4)
+        if value.count > Int(most) {
+            throw Message().adding("the value has ").adding(value.count).adding(" bytes; this cache takes values up to ").adding(Int(most))
+                .adding(" bytes, a quarter of its capacity and at most 1 GiB").failure(.tooLarge)
+        }
+    }
+
+    func checkWritable() throws(Failure) {
+        if ref.pointee.isReadOnly { throw Failure.because(.permission, "this handle is read-only; open the cache without SHALE_OPEN_READ_ONLY to write") }
+    }
+
+    /// Returns ok or conflict; `version` gets the entry's new one.
+    public func set(_ bytes: Bytes, _ value: Bytes, _ options: borrowing SetOptions, version: inout UInt64) throws(Failure) -> Status {
+        let key = try key(bytes)
+        try checkWritable()
+        try checkLengths(value, copy options)
+        let ages = try ages(options.maxAge, options.stale)
+        let now = ref.pointee.clock.now48
+        guard let scratch = ref.pointee.scratch.take() else { throw Failure.outOfMemory }
+        defer { ref.pointee.scratch.give(scratch) }
+        let expires = Age.after(now, age: ages.maxAge)
+        let gone = ages.stale > 0 && expires != RecordHeader.never ? Age.after(expires, age: ages.stale) : expires
+        let entry = Pending(key: key, expires: expires, gone: gone, now: now)
+        let shard = Shard(ref, keyHash: key.hash)
+        let status: Status
+        if value.count > ref.pointee.geometry.segmentSize / 8 {
+            status = try setLarge(shard, entry, value, copy options, scratch, &version)
+        } else {
+            status = try setSmall(shard, entry, value, options, scratch, &version)
+        }
+        return status
+    }
+
+    /// A set on its way.
+    struct Pending {
+        let key: Key
+        let expires: UInt64
+        let gone: UInt64
+        let now: UInt64
+
+        func header(_ kind: RecordHeader.Kind, _ options: borrowing SetOptions, _ encoded: Encoded, raw: Int) -> RecordHeader {
+            let flags = (options.isPinned ? RecordHeader.Flag.pinned : 0) | (gone != expires ? RecordHeader.Flag.keepsStale : 0)
+            return RecordHeader(kind: kind, codec: encoded.codec, flags: flags, tagCount: options.tagCount, keyLength: key.length, metaLength: options.meta.count,
+                                storedLength: encoded.count, rawLength: raw, created: now, expires: expires, dictionary: encoded.dictionary)
+        }
+    }
+
+    @inline(__always)
+    private func setSmall(_ shard: Shard, _ entry: Pending, _ value: Bytes, _ options: borrowing SetOptions, _ scratch: Scratch, _ version: inout UInt64) throws(Failure) -> Status {
+        var encoded = Compressor.encode(ref, value.start, value.count, uncompressed: options.isUncompressed, scratch)
+        while true {
+            let outcome = try put(shard, entry, .value, encoded, raw: value.count, options, &version)
+            switch outcome {
+            case .done: return .ok
+            case .conflict: return .conflict
+            // The dictionary made room for another between compressing and the lock.
+            case .dictionaryRetired: encoded = Encoded(codec: RecordHeader.Codec.raw, dictionary: 0, bytes: value.start, count: value.count)
+            }
+        }
+    }
+
+    private func put(_ shard: Shard, _ entry: Pending, _ kind: RecordHeader.Kind, _ encoded: Encoded, raw: Int, _ options: borrowing SetOptions,
+                     _ version: inout UInt64) throws(Failure) -> PutOutcome {
+        let secret = ref.pointee.secret
+        var tags = options.tags
+        let header = entry.header(kind, options, encoded, raw: raw)
+        if header.length + SegmentHeader.size + RecordHeader.size > ref.pointee.geometry.segmentSize {
+            throw Message().adding("key, meta and value take ").adding(header.length).adding(" bytes, more than a segment of ").adding(ref.pointee.geometry.segmentSize)
+                .adding(" bytes; use a larger capacity or segment_size").failure(.tooLarge)
+        }
+        let body = bodyHash(meta: options.meta.start, metaLength: options.meta.count, stored: encoded.bytes, storedLength: encoded.count, secret: secret)
+        let meta = options.meta.start, condition = options.condition
+        var lsn: UInt64 = 0
+        let outcome = try withUnsafeBytes(of: &tags) { tagWords throws(Failure) in
+            var draft = Draft(header, keyHash: entry.key.hash, key: entry.key.bytes, meta: meta, stored: encoded.bytes, bodyHash: body)
+            draft.gone = entry.gone
+            draft.tags = tagWords.start.assumingMemoryBound(to: UInt64.self)
+            let outcome = try change(shard) { after throws(Failure) in
+                let outcome = try shard.put(&draft, entry.key, condition: condition, now: entry.now, &after)
+                if outcome == .done, kind != .part { shard.header[ShardHeader.Field.sets] += 1 }
+                return outcome
+            }
+            lsn = draft.record.lsn
+            return outcome
+        }
+        version = lsn
+        return outcome
+    }
+
+    // MARK: Large values
+
+    /// Parts first, each in the shard of its own hash, then the manifest under the user's key.
+    private func setLarge(_ shard: Shard, _ entry: Pending, _ value: Bytes, _ options: SetOptions, _ scratch: Scratch, _ version: inout UInt64) throws(Failure) -> Status {
+        // A part of an eighth of a segment fills segments without waste.
+        let partLength = (ref.pointee.geometry.segmentSize - 2 * SegmentHeader.size - RecordHeader.size) / 8 - (RecordHeader.size + PartKey.size + 8) & ~7
+        let count = (value.count + partLength - 1) / partLength
+        let blob = shard.drawLSN()
+        var stored = 0
+        do throws(Failure) {
+            for i in 0..<count { stored += try putPart(entry, value, partLength, i, blob, options, scratch) }
+            var body = Manifest(blob: blob, rawLength: value.count, storedLength: stored, partLength: partLength, partCount: count).words
+            let outcome = try withUnsafeBytes(of: &body) { bytes throws(Failure) in
+                try put(shard, entry, .manifest, Encoded(codec: RecordHeader.Codec.raw, dictionary: 0, bytes: bytes.start, count: Manifest.size), raw: value.count, options, &version)
+            }
+            if outcome == .conflict {
+                clearParts(Aftermath.Blob(blob: blob, owner: entry.key.hash, parts: count))
+                return .conflict
+            }
+            // Parts that the cleaner met before the manifest named them were nobody's: store them again.
+            for i in 0..<count where !hasPart(entry.key, blob, i) { _ = try putPart(entry, value, partLength, i, blob, options, scratch) }
+            return .ok
+        } catch {
+            clearParts(Aftermath.Blob(blob: blob, owner: entry.key.hash, parts: count))
+            throw error
+        }
+    }
+
+    private func partKey<R>(_ owner: Key, _ blob: UInt64, _ i: Int, _ body: (Key) throws(Failure) -> R) throws(Failure) -> R {
+        var words = PartKey(blob: blob, owner: owner.hash, part: i).words
+        return try withUnsafeBytes(of: &words) { bytes throws(Failure) in try body(Key(bytes, secret: ref.pointee.secret)) }
+    }
+
+    private func hasPart(_ owner: Key, _ blob: UInt64, _ i: Int) -> Bool {
+        (try? partKey(owner, blob, i) { key throws(Failure) in
+            let shard = Shard(ref, keyHash: key.hash)
+            try shard.lock()
+            defer { shard.unlock() }
+            return shard.lookup(key, isPart: true) != nil
+        }) ?? true
+    }
+
+    private func putPart(_ entry: Pending, _ value: Bytes, _ partLength: Int, _ i: Int, _ blob: UInt64, _ options: SetOptions, _ scratch: Scratch) throws(Failure) -> Int {
+        let start = value.start + i * partLength
+        let length = min(partLength, value.count - i * partLength)
+        let encoded = Compressor.encode(ref, start, length, uncompressed: options.isUncompressed || length <= Compressor.mostWithDictionary, scratch)
+        return try partKey(entry.key, blob, i) { key throws(Failure) in
+            let part = Pending(key: key, expires: RecordHeader.never, gone: RecordHeader.never, now: entry.now)
+            var version: UInt64 = 0
+            _ = try put(Shard(ref, keyHash: key.hash), part, .part, encoded, raw: length, SetOptions(), &version)
+            return encoded.count
+        }
+    }
+
+    // MARK: Remove, touch, increment
+
+    public func remove(_ bytes: Bytes, version: UInt64) throws(Failure) -> Status {
+        let key = try key(bytes)
+        let now = ref.pointee.clock.now48
+        let shard = Shard(ref, keyHash: key.hash)
+        return try change(shard) { after throws(Failure) in try shard.remove(key, version: version, now: now, &after) }
+    }
+
+    public func touch(_ bytes: Bytes, maxAge: Int64) throws(Failure) -> Status {
+        let key = try key(bytes)
+        let ages = try ages(maxAge, 0)
+        let now = ref.pointee.clock.now48
+        let shard = Shard(ref, keyHash: key.hash)
+        return try change(shard) { after throws(Failure) in try shard.touch(key, maxAge: ages.maxAge, stale: ages.stale, now: now, &after) }
+    }
+
+    public func increment(_ bytes: Bytes, delta: Int64, initial: Int64) throws(Failure) -> Int64 {
+        let key = try key(bytes)
+        let now = ref.pointee.clock.now48
+        guard let scratch = ref.pointee.scratch.take() else { throw Failure.outOfMemory }
+        defer { ref.pointee.scratch.give(scratch) }
+        let maxAge = ref.pointee.maxAge, stale = ref.pointee.stale
+        let shard = Shard(ref, keyHash: key.hash)
+        return try change(shard) { after throws(Failure) in
+            let sum = try shard.increment(key, delta: delta, initial: initial, maxAge: maxAge, stale: stale, now: now, room: scratch.buffer, &after)
+            shard.header[ShardHeader.Field.sets] += 1
+            return sum
+        }
+    }
+
+    // MARK: The whole cache
+
+    public func invalidate(_ bytes: Bytes) throws(Failure) {
+        let tag = try tag(bytes)
+        let now = ref.pointee.clock.now48
+        for i in 0..<ref.pointee.geometry.shards {
+            let shard = Shard(ref, i)
+            try change(shard) { after throws(Failure) in
+                try shard.invalidate(tag, now: now, &after)
+                if i == 0 { shard.header[ShardHeader.Field.invalidations] += 1 }
+            }
+        }
+    }
+
+    public func clear() throws(Failure) {
+        for i in 0..<ref.pointee.geometry.shards {
+            let shard = Shard(ref, i)
+            try change(shard) { _ throws(Failure) in try shard.clear() }
+        }
+    }
+
+    /// Evicts up to `count` entries, the least recently used of each shard first, the shards in turn.
+    public func evict(_ count: UInt64) throws(Failure) -> UInt64 {
+        try checkWritable()
+        let now = ref.pointee.clock.now48
+        let shards = ref.pointee.geometry.shards
+        var left = count, evicted: UInt64 = 0
+        while left > 0 {
+            var progress: UInt64 = 0
+            let share = max(1, left / UInt64(shards))
+            for i in 0..<shards where left > 0 {
+                let shard = Shard(ref, i)
+                if shard.header[ShardHeader.Field.entries] <= shard.header[ShardHeader.Field.pinned] { continue }
+                // A few hundred at a time, so that nobody waits long for the lock.
+                let wanted = min(share, left, 256)
+                let done = try change(shard) { after throws(Failure) in
+                    var done: UInt64 = 0
+                    while done < wanted, after.blobCount < 4, shard.evict(now: now, &after) { done += 1 }
+                    return done
+                }
+                left -= done
+                progress += done
+            }
+            evicted += progress
+            if progress == 0 { break }
+        }
+        return evicted
+    }
+
+    public func purge() throws(Failure) -> UInt64 {
+        let now = ref.pointee.clock.now48
+        var purged: UInt64 = 0
+        for i in 0..<ref.pointee.geometry.shards {
+            let shard = Shard(ref, i)
+            purged += UInt64(try change(shard) { after throws(Failure) in shard.purge(now: now, &after) })
+        }
+        return purged
+    }
+
+    /// Returns when all that was completed before the call is on the disk.
+    public func sync() throws(Failure) {
+        try checkWritable()
+        if ref.pointee.files.isMemory { return }
+        let shards = ref.pointee.geometry.shards
+        guard let memory = shim_malloc(shards * MemoryLayout<SyncedPosition>.stride) else { throw Failure.outOfMemory }
+        defer { shim_free(memory) }
+        let positions = memory.bindMemory(to: SyncedPosition.self, capacity: shards)
+        for i in 0..<shards {
+            let shard = Shard(ref, i)
+            try shard.lock()
+            positions[i] = SyncedPosition(number: shard.header.at.u64(ShardHeader.Field.headNumber), offset: min(shard.header[ShardHeader.Field.headOffset], ref.pointee.geometry.segmentSize))
+            shard.unlock()
+        }
+        try ref.pointee.files.syncData()
+        for i in 0..<shards {
+            let shard = Shard(ref, i)
+            // Another process may have synced further meanwhile.
+            try shard.lock()
+            let known = SyncedPosition.read(ref, shard: i)
+            if known.number != .max, !known.covers(positions[i].number, positions[i].offset) { positions[i].write(ref, shard: i) }
+            if known.number == .max { positions[i].write(ref, shard: i) }
+            shard.unlock()
+        }
+        try ref.pointee.files.syncData()
+    }
+}

@@ -1,0 +1,52 @@
+import CShalePlatform
+
+/// Counters since the index was made, of all processes together.
+public struct Statistics: Sendable {
+    public var shards: UInt32 = 0
+    public var entries: UInt64 = 0, capacity: UInt64 = 0, maxEntries: UInt64 = 0, dataBytes: UInt64 = 0, indexBytes: UInt64 = 0
+    public var liveBytes: UInt64 = 0, rawBytes: UInt64 = 0, storedBytes: UInt64 = 0
+    public var hits: UInt64 = 0, misses: UInt64 = 0, staleHits: UInt64 = 0, sets: UInt64 = 0, removes: UInt64 = 0, evictions: UInt64 = 0
+    public var expirations: UInt64 = 0, invalidations: UInt64 = 0, cleanedBytes: UInt64 = 0, corruptRecords: UInt64 = 0, rebuilds: UInt64 = 0, dictionaries: UInt64 = 0
+}
+
+extension Engine {
+    public func statistics() throws(Failure) -> Statistics {
+        typealias Field = ShardHeader.Field
+        let geometry = ref.pointee.geometry, files = ref.pointee.files, index = ref.pointee.index
+        var s = Statistics()
+        s.shards = UInt32(geometry.shards)
+        s.capacity = ref.pointee.block.capacity
+        s.maxEntries = ref.pointee.block.maxEntries
+        s.dictionaries = index.u64(IndexHead.dictionaryLast)
+        for i in 0..<geometry.shards {
+            let p = Shard(ref, i).header.at
+            s.entries += p.u64(Field.entries)
+            s.liveBytes += p.u64(Field.live)
+            s.rawBytes += p.u64(Field.raw)
+            s.storedBytes += p.u64(Field.stored)
+            s.sets += p.u64(Field.sets)
+            s.removes += p.u64(Field.removes)
+            s.evictions += p.u64(Field.evictions)
+            s.expirations += p.u64(Field.expirations)
+            s.invalidations += p.u64(Field.invalidations)
+            s.cleanedBytes += p.u64(Field.cleaned)
+            s.corruptRecords += p.u64(Field.corrupt)
+            s.rebuilds += p.u64(Field.rebuilds)
+            if files.isMemory {
+                s.dataBytes += p.u64(Field.allocated) * UInt64(geometry.segmentSize)
+                s.indexBytes += p.u64(Field.tablePages)
+            }
+        }
+        for i in 0..<IndexHead.stripes {
+            let p = index + IndexHead.counters + i * 64
+            s.hits += p.u64(IndexHead.hits)
+            s.misses += p.u64(IndexHead.misses)
+            s.staleHits += p.u64(IndexHead.staleHits)
+        }
+        if files.isMemory { s.indexBytes += UInt64(Geometry.indexHead) } else {
+            s.dataBytes = files.diskBytes(files.data)
+            s.indexBytes = files.diskBytes(files.index)
+        }
+        return s
+    }
+}

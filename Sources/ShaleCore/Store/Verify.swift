@@ -1,0 +1,85 @@
+import CShalePlatform
+
+public struct Report: Sendable {
+    public var records: UInt64 = 0
+    public var bytes: UInt64 = 0
+    /// Found damaged by this call, and dropped.
+    public var corruptRecords: UInt64 = 0
+}
+
+extension Engine {
+    /// Reads every current record, checks it, and drops what is damaged. Holds one shard's lock at a time,
+    /// for a few hundred entries each.
+    public func verify() throws(Failure) -> Report {
+        var report = Report()
+        for i in 0..<ref.pointee.geometry.shards {
+            let shard = Shard(ref, i)
+            var position = 0
+            while true {
+                let start = position
+                let (next, found) = try check(shard, from: start)
+                report.records += found.records
+                report.bytes += found.bytes
+                report.corruptRecords += found.corruptRecords
+                guard let next else { break }
+                position = next
+            }
+        }
+        return report
+    }
+
+    private func check(_ shard: Shard, from start: Int) throws(Failure) -> (next: Int?, Report) {
+        var report = Report()
+        var next: Int?
+        if ref.pointee.isReadOnly { next = walk(shard, start, &report, drops: false) } else {
+            next = try change(shard) { after throws(Failure) in walk(shard, start, &report, drops: true) }
+        }
+        return (next, report)
+    }
+
+    private func walk(_ shard: Shard, _ start: Int, _ report: inout Report, drops: Bool) -> Int? {
+        let end = shard.table.shape.extent + Table.spill
+        let stop = min(end, start + 128)
+        var damaged = 0
+        for position in start..<max(start, stop) {
+            let p = shard.table.bucket(position)
+            for i in stride(from: 0, to: Table.bucketSize, by: Slot.size) {
+                let word0 = p.u64(i)
+                if Slot.isFree(word0) { continue }
+                report.records += 1
+                if let bytes = shard.soundBytes(Slot.location(word0)) { report.bytes += UInt64(bytes) } else {
+                    damaged += 1
+                    if drops { shard.table.clear(p + i) }
+                }
+            }
+        }
+        if damaged > 0 {
+            report.corruptRecords += UInt64(damaged)
+            if drops {
+                shard.header[ShardHeader.Field.corrupt] += damaged
+                shard.header.at.set(ShardHeader.Field.ghost, shard.header.at.u64(ShardHeader.Field.headNumber))
+                shard.recount()
+            }
+        }
+        return stop < end ? stop : nil
+    }
+}
+
+extension Shard {
+    /// The record's length, with its touch target's, or nil where one of its checks fails.
+    func soundBytes(_ location: UInt32) -> Int? {
+        guard isSound(location) else { return nil }
+        let p = address(location)
+        let record = RecordHeader(at: p)
+        guard record.isPlausible(room: segmentSize - offsetInSegment(location)), record.keyLength > 0 else { return nil }
+        let place = placeOf(location)
+        let hash = shim_hash(p + record.keyOffset, record.keyLength, secret)
+        guard record.verifiesHead(at: p, keyHash: hash, place: place, secret: secret),
+              bodyHash(meta: p + record.metaOffset, metaLength: record.metaLength, stored: p + record.storedOffset, storedLength: record.storedLength, secret: secret)
+                ^ place.mix(secret: secret) == record.bodyCheck else { return nil }
+        guard record.isKind(.touch) else { return record.length }
+        let target = TouchTarget(at: p + record.storedOffset)
+        guard isSound(target.location), !RecordHeader(at: address(target.location)).isKind(.touch) else { return nil }
+        return soundBytes(target.location).map { $0 + record.length }
+    }
+}

@@ -1,0 +1,281 @@
+/* A handle survives fork(): parent and child both go on using it, and each
+ * closes its own copy, in either order. */
+#include "check.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <sys/mman.h>
+
+static const shale_options four_mib = {.struct_size = sizeof four_mib, .capacity = 4 << 20};
+
+static shale_cache *open_cache(const char *directory) {
+    shale_cache *cache = NULL;
+    REQUIRE_STATUS(SHALE_OK, shale_open(directory, &four_mib, &cache));
+    return cache;
+}
+
+/* One-byte signals between parent and child. */
+typedef struct {
+    int ends[2];
+} gate;
+
+static gate make_gate(void) {
+    gate made;
+    REQUIRE(pipe(made.ends) == 0);
+    return made;
+}
+
+static void pass(gate *g) {
+    if (write(g->ends[1], "x", 1) != 1)
+        _exit(1);
+}
+
+static void await(gate *g) {
+    char byte;
+    if (read(g->ends[0], &byte, 1) != 1)
+        _exit(1);
+}
+
+static void close_gate(gate *g) {
+    close(g->ends[0]);
+    close(g->ends[1]);
+}
+
+/* `count` entries of a range that belongs to the caller. */
+static void write_range(shale_cache *cache, uint32_t range, uint32_t count) {
+    for (uint32_t i = 0; i < count; i++) {
+        uint32_t key[2] = {range, i};
+        CHECK_STATUS(SHALE_OK, shale_set(cache, key, sizeof key, key, sizeof key, NULL));
+    }
+}
+
+static void check_range(shale_cache *cache, uint32_t range, uint32_t count) {
+    shale_value value = SHALE_VALUE_INIT;
+    for (uint32_t i = 0; i < count; i++) {
+        uint32_t key[2] = {range, i};
+        CHECK_STATUS(SHALE_OK, shale_get(cache, key, sizeof key, 0, &value));
+        CHECK(holds_bytes(&value, key, sizeof key));
+    }
+    shale_value_free(&value);
+}
+
+static void check_reopens_trusted(const char *directory, uint32_t ranges) {
+    shale_cache *cache = open_cache(directory);
+    shale_stats stats = {.struct_size = sizeof stats};
+    for (uint32_t range = 1; range <= ranges; range++)
+        check_range(cache, range, 500);
+    CHECK_STATUS(SHALE_OK, shale_get_stats(cache, &stats));
+    CHECK_EQUAL(0, stats.rebuilds);
+    CHECK_STATUS(SHALE_OK, shale_close(cache));
+}
+
+static void test_child_closes_first(void) {
+    char *directory = path_to("child-first");
+    shale_cache *cache = open_cache(directory);
+    write_range(cache, 1, 500);
+    pid_t child = fork();
+    if (child == 0) {
+        begin_child(30);
+        check_range(cache, 1, 500);
+        write_range(cache, 2, 500);
+        CHECK_STATUS(SHALE_OK, shale_close(cache));
+        _exit(check_failures != 0);
+    }
+    write_range(cache, 3, 500);
+    CHECK_EQUAL(0, wait_for(child));
+    check_range(cache, 2, 500);
+    write_range(cache, 4, 500);
+    CHECK_STATUS(SHALE_OK, shale_close(cache));
+    check_reopens_trusted(directory, 4);
+    free(directory);
+}
+
+static void test_parent_closes_first(void) {
+    char *directory = path_to("parent-first");
+    shale_cache *cache = open_cache(directory);
+    gate closed = make_gate(), reopened = make_gate();
+    write_range(cache, 1, 500);
+    pid_t child = fork();
+    if (child == 0) {
+        begin_child(30);
+        await(&closed);
+        check_range(cache, 1, 500);
+        write_range(cache, 2, 500);
+        pass(&reopened);
+        await(&closed);
+        check_range(cache, 3, 500);
+        write_range(cache, 4, 500);
+        CHECK_STATUS(SHALE_OK, shale_close(cache));
+        _exit(check_failures != 0);
+    }
+    CHECK_STATUS(SHALE_OK, shale_close(cache));
+    pass(&closed);
+    await(&reopened);
+    cache = open_cache(directory); /* the child is still attached */
+    check_range(cache, 2, 500);
+    write_range(cache, 3, 500);
+    CHECK_STATUS(SHALE_OK, shale_close(cache));
+    pass(&closed);
+    CHECK_EQUAL(0, wait_for(child));
+    check_reopens_trusted(directory, 4);
+    close_gate(&closed);
+    close_gate(&reopened);
+    free(directory);
+}
+
+static void test_child_leaves_without_closing(void) {
+    char *directory = path_to("no-close");
+    shale_cache *cache = open_cache(directory);
+    write_range(cache, 1, 500);
+    for (int i = 0; i < 5; i++) {
+        pid_t child = fork();
+        if (child == 0) {
+            begin_child(30);
+            write_range(cache, 2, 500);
+            if (i % 2)
+                kill(getpid(), SIGKILL);
+            _exit(check_failures != 0);
+        }
+        CHECK_EQUAL(i % 2 ? 128 + SIGKILL : 0, wait_for(child));
+    }
+    check_range(cache, 2, 500);
+    write_range(cache, 3, 500);
+    CHECK_STATUS(SHALE_OK, shale_close(cache));
+    check_reopens_trusted(directory, 3);
+    free(directory);
+}
+
+static void test_parent_is_killed(void) {
+    char *directory = path_to("orphan");
+    gate ready = make_gate(), done = make_gate();
+    pid_t middle = fork();
+    if (middle == 0) {
+        begin_child(30);
+        shale_cache *cache = open_cache(directory);
+        write_range(cache, 1, 500);
+        if (fork() == 0) {
+            begin_child(30);
+            pid_t parent = getppid();
+            pass(&ready);
+            for (int i = 0; i < 5000 && getppid() == parent; i++)
+                sleep_us(1000);
+            check_range(cache, 1, 500);
+            write_range(cache, 2, 500);
+            CHECK_STATUS(SHALE_OK, shale_close(cache));
+            if (check_failures == 0)
+                pass(&done);
+            _exit(0);
+        }
+        for (;;)
+            pause();
+    }
+    await(&ready);
+    kill(middle, SIGKILL);
+    CHECK_EQUAL(128 + SIGKILL, wait_for(middle));
+    close(done.ends[1]); /* only the grandchild holds it now: end of file if it fails */
+    char byte;
+    CHECK(read(done.ends[0], &byte, 1) == 1);
+    check_reopens_trusted(directory, 2);
+    close(done.ends[0]);
+    close_gate(&ready);
+    free(directory);
+}
+
+static void test_memory_is_shared_with_children(void) {
+    shale_cache *cache = open_cache(NULL);
+    write_range(cache, 1, 500);
+    pid_t children[3];
+    for (uint32_t i = 0; i < 3; i++) {
+        children[i] = fork();
+        if (children[i] == 0) {
+            begin_child(30);
+            check_range(cache, 1, 500);
+            write_range(cache, 2 + i, 500);
+            for (int n = 0; n < 1000; n++)
+                CHECK_STATUS(SHALE_OK, shale_increment(cache, "count", 5, 1, 0, NULL));
+            CHECK_STATUS(SHALE_OK, shale_close(cache));
+            _exit(check_failures != 0);
+        }
+    }
+    for (int i = 0; i < 3; i++)
+        CHECK_EQUAL(0, wait_for(children[i]));
+    int64_t count = 0;
+    for (uint32_t range = 1; range <= 4; range++)
+        check_range(cache, range, 500);
+    CHECK_STATUS(SHALE_OK, shale_increment(cache, "count", 5, 0, 0, &count));
+    CHECK_EQUAL(3000, count);
+
+    /* A child that is killed while it writes leaves no lock behind. */
+    for (int round = 0; round < 30; round++) {
+        pid_t child = fork();
+        if (child == 0) {
+            begin_child(30);
+            for (;;)
+                write_range(cache, 9, 500);
+        }
+        sleep_us(round * 300);
+        kill(child, SIGKILL);
+        wait_for(child);
+        write_range(cache, 10, 5);
+        check_range(cache, 10, 5);
+        for (uint32_t range = 1; range <= 4; range++)
+            check_range(cache, range, 500);
+    }
+    CHECK_STATUS(SHALE_OK, shale_close(cache));
+}
+
+/* fork() while other threads are in the middle of calls. */
+
+static atomic_bool stop;
+
+static void *write_until_stopped(void *cache) {
+    for (uint32_t n = 0; !atomic_load(&stop); n = (n + 1) % 2000) {
+        uint32_t key[2] = {100, n};
+        if (shale_set(cache, key, sizeof key, key, sizeof key, NULL) != SHALE_OK)
+            return "a set failed";
+    }
+    return NULL;
+}
+
+static void test_fork_among_threads(void) {
+    char *directory = path_to("threads");
+    shale_cache *caches[2] = {open_cache(directory), open_cache(NULL)};
+    for (int i = 0; i < 2; i++) {
+        shale_cache *cache = caches[i];
+        pthread_t threads[2];
+        atomic_store(&stop, false);
+        for (int t = 0; t < 2; t++)
+            REQUIRE(pthread_create(&threads[t], NULL, write_until_stopped, cache) == 0);
+        for (int round = 0; round < 20; round++) {
+            pid_t child = fork();
+            if (child == 0) {
+                begin_child(30);
+                write_range(cache, 1, 100);
+                check_range(cache, 1, 100);
+                CHECK_STATUS(SHALE_OK, shale_close(cache));
+                _exit(check_failures != 0);
+            }
+            CHECK_EQUAL(0, wait_for(child));
+        }
+        atomic_store(&stop, true);
+        for (int t = 0; t < 2; t++) {
+            void *failure = NULL;
+            pthread_join(threads[t], &failure);
+            CHECK(failure == NULL);
+        }
+        check_range(cache, 1, 100);
+        CHECK_STATUS(SHALE_OK, shale_close(cache));
+    }
+    free(directory);
+}
+
+int main(void) {
+    watch(120);
+    RUN(test_child_closes_first);
+    RUN(test_parent_closes_first);
+    RUN(test_child_leaves_without_closing);
+    RUN(test_parent_is_killed);
+    RUN(test_memory_is_shared_with_children);
+    RUN(test_fork_among_threads);
+    return finish();
+}

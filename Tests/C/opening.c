@@ -1,0 +1,416 @@
+/* Opening and closing: options, what is kept, what is refused. */
+#include "check.h"
+
+#include <sys/stat.h>
+
+static const shale_options four_mib = {.struct_size = sizeof four_mib, .capacity = 4 << 20};
+
+static shale_status open_status(const char *directory, const shale_options *options) {
+    shale_cache *cache = NULL;
+    shale_status status = shale_open(directory, options, &cache);
+    CHECK((status == SHALE_OK) == (cache != NULL));
+    if (status == SHALE_OK)
+        CHECK_STATUS(SHALE_OK, shale_close(cache));
+    return status;
+}
+
+static uint64_t disk_bytes;
+
+static int add_file(const char *path UNUSED, const struct stat *status, int type UNUSED, struct FTW *walk UNUSED) {
+    if (S_ISREG(status->st_mode))
+        disk_bytes += (uint64_t)status->st_blocks * 512;
+    return 0;
+}
+
+/* What du says of the files. */
+static uint64_t disk_usage(const char *directory) {
+    disk_bytes = 0;
+    nftw(directory, add_file, 16, FTW_PHYS);
+    return disk_bytes;
+}
+
+/* Runs in a child, which holds a handle of its own until it is killed. */
+static pid_t hold_open(const char *directory, const shale_options *options) {
+    int ready[2];
+    REQUIRE(pipe(ready) == 0);
+    pid_t child = fork();
+    if (child == 0) {
+        begin_child(60);
+        shale_cache *cache = NULL;
+        char byte = shale_open(directory, options, &cache) == SHALE_OK ? 'y' : 'n';
+        if (write(ready[1], &byte, 1) != 1)
+            _exit(1);
+        for (;;)
+            pause();
+    }
+    char byte = 0;
+    CHECK(read(ready[0], &byte, 1) == 1 && byte == 'y');
+    close(ready[0]);
+    close(ready[1]);
+    return child;
+}
+
+static void test_contents_are_kept(void) {
+    char *directory = path_to("missing/parents/kept");
+    shale_cache *cache = NULL;
+    shale_value value = SHALE_VALUE_INIT;
+    uint64_t version = 0;
+    REQUIRE_STATUS(SHALE_OK, shale_open(directory, &four_mib, &cache));
+    shale_set_options options = {.struct_size = sizeof options, .flags = SHALE_SET_PINNED, .max_age_ms = 3600000,
+                                 .meta = "etag", .meta_size = 4, .new_version = &version};
+    CHECK_STATUS(SHALE_OK, set_text(cache, "key", "value", &options));
+    CHECK_STATUS(SHALE_OK, set_text(cache, "removed", "value", NULL));
+    CHECK_STATUS(SHALE_OK, shale_remove(cache, "removed", 7, 0));
+    CHECK_STATUS(SHALE_OK, shale_sync(cache));
+    CHECK_STATUS(SHALE_OK, get_text(cache, "key", 0, &value));
+    int64_t created = value.created_ms, expires = value.expires_ms;
+    CHECK_EQUAL(created + 3600000, expires);
+    CHECK_STATUS(SHALE_OK, shale_close(cache));
+
+    REQUIRE_STATUS(SHALE_OK, shale_open(directory, NULL, &cache));
+    CHECK_STATUS(SHALE_OK, get_text(cache, "key", 0, &value));
+    CHECK(holds_text(&value, "value"));
+    CHECK(value.meta_size == 4 && memcmp(value.meta, "etag", 4) == 0);
+    CHECK_EQUAL(version, value.version);
+    CHECK_EQUAL(created, value.created_ms);
+    CHECK_EQUAL(expires, value.expires_ms);
+    CHECK_EQUAL(SHALE_VALUE_PINNED, value.flags);
+    CHECK_STATUS(SHALE_MISS, get_text(cache, "removed", 0, &value));
+    shale_stats stats = {.struct_size = sizeof stats};
+    CHECK_STATUS(SHALE_OK, shale_get_stats(cache, &stats));
+    CHECK_EQUAL(4 << 20, stats.capacity);
+    CHECK_EQUAL(1, stats.entries);
+    CHECK_EQUAL(0, stats.rebuilds);
+    CHECK_STATUS(SHALE_OK, set_text(cache, "key", "newer", NULL));
+    CHECK_STATUS(SHALE_OK, get_text(cache, "key", 0, &value));
+    CHECK(value.version > version);
+    CHECK_STATUS(SHALE_OK, shale_close(cache));
+    CHECK_STATUS(SHALE_OK, shale_close(NULL));
+
+    /* Without its index a cache is rebuilt from its data. */
+    char *index = path_to("missing/parents/kept/shale.index");
+    CHECK(unlink(index) == 0);
+    REQUIRE_STATUS(SHALE_OK, shale_open(directory, NULL, &cache));
+    CHECK_STATUS(SHALE_OK, get_text(cache, "key", 0, &value));
+    CHECK(holds_text(&value, "newer"));
+    CHECK_STATUS(SHALE_MISS, get_text(cache, "removed", 0, &value));
+    CHECK_STATUS(SHALE_OK, shale_close(cache));
+    free(index);
+    free(directory);
+    shale_value_free(&value);
+}
+
+static void test_two_handles(void) {
+    char *directory = path_to("two");
+    shale_cache *one = NULL, *two = NULL;
+    shale_value value = SHALE_VALUE_INIT;
+    REQUIRE_STATUS(SHALE_OK, shale_open(directory, &four_mib, &one));
+    REQUIRE_STATUS(SHALE_OK, shale_open(directory, &four_mib, &two));
+    CHECK_STATUS(SHALE_OK, set_text(one, "key", "from one", NULL));
+    CHECK_STATUS(SHALE_OK, get_text(two, "key", 0, &value));
+    CHECK(holds_text(&value, "from one"));
+    CHECK_STATUS(SHALE_OK, set_text(two, "key", "from two", NULL));
+    CHECK_STATUS(SHALE_OK, get_text(one, "key", 0, &value));
+    CHECK(holds_text(&value, "from two"));
+    CHECK_STATUS(SHALE_OK, shale_close(one));
+    CHECK_STATUS(SHALE_OK, set_text(two, "other", "still open", NULL));
+    CHECK_STATUS(SHALE_OK, get_text(two, "key", 0, &value));
+    CHECK_STATUS(SHALE_OK, shale_close(two));
+
+    /* In memory, each open is a cache of its own. */
+    REQUIRE_STATUS(SHALE_OK, shale_open(NULL, &four_mib, &one));
+    REQUIRE_STATUS(SHALE_OK, shale_open(NULL, &four_mib, &two));
+    CHECK_STATUS(SHALE_OK, set_text(one, "key", "value", NULL));
+    CHECK_STATUS(SHALE_MISS, get_text(two, "key", 0, &value));
+    CHECK_STATUS(SHALE_OK, shale_sync(one));
+    CHECK_STATUS(SHALE_OK, shale_close(one));
+    CHECK_STATUS(SHALE_OK, shale_close(two));
+    shale_value_free(&value);
+    free(directory);
+}
+
+static void test_read_only(void) {
+    char *directory = path_to("read-only");
+    shale_options options = {.struct_size = sizeof options, .flags = SHALE_OPEN_READ_ONLY};
+    CHECK(open_status(directory, &options) < 0);
+    CHECK(access(directory, F_OK) < 0);
+
+    shale_cache *writer = NULL, *reader = NULL;
+    shale_value value = SHALE_VALUE_INIT;
+    REQUIRE_STATUS(SHALE_OK, shale_open(directory, &four_mib, &writer));
+    CHECK_STATUS(SHALE_OK, set_text(writer, "key", "value", NULL));
+    for (int alone = 0; alone < 2; alone++) {
+        REQUIRE_STATUS(SHALE_OK, shale_open(directory, &options, &reader));
+        CHECK_STATUS(SHALE_OK, get_text(reader, "key", 0, &value));
+        CHECK(holds_text(&value, "value"));
+        CHECK_STATUS(SHALE_MISS, get_text(reader, "missing", 0, &value));
+        CHECK_STATUS(SHALE_E_PERMISSION, set_text(reader, "key", "other", NULL));
+        CHECK_STATUS(SHALE_E_PERMISSION, shale_remove(reader, "key", 3, 0));
+        CHECK_STATUS(SHALE_E_PERMISSION, shale_touch(reader, "key", 3, 1000));
+        CHECK_STATUS(SHALE_E_PERMISSION, shale_increment(reader, "n", 1, 1, 0, NULL));
+        CHECK_STATUS(SHALE_E_PERMISSION, shale_invalidate(reader, "tag", 3));
+        CHECK_STATUS(SHALE_E_PERMISSION, shale_clear(reader));
+        CHECK_STATUS(SHALE_E_PERMISSION, shale_evict(reader, 1, NULL));
+        CHECK_STATUS(SHALE_E_PERMISSION, shale_purge(reader, NULL));
+        shale_stats stats = {.struct_size = sizeof stats};
+        CHECK_STATUS(SHALE_OK, shale_get_stats(reader, &stats));
+        CHECK_EQUAL(1, stats.entries);
+        shale_cursor *cursor = NULL;
+        REQUIRE_STATUS(SHALE_OK, shale_cursor_open(reader, &cursor));
+        CHECK_STATUS(SHALE_OK, shale_cursor_next(cursor, 0, &value, NULL));
+        CHECK(holds_text(&value, "key"));
+        shale_cursor_close(cursor);
+        CHECK_STATUS(SHALE_OK, shale_close(reader));
+        if (!alone)
+            CHECK_STATUS(SHALE_OK, shale_close(writer));
+    }
+    shale_value_free(&value);
+    free(directory);
+}
+
+static void test_must_exist(void) {
+    char *directory = path_to("must-exist");
+    shale_options options = {.struct_size = sizeof options, .flags = SHALE_OPEN_MUST_EXIST};
+    CHECK_STATUS(SHALE_E_IO, open_status(directory, &options));
+    CHECK_EQUAL(ENOENT, shale_last_errno());
+    CHECK(strstr(shale_last_error(), directory) != NULL);
+    CHECK(access(directory, F_OK) < 0);
+    CHECK(mkdir(directory, 0700) == 0);
+    CHECK_STATUS(SHALE_E_IO, open_status(directory, &options));
+    CHECK_EQUAL(ENOENT, shale_last_errno());
+    CHECK_STATUS(SHALE_OK, open_status(directory, &four_mib));
+    CHECK_STATUS(SHALE_OK, open_status(directory, &options));
+    options.flags |= SHALE_OPEN_NO_SYNC;
+    CHECK_STATUS(SHALE_OK, open_status(directory, &options));
+    free(directory);
+}
+
+static void write_file(const char *path, const char *text) {
+    FILE *file = fopen(path, "w");
+    REQUIRE(file != NULL);
+    fputs(text, file);
+    fclose(file);
+}
+
+static void test_what_is_not_a_cache(void) {
+    char *directory = path_to("others"), *file = path_to("others/letter.txt");
+    CHECK(mkdir(directory, 0700) == 0);
+    write_file(file, "not a cache");
+    CHECK_STATUS(SHALE_E_FORMAT, open_status(directory, &four_mib));
+    CHECK(strstr(shale_last_error(), directory) != NULL);
+    CHECK(access(file, F_OK) == 0);
+
+    CHECK(open_status(file, &four_mib) < 0); /* a file, not a directory */
+
+    char *strange = path_to("strange"), *data = path_to("strange/shale.data");
+    CHECK(mkdir(strange, 0700) == 0);
+    write_file(data, "a text that bears the name of the data file, and is none");
+    CHECK_STATUS(SHALE_E_FORMAT, open_status(strange, &four_mib));
+
+    /* Links could lead anywhere. */
+    char *linked = path_to("linked"), *link = path_to("linked/shale.data");
+    CHECK(mkdir(linked, 0700) == 0);
+    CHECK(symlink(data, link) == 0);
+    CHECK(open_status(linked, &four_mib) < 0);
+
+    CHECK_STATUS(SHALE_E_INVALID, shale_open(directory, &four_mib, NULL));
+    free(directory);
+    free(file);
+    free(strange);
+    free(data);
+    free(linked);
+    free(link);
+}
+
+static void test_options_out_of_range(void) {
+    shale_options options = four_mib;
+    options.capacity = (1 << 20) - 1;
+    CHECK_STATUS(SHALE_E_INVALID, open_status(NULL, &options));
+    options = four_mib;
+    options.segment_size = 100000;
+    CHECK_STATUS(SHALE_E_INVALID, open_status(NULL, &options));
+    options.segment_size = 64 << 10;
+    CHECK_STATUS(SHALE_E_INVALID, open_status(NULL, &options));
+    options.segment_size = 32 << 20;
+    CHECK_STATUS(SHALE_E_INVALID, open_status(NULL, &options));
+    options = four_mib;
+    options.compression = 3;
+    CHECK_STATUS(SHALE_E_INVALID, open_status(NULL, &options));
+    options.compression = -1;
+    CHECK_STATUS(SHALE_E_INVALID, open_status(NULL, &options));
+    options = four_mib;
+    options.shards = UINT32_MAX;
+    CHECK_STATUS(SHALE_E_INVALID, open_status(NULL, &options));
+    options = four_mib;
+    options.capacity = 1 << 20;
+    CHECK_STATUS(SHALE_OK, open_status(NULL, &options));
+}
+
+static void test_what_belongs_to_the_cache(void) {
+    char *directory = path_to("belongs");
+    shale_options options = {.struct_size = sizeof options, .capacity = 16 << 20, .max_entries = 5000, .shards = 4,
+                             .segment_size = 256 << 10};
+    shale_stats stats = {.struct_size = sizeof stats};
+    shale_cache *cache = NULL;
+    REQUIRE_STATUS(SHALE_OK, shale_open(directory, &options, &cache));
+    CHECK_STATUS(SHALE_OK, shale_get_stats(cache, &stats));
+    CHECK_EQUAL(4, stats.shards);
+    CHECK_EQUAL(5000, stats.max_entries);
+    CHECK_STATUS(SHALE_OK, shale_close(cache));
+
+    CHECK_STATUS(SHALE_OK, open_status(directory, &options));
+    options.shards = 2;
+    CHECK_STATUS(SHALE_E_INVALID, open_status(directory, &options));
+    options.shards = 4;
+    options.segment_size = 128 << 10;
+    CHECK_STATUS(SHALE_E_INVALID, open_status(directory, &options));
+
+    REQUIRE_STATUS(SHALE_OK, shale_open(directory, NULL, &cache));
+    CHECK_STATUS(SHALE_OK, shale_get_stats(cache, &stats));
+    CHECK_EQUAL(4, stats.shards);
+    CHECK_EQUAL(5000, stats.max_entries);
+    CHECK_EQUAL(16 << 20, stats.capacity);
+    CHECK_STATUS(SHALE_OK, shale_close(cache));
+    free(directory);
+}
+
+static void test_capacity_is_kept_and_changed(void) {
+    char *directory = path_to("capacity");
+    shale_options options = {.struct_size = sizeof options, .capacity = 8 << 20, .compression = SHALE_COMPRESSION_NONE};
+    shale_stats stats = {.struct_size = sizeof stats};
+    shale_value value = SHALE_VALUE_INIT;
+    shale_cache *cache = NULL;
+    char data[1000];
+    memset(data, 'd', sizeof data);
+    REQUIRE_STATUS(SHALE_OK, shale_open(directory, &options, &cache));
+    for (uint32_t i = 0; i < 40000; i++) {
+        CHECK_STATUS(SHALE_OK, shale_set(cache, &i, sizeof i, data, 100 + i % 900, NULL));
+        if (i % 1000 == 0)
+            CHECK(disk_usage(directory) <= 8 << 20);
+    }
+    CHECK(disk_usage(directory) <= 8 << 20);
+    CHECK(disk_usage(directory) > 4 << 20);
+    CHECK_STATUS(SHALE_OK, shale_get_stats(cache, &stats));
+    CHECK(stats.evictions > 0);
+    CHECK(stats.entries > 4000);
+    CHECK(stats.data_bytes + stats.index_bytes <= 8 << 20);
+    CHECK_STATUS(SHALE_OK, shale_close(cache));
+
+    /* Another process has it open: BUSY, and nothing changes. */
+    pid_t holder = hold_open(directory, NULL);
+    options.capacity = 4 << 20;
+    CHECK_STATUS(SHALE_E_BUSY, open_status(directory, &options));
+    options.capacity = 8 << 20;
+    CHECK_STATUS(SHALE_OK, open_status(directory, &options));
+    options.max_entries = 100;
+    CHECK_STATUS(SHALE_E_BUSY, open_status(directory, &options));
+    options.max_entries = 0;
+    kill(holder, SIGKILL);
+    wait_for(holder);
+
+    /* Alone: a shrink evicts and gives space back, the newest stay. */
+    options.capacity = 4 << 20;
+    REQUIRE_STATUS(SHALE_OK, shale_open(directory, &options, &cache));
+    CHECK(disk_usage(directory) <= 4 << 20);
+    uint32_t last = 39999, first = 0;
+    CHECK_STATUS(SHALE_OK, shale_get(cache, &last, sizeof last, 0, &value));
+    CHECK(holds_bytes(&value, data, 100 + last % 900));
+    CHECK_STATUS(SHALE_MISS, shale_get(cache, &first, sizeof first, 0, &value));
+    CHECK_STATUS(SHALE_OK, shale_get_stats(cache, &stats));
+    CHECK_EQUAL(4 << 20, stats.capacity);
+    CHECK_STATUS(SHALE_OK, shale_close(cache));
+
+    options.capacity = 0;
+    options.max_entries = 100;
+    REQUIRE_STATUS(SHALE_OK, shale_open(directory, &options, &cache));
+    CHECK_STATUS(SHALE_OK, shale_get_stats(cache, &stats));
+    CHECK(stats.entries <= 100);
+    CHECK_EQUAL(100, stats.max_entries);
+    CHECK_STATUS(SHALE_OK, shale_get(cache, &last, sizeof last, 0, &value));
+    CHECK_STATUS(SHALE_OK, shale_close(cache));
+
+    options.capacity = 16 << 20;
+    options.max_entries = 1000000;
+    REQUIRE_STATUS(SHALE_OK, shale_open(directory, &options, &cache));
+    CHECK_STATUS(SHALE_OK, shale_get(cache, &last, sizeof last, 0, &value));
+    for (uint32_t i = 0; i < 40000; i++)
+        CHECK_STATUS(SHALE_OK, shale_set(cache, &i, sizeof i, data, 100 + i % 900, NULL));
+    CHECK(disk_usage(directory) <= 16 << 20);
+    CHECK(disk_usage(directory) > 8 << 20);
+    CHECK_STATUS(SHALE_OK, shale_close(cache));
+    shale_value_free(&value);
+    free(directory);
+}
+
+static void check_modes(const char *directory, mode_t directory_mode, mode_t file_mode) {
+    struct stat status;
+    CHECK(stat(directory, &status) == 0);
+    CHECK_EQUAL(directory_mode, status.st_mode & 07777);
+    static const char *const names[] = {"shale.data", "shale.index"};
+    for (int i = 0; i < 2; i++) {
+        char path[512];
+        snprintf(path, sizeof path, "%s/%s", directory, names[i]);
+        CHECK(stat(path, &status) == 0);
+        CHECK_EQUAL(file_mode, status.st_mode & 07777);
+    }
+}
+
+static void test_files_are_private(void) {
+    char *directory = path_to("private");
+    umask(0);
+    CHECK_STATUS(SHALE_OK, open_status(directory, &four_mib));
+    check_modes(directory, 0700, 0600);
+    free(directory);
+}
+
+static void test_errors_are_the_threads_own(void) {
+    CHECK(open_status("/dev/null/cache", &four_mib) < 0);
+    CHECK(strstr(shale_last_error(), "/dev/null") != NULL);
+    CHECK_EQUAL(ENOTDIR, shale_last_errno());
+    CHECK_STATUS(SHALE_E_INVALID, shale_sync(NULL));
+    CHECK_EQUAL(0, shale_last_errno());
+    CHECK(shale_last_error()[0] != 0);
+}
+
+static void test_a_long_path_is_no_reason_to_fall_over(void) {
+    char *path = malloc(20000);
+    memset(path, 'p', 20000);
+    path[0] = '/';
+    path[19999] = 0;
+    CHECK_STATUS(SHALE_E_IO, open_status(path, &four_mib));
+    CHECK_EQUAL(ENAMETOOLONG, shale_last_errno());
+    CHECK(strlen(shale_last_error()) > 0);
+    free(path);
+    CHECK(open_status("", &four_mib) < 0);
+}
+
+static void test_descriptors_are_given_back(void) {
+    char *directory = path_to("descriptors");
+    int before = dup(0);
+    close(before);
+    for (int i = 0; i < 50; i++) {
+        CHECK_STATUS(SHALE_OK, open_status(directory, &four_mib));
+        CHECK_STATUS(SHALE_E_IO, open_status("/dev/null/cache", &four_mib));
+    }
+    int after = dup(0);
+    close(after);
+    CHECK_EQUAL(before, after);
+    free(directory);
+}
+
+int main(void) {
+    watch(120);
+    RUN(test_contents_are_kept);
+    RUN(test_two_handles);
+    RUN(test_read_only);
+    RUN(test_must_exist);
+    RUN(test_what_is_not_a_cache);
+    RUN(test_options_out_of_range);
+    RUN(test_what_belongs_to_the_cache);
+    RUN(test_capacity_is_kept_and_changed);
+    RUN(test_files_are_private);
+    RUN(test_errors_are_the_threads_own);
+    RUN(test_a_long_path_is_no_reason_to_fall_over);
+    RUN(test_descriptors_are_given_back);
+    return finish();
+}

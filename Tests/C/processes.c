@@ -1,0 +1,184 @@
+/* Several processes on the same keys, in a cache that is too small for them:
+ * no value is ever another key's, torn, or older than one seen before.
+ *
+ * processes [seconds] [seed] */
+#include "check.h"
+#include "pattern.h"
+
+#include <stdatomic.h>
+#include <sys/mman.h>
+
+enum { process_count = 4, key_count = 4000, largest = 4000, batch = 16 };
+
+static struct {
+    _Atomic uint64_t sets, gets, removes;
+} *totals;
+
+static uint64_t seed;
+
+typedef struct {
+    uint64_t version, written;
+} sighting;
+
+static sighting seen[key_count]; /* of each key, the newest that this process has seen */
+
+static void check_value(uint64_t key, const shale_value *value) {
+    uint64_t written = 0;
+    const char *wrong = pattern_check(value->data, value->size, key, &written);
+    if (!wrong && value->version < seen[key].version)
+        wrong = "older than one seen before";
+    if (!wrong && value->version == seen[key].version && written != seen[key].written)
+        wrong = "two values of one version";
+    check_that(!wrong, __FILE__, __LINE__, wrong ? wrong : "", ": key %" PRIu64 ", seed %" PRIu64, key, seed);
+    seen[key] = (sighting){value->version, written};
+}
+
+static void work(shale_cache *cache, uint64_t process, int64_t end) {
+    static unsigned char bytes[batch][largest];
+    random_source source = {seed + process};
+    shale_value value = SHALE_VALUE_INIT, name = SHALE_VALUE_INIT, values[batch];
+    for (int i = 0; i < batch; i++)
+        values[i] = (shale_value)SHALE_VALUE_INIT;
+    uint64_t written = process << 48, sets = 0, gets = 0, removes = 0;
+    for (uint64_t n = 0; check_failures == 0 && (n % 256 != 0 || monotonic_ms() < end); n++) {
+        uint64_t key = random_below(&source, key_count), choice = random_below(&source, 1000);
+        size_t size = sizeof(pattern_head) + random_below(&source, random_below(&source, 20) ? 400 : largest - 400);
+        uint64_t new_version = 0;
+        shale_bytes tag = {&(uint64_t){key % 64}, 8};
+        shale_set_options options = {
+            .struct_size = sizeof options, .tags = &tag, .tag_count = 1, .new_version = &new_version};
+        if (choice < 550) {
+            shale_status status = shale_get(cache, &key, sizeof key, 0, &value);
+            gets++;
+            if (status == SHALE_OK)
+                check_value(key, &value);
+            else
+                CHECK_STATUS(SHALE_MISS, status);
+        } else if (choice < 850) {
+            pattern_fill(bytes[0], key, ++written, size);
+            CHECK_STATUS(SHALE_OK, shale_set(cache, &key, sizeof key, bytes[0], size, &options));
+            sets++;
+            CHECK(new_version > seen[key].version);
+            seen[key] = (sighting){new_version, written};
+        } else if (choice < 900) {
+            shale_status status = shale_remove(cache, &key, sizeof key, 0);
+            removes += status == SHALE_OK;
+            CHECK(status == SHALE_OK || status == SHALE_MISS);
+        } else if (choice < 940) {
+            shale_status status = shale_touch(cache, &key, sizeof key, 3600000);
+            CHECK(status == SHALE_OK || status == SHALE_MISS);
+        } else if (choice < 996) {
+            uint64_t keys[batch];
+            shale_bytes names[batch], contents[batch];
+            shale_status statuses[batch];
+            for (int i = 0; i < batch; i++) {
+                keys[i] = random_below(&source, key_count);
+                names[i] = (shale_bytes){&keys[i], sizeof keys[i]};
+            }
+            if (choice < 970) {
+                CHECK_STATUS(SHALE_OK, shale_get_many(cache, batch, names, 0, values, statuses));
+                gets += batch;
+                for (int i = 0; i < batch; i++)
+                    if (statuses[i] == SHALE_OK)
+                        check_value(keys[i], &values[i]);
+                    else
+                        CHECK_STATUS(SHALE_MISS, statuses[i]);
+            } else {
+                for (int i = 0; i < batch; i++) {
+                    pattern_fill(bytes[i], keys[i], ++written, size);
+                    contents[i] = (shale_bytes){bytes[i], size};
+                }
+                CHECK_STATUS(SHALE_OK, shale_set_many(cache, batch, names, contents, NULL, statuses));
+                sets += batch;
+            }
+        } else if (choice < 998) {
+            CHECK_STATUS(SHALE_OK, shale_invalidate(cache, tag.data, tag.size));
+        } else if (random_below(&source, 20) == 0) {
+            shale_cursor *cursor = NULL;
+            CHECK_STATUS(SHALE_OK, shale_cursor_open(cache, &cursor));
+            shale_status status;
+            while ((status = shale_cursor_next(cursor, 0, &name, &value)) == SHALE_OK) {
+                uint64_t found = 0;
+                REQUIRE(name.size == sizeof found);
+                memcpy(&found, name.data, sizeof found);
+                REQUIRE(found < key_count);
+                check_value(found, &value);
+            }
+            CHECK_STATUS(SHALE_END, status);
+            shale_cursor_close(cursor);
+        } else if (random_below(&source, 100) == 0) {
+            CHECK_STATUS(SHALE_OK, shale_clear(cache));
+        } else {
+            CHECK_STATUS(SHALE_OK, shale_evict(cache, 5, NULL));
+        }
+    }
+    atomic_fetch_add(&totals->sets, sets);
+    atomic_fetch_add(&totals->gets, gets);
+    atomic_fetch_add(&totals->removes, removes);
+    for (int i = 0; i < batch; i++)
+        shale_value_free(&values[i]);
+    shale_value_free(&value);
+    shale_value_free(&name);
+}
+
+static void run(const char *directory, const shale_options *options, int64_t duration) {
+    memset(totals, 0, sizeof *totals);
+    shale_cache *cache = NULL;
+    REQUIRE_STATUS(SHALE_OK, shale_open(directory, options, &cache));
+    int64_t end = monotonic_ms() + duration;
+    pid_t children[process_count];
+    for (uint64_t i = 0; i < process_count; i++) {
+        children[i] = fork();
+        if (children[i] == 0) {
+            begin_child((unsigned)(duration / 1000) + 60);
+            /* Half of them use the inherited handle, where there is a directory the others open it. */
+            if (directory && i % 2) {
+                CHECK_STATUS(SHALE_OK, shale_close(cache));
+                REQUIRE_STATUS(SHALE_OK, shale_open(directory, NULL, &cache));
+            }
+            work(cache, i + 1, end);
+            CHECK_STATUS(SHALE_OK, shale_close(cache));
+            _exit(check_failures != 0);
+        }
+    }
+    for (int i = 0; i < process_count; i++)
+        CHECK_EQUAL(0, wait_for(children[i]));
+
+    shale_stats stats = {.struct_size = sizeof stats};
+    shale_report report = {.struct_size = sizeof report};
+    CHECK_STATUS(SHALE_OK, shale_verify(cache, &report));
+    CHECK_EQUAL(0, report.corrupt_records);
+    CHECK_STATUS(SHALE_OK, shale_get_stats(cache, &stats));
+    CHECK_EQUAL(0, stats.corrupt_records);
+    CHECK_EQUAL(0, stats.rebuilds);
+    CHECK(stats.evictions > 0 && stats.cleaned_bytes > 0);
+    /* The counters are of all processes together. */
+    CHECK_EQUAL(totals->sets, stats.sets);
+    CHECK_EQUAL(totals->gets, stats.hits + stats.misses);
+    CHECK_EQUAL(totals->removes, stats.removes);
+    CHECK_STATUS(SHALE_OK, shale_close(cache));
+    printf("%u shards: %" PRIu64 " sets, %" PRIu64 " gets, %" PRIu64 " evictions\n", stats.shards,
+           (uint64_t)totals->sets, (uint64_t)totals->gets, stats.evictions);
+}
+
+int main(int argument_count, char **arguments) {
+    int64_t duration = (argument_count > 1 ? atoi(arguments[1]) : 6) * 1000;
+    seed = argument_count > 2 ? strtoull(arguments[2], NULL, 0) : (uint64_t)time(NULL) * 1000003 + (uint64_t)getpid();
+    watch((unsigned)(duration / 1000) + 60);
+    totals = mmap(NULL, sizeof *totals, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    REQUIRE(totals != MAP_FAILED);
+    shale_options options = {.struct_size = sizeof options, .capacity = 1 << 20, .flags = SHALE_OPEN_NO_SYNC};
+    char *directory = path_to("one-shard"), *sharded = path_to("four-shards");
+    run(directory, &options, duration / 3);
+    run(NULL, &options, duration / 3);
+    options.capacity = 4 << 20;
+    options.max_entries = 2000;
+    options.shards = 4;
+    options.segment_size = 128 << 10;
+    run(sharded, &options, duration / 3);
+    if (check_failures)
+        fprintf(stderr, "seed %" PRIu64 "\n", seed);
+    free(directory);
+    free(sharded);
+    return finish();
+}
