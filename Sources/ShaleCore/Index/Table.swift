@@ -116,7 +116,7 @@ struct Table {
     }
 
     @inline(__always) static func scale(_ fraction: UInt32, _ buckets: Int) -> Int {
-        Int(truncatingIfNeeded: UInt64(fraction) &* UInt64(truncatingIfNeeded: buckets) >> 32)
+        Int(truncatingIfNeeded: (UInt64(fraction) &* UInt64(truncatingIfNeeded: buckets)) >> 32)
     }
     /// The lowest fraction whose home is the bucket.
     @inline(__always) static func lowestFraction(_ bucket: Int, _ buckets: Int) -> UInt64 {

@@ -54,7 +54,7 @@ public struct Engine: @unchecked Sendable {
     @inline(__always)
     func count(_ field: Int) {
         if ref.pointee.isReadOnly { return }
-        let stripe = Int(truncatingIfNeeded: shim_thread_number() &* 0x9E37_79B1 >> 12) & (IndexHead.stripes - 1)
+        let stripe = Int(truncatingIfNeeded: (shim_thread_number() &* 0x9E37_79B1) >> 12) & (IndexHead.stripes - 1)
         _ = shim_add64(ref.pointee.index + (IndexHead.counters &+ stripe &* 64 &+ field), 1)
     }
 

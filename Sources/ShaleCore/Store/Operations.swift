@@ -149,7 +149,8 @@ extension Engine {
     /// Parts first, each in the shard of its own hash, then the manifest under the user's key.
     private func setLarge(_ shard: Shard, _ entry: Pending, _ value: Bytes, _ options: SetOptions, _ scratch: Scratch, _ version: inout UInt64) throws(Failure) -> Status {
         // A part of an eighth of a segment fills segments without waste.
-        let partLength = (ref.pointee.geometry.segmentSize - 2 * SegmentHeader.size - RecordHeader.size) / 8 - (RecordHeader.size + PartKey.size + 8) & ~7
+        let share = (ref.pointee.geometry.segmentSize - SegmentHeader.size - RecordHeader.size) / 8
+        let partLength = (share - RecordHeader.size - PartKey.size) & ~7
         let count = (value.count + partLength - 1) / partLength
         let blob = shard.drawLSN()
         var stored = 0

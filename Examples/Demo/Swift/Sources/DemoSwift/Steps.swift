@@ -69,7 +69,7 @@ struct Steps {
         talk.say("result", "{}")
     }
 
-    mutating func close() {
+    func close() {
         if let problem = cache.close() { fail(with: problem) }
     }
 
