@@ -146,19 +146,19 @@ def test_a_clock_that_fails_is_not_the_end(
 
 
 def test_a_clock_may_use_the_cache(directory: Path) -> None:
-    inside: list[object] = []
-    opened: list[shale.Cache] = []
+    seen: list[object] = []
+    asking: list[shale.Cache] = []
 
     def curious() -> float:
-        if opened and not inside:
-            inside.append(None)
-            inside.append(opened[0].get("other"))
+        if asking:
+            seen.append(asking.pop().get("other"))
         return 1_800_000_000.0
 
     with shale.Cache(directory, capacity=SMALL, now=curious) as cache:
-        cache["k"] = "k" * 10
-        cache["other"] = "other" * 1000
-        opened.append(cache)
+        cache.set("k", "k" * 10, max_age=10)
+        cache.set("other", "other" * 1000, max_age=10)
+        asking.append(cache)
         assert cache["k"] == "k" * 10
-        opened.clear()
-        assert inside == [None, "other" * 1000]
+        asking.append(cache)
+        assert dict(cache.items()) == {"k": "k" * 10, "other": "other" * 1000}
+        assert seen == ["other" * 1000] * 2

@@ -234,7 +234,8 @@ struct Table {
     }
 
     /// Moves entries up, each within its own reach, until a slot near `home` is free.
-    private func makeFree(near home: Int) -> Memory? {
+    /// `sparing`: the home whose entries are being laid out anew, and must stay where they are.
+    private func makeFree(near home: Int, sparing: Int = -1) -> Memory? {
         let shape = self.shape
         let end = shape.extent + Table.spill
         var position = home + 16
@@ -250,7 +251,7 @@ struct Table {
                 for i in stride(from: 0, to: Table.bucketSize, by: Slot.size) {
                     let word0 = p.u64(i)
                     let owner = from - Slot.displacement(word0)
-                    if position - owner <= 15 {
+                    if position - owner <= 15, owner != sparing {
                         relocate(p + i, to: slot, home: owner, fingerprint: word0 >> 32 & 0xFF_FFFF)
                         free = p + i
                         position = from
@@ -327,8 +328,7 @@ struct Table {
                     let fraction = Table.fraction(fingerprint: word0, home: old, buckets: shape.buckets)
                     let home = Table.scale(fraction, shape.nextBuckets)
                     if home == old { continue }
-                    // Not `makeFree`: it could move the very entries that are being collected.
-                    guard let target = nearestFreeSlot(home) else {
+                    guard let target = nearestFreeSlot(home) ?? makeFree(near: home, sparing: old) else {
                         dropped(p + i)
                         continue
                     }
