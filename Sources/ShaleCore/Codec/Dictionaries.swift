@@ -182,12 +182,13 @@ struct DictionaryCache {
             memory.set(Word.fill, int: fill + taken)
             return
         }
-        let made = make(engine, fill, scratch)
+        let made = make(engine, fill, typical: taken, scratch)
         memory.set(Word.fill, 0)
         memory.set(Word.raw, 0)
         memory.set(Word.stored, 0)
-        if made > 0 {
-            memory.set(Word.best, UInt64(made))
+        if made {
+            // The first look says what it is worth on whole values.
+            memory.set(Word.best, UInt64.max >> 1)
             memory.set(Word.interval, int: Sampling.firstInterval)
             memory.set(Word.countdown, int: Sampling.window)
         } else {
@@ -198,25 +199,25 @@ struct DictionaryCache {
     }
 
     /// Makes a dictionary of the samples if it saves a tenth on those that were held back.
-    /// Returns its ratio in 1/1024, or 0.
-    private func make(_ engine: EngineRef, _ fill: Int, _ scratch: Scratch) -> Int {
+    private func make(_ engine: EngineRef, _ fill: Int, typical: Int, _ scratch: Scratch) -> Bool {
         let samples = memory + Word.samples
         let trial = samples, trialCount = Sampling.trialBytes
         let bytes = samples + trialCount, size = fill - trialCount
-        guard size > 1024, let stream = shim_aligned(64, shim_lz4_stream_size() + Int(shim_lz4_bound(512))) else { return 0 }
+        guard size > 1024, let stream = shim_aligned(64, shim_lz4_stream_size() + Int(shim_lz4_bound(512))) else { return false }
         defer { shim_free(stream) }
         let out = stream + shim_lz4_stream_size()
         shim_lz4_load_dictionary(stream, bytes, Int32(size))
         let before = engine.pointee.index.acquire(IndexHead.dictionaryCurrent)
         let present = Memory(bitPattern: UInt(memory.u64(Word.prepared))).flatMap { $0.u64(8) == before ? $0 + 64 : nil }
+        // In pieces of a value's size: small ones gain most.
+        let piece = max(64, min(512, typical)), room = shim_lz4_bound(512)
         var old = 0, new = 0
-        for at in stride(from: 0, to: trialCount, by: 512) {
-            old += min(512, Int(present.map { shim_lz4_compress_with(scratch.stream, $0, trial + at, out, 512, shim_lz4_bound(512)) }
-                    ?? shim_lz4_compress(scratch.stream, trial + at, out, 512, shim_lz4_bound(512))))
-            new += min(512, Int(shim_lz4_compress_with(scratch.stream, stream, trial + at, out, 512, shim_lz4_bound(512))))
+        for at in stride(from: 0, through: trialCount - piece, by: piece) {
+            old += min(piece, Int(present.map { shim_lz4_compress_with(scratch.stream, $0, trial + at, out, Int32(piece), room) }
+                    ?? shim_lz4_compress(scratch.stream, trial + at, out, Int32(piece), room)))
+            new += min(piece, Int(shim_lz4_compress_with(scratch.stream, stream, trial + at, out, Int32(piece), room)))
         }
-        guard new * 10 <= old * 9, store(engine, bytes, size, expecting: before) else { return 0 }
-        return max(1, new * 1024 / trialCount)
+        return new * 10 <= old * 9 && store(engine, bytes, size, expecting: before)
     }
 
     /// Puts a dictionary into a place that no current record needs. False where there is none.

@@ -27,6 +27,10 @@ struct Message {
     private var text: UnsafeMutablePointer<CChar> { shim_error_text().unsafelyUnwrapped }
     private func terminate() { text[length] = 0 }
 
+    #if !hasFeature(Embedded)
+    static var last: String { String(cString: shim_error_text()) }
+    #endif
+
     func adding(_ piece: StaticString) -> Message {
         adding(bytes: piece.utf8Start, count: piece.utf8CodeUnitCount)
     }
