@@ -35,8 +35,10 @@ static void obey(const demo *demo, const char *line) {
         step_compare(demo, expected);
     else if (sscanf(line, "rewrite %zu %zu", &part, &parts) == 2)
         step_rewrite(demo, part, parts);
-    else if (sscanf(line, "batch %zu %zu", &part, &parts) == 2)
-        step_batch(demo, part, parts);
+    else if (sscanf(line, "set_many %zu %zu", &part, &parts) == 2)
+        step_set_many(demo, part, parts);
+    else if (sscanf(line, "get_many %4[pag]", expected) == 1 && strlen(expected) == ROLE_COUNT)
+        step_get_many(demo, expected);
     else
         errx(2, "unknown command: %s", line);
 }

@@ -2,6 +2,8 @@
 #ifndef DEMO_STEPS_H
 #define DEMO_STEPS_H
 
+#include <stdbool.h>
+
 #include "board.h"
 #include "corpus.h"
 
@@ -11,16 +13,23 @@ typedef struct {
     shale_cache *cache;
 } demo;
 
+/* Whether the entry is plain and its number leaves `part` when divided by `parts`. */
+static inline bool is_plain_part(const demo *demo, size_t index, size_t part, size_t parts) {
+    return index % parts == part && demo->corpus.entries[index].role == ROLE_PLAIN;
+}
+
 /* Verifies what the board says is completed, then stores the rest. */
 void step_fill(const demo *demo);
 /* Stores what is missed. */
 void step_refill(const demo *demo);
 /* Gets every entry; `expected` has one letter for each role, see check.h. */
 void step_compare(const demo *demo, const char *expected);
-/* Sets those plain entries again whose number leaves `part` when divided by `parts`. */
+/* Sets a part of the plain entries again. */
 void step_rewrite(const demo *demo, size_t part, size_t parts);
-/* The same with shale_set_many, followed by shale_get_many. */
-void step_batch(const demo *demo, size_t part, size_t parts);
+/* The same with shale_set_many. */
+void step_set_many(const demo *demo, size_t part, size_t parts);
+/* Like step_compare, with shale_get_many. */
+void step_get_many(const demo *demo, const char *expected);
 /* The counters of shale_get_stats. */
 void step_stats(const demo *demo);
 

@@ -7,6 +7,7 @@ import CShalePlatform
 extension Shard {
     /// The lock is held. `afterPowerLoss`: memory is gone, so pages may be missing and states unknown.
     func rebuild(afterPowerLoss: Bool) throws(Failure) {
+        if !afterPowerLoss, header.at.u64(Field.state) == ShardHeader.State.writing { takeBackUnfinished() }
         header.at.release(Field.epoch, header.at.u64(Field.epoch) | 1)
         header.at.set(Field.state, ShardHeader.State.rebuilding)
         shim_fence()

@@ -26,7 +26,7 @@ public struct Engine: @unchecked Sendable {
 
     @inline(__always)
     func key(_ bytes: Bytes) throws(Failure) -> Key {
-        if bytes.count &- 1 >= Limits.keyLength { throw Engine.badKey(bytes.count) }
+        if UInt(bitPattern: bytes.count &- 1) >= UInt(Limits.keyLength) { throw Engine.badKey(bytes.count) }
         return Key(bytes, secret: ref.pointee.secret)
     }
     @inline(never)

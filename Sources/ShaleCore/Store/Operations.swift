@@ -190,11 +190,13 @@ extension Engine {
     private func putPart(_ entry: Pending, _ value: Bytes, _ partLength: Int, _ i: Int, _ blob: UInt64, _ options: SetOptions, _ scratch: Scratch) throws(Failure) -> Int {
         let start = value.start + i * partLength
         let length = min(partLength, value.count - i * partLength)
-        let encoded = Compressor.encode(ref, start, length, uncompressed: options.isUncompressed || length <= Compressor.mostWithDictionary, scratch)
+        var encoded = Compressor.encode(ref, start, length, uncompressed: options.isUncompressed, scratch)
         return try partKey(entry.key, blob, i) { key throws(Failure) in
             let part = Pending(key: key, expires: RecordHeader.never, gone: RecordHeader.never, now: entry.now)
             var version: UInt64 = 0
-            _ = try put(Shard(ref, keyHash: key.hash), part, .part, encoded, raw: length, SetOptions(), &version)
+            while try put(Shard(ref, keyHash: key.hash), part, .part, encoded, raw: length, SetOptions(), &version) == .dictionaryRetired {
+                encoded = Encoded(codec: RecordHeader.Codec.raw, dictionary: 0, bytes: start, count: length)
+            }
             return encoded.count
         }
     }
