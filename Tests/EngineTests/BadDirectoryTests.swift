@@ -71,7 +71,7 @@ struct BadDirectoryTests {
 
     @Test("An empty path is refused")
     func emptyPath() {
-        expectFailure("", Options(capacity: 1 << 20), .invalid, .io)
+        expectFailure("", Options(capacity: 1 << 20), .invalid, .io, naming: "empty")
     }
 
     @Test("MUST_EXIST on a missing cache is ENOENT and creates nothing")
@@ -120,7 +120,7 @@ struct BadDirectoryTests {
     @Test("A cache of a newer format is refused and left alone")
     func newerVersion() throws {
         try makeCache()
-        let version = Array(try contents(of: files.data)[8..<12])
+        let version = Array(try contents(of: files.data).bytes[8..<12])
         for copy in [0, 2048] { try patch(files.data, at: copy + 8, with: (UInt32.max / 2).littleEndianBytes) }
         expectFailure(directory.path, Options(), .version)
         expectFailure(directory.path, Options(flags: SHALE_OPEN_READ_ONLY), .version)

@@ -96,7 +96,7 @@ struct BatchTests {
     func empty() throws {
         let cache = try TestCache(nil, Options(capacity: 1 << 20))
         #expect(cache.getMany([]).status == .ok)
-        #expect(cache.setMany([], []).status == .ok)
+        #expect(cache.setMany([], [String]()).status == .ok)
         #expect(cache.removeMany([]).status == .ok)
         let status = withByteViews(["k".bytes]) { keys in
             withByteViews(["v".bytes]) { values in

@@ -126,5 +126,5 @@ struct CapacityTests {
 }
 
 extension UInt64 {
-    fileprivate func value(in pool: Pool, _ size: Int) -> [UInt8] { pool.value(self, size) }
+    fileprivate func value(in pool: Pool, _ size: Int) -> Blob { pool.value(self, size) }
 }

@@ -66,7 +66,7 @@ struct ValueTests {
         for size in [0, 10, 5_000, 1_000_000] {
             cache.set("k", Pool.text.value(1, size), SetOptions(flags: SHALE_SET_PINNED, maxAge: 1_000_000, meta: "meta"))
             var expected = cache.get("k")
-            expected.value = []
+            expected.value = Blob("")
             #expect(cache.get("k", SHALE_GET_INFO) == expected)
         }
     }
@@ -139,7 +139,7 @@ struct ValueTests {
         for number in 0..<5_000 { #expect(cache.set("t\(number)", Pool.text.value(UInt64(number), 300)) == .ok) }
         try cache.walk { key, entry in
             let number = Int(String(decoding: key.dropFirst(), as: UTF8.self))!
-            let expected = key[0] == UInt8(ascii: "k") ? record(number) : Pool.text.value(UInt64(number), 300)
+            let expected = key[0] == UInt8(ascii: "k") ? Blob(record(number)) : Pool.text.value(UInt64(number), 300)
             #expect(entry.value == expected)
         }
     }
@@ -154,8 +154,8 @@ struct ValueTests {
             let meta = source.bytes(source.below(100))
             #expect(cache.set("k", value, SetOptions(meta: meta)) == .ok)
             #expect(cache.get("k".bytes, 0, into: buffer) == .ok)
-            #expect(Array(buffer.bytes) == value)
-            #expect(Array(UnsafeRawBufferPointer(start: buffer.raw.meta, count: buffer.raw.meta_size)) == meta)
+            #expect(Blob(copying: buffer.bytes) == value)
+            #expect(Blob(copying: UnsafeRawBufferPointer(start: buffer.raw.meta, count: buffer.raw.meta_size)) == meta)
             #expect(buffer.raw.capacity >= value.count)
         }
     }

@@ -36,8 +36,8 @@ public struct POSIXFailure: Error, CustomStringConvertible {
 }
 
 /// A whole file. Sparse places read as zeros.
-public func contents(of path: String) throws -> [UInt8] {
-    try Array(Data(contentsOf: URL(fileURLWithPath: path)))
+public func contents(of path: String) throws -> Blob {
+    try Blob(copying: Data(contentsOf: URL(fileURLWithPath: path)))
 }
 
 /// Replaces a whole file.
@@ -46,7 +46,8 @@ public func write(_ bytes: some Bytes, to path: String) throws {
 }
 
 /// Overwrites a few bytes in the middle of a file and leaves the rest, holes included.
-public func patch(_ path: String, at offset: Int, with bytes: [UInt8]) throws {
+public func patch(_ path: String, at offset: Int, with bytes: some Bytes) throws {
+    let bytes = bytes.bytes
     let descriptor = open(path, O_WRONLY)
     guard descriptor >= 0 else { throw POSIXFailure(path) }
     defer { close(descriptor) }

@@ -3,8 +3,8 @@ import CShale
 /// What a get or a cursor found, copied out of the library's buffer.
 public struct Lookup: Equatable, Sendable {
     public var status: Status
-    public var value: [UInt8] = []
-    public var meta: [UInt8] = []
+    public var value = Blob("")
+    public var meta = Blob("")
     /// The value's size; with SHALE_GET_INFO known although `value` is empty.
     public var size = 0
     public var isStale = false
@@ -21,10 +21,10 @@ public struct Lookup: Equatable, Sendable {
         size = raw.size
         guard status == .ok || status == .stale else { return }
         if !info, raw.size > 0, let data = raw.data {
-            value = Array(UnsafeRawBufferPointer(start: data, count: raw.size))
+            value = Blob(copying: UnsafeRawBufferPointer(start: data, count: raw.size))
         }
         if raw.meta_size > 0, let bytes = raw.meta {
-            meta = Array(UnsafeRawBufferPointer(start: bytes, count: raw.meta_size))
+            meta = Blob(copying: UnsafeRawBufferPointer(start: bytes, count: raw.meta_size))
         }
         isStale = raw.flags & SHALE_VALUE_STALE != 0
         isPinned = raw.flags & SHALE_VALUE_PINNED != 0
@@ -35,7 +35,7 @@ public struct Lookup: Equatable, Sendable {
     }
 
     /// The value as text, for tests that store text.
-    public var text: String? { status == .ok || status == .stale ? String(decoding: value, as: UTF8.self) : nil }
+    public var text: String? { status == .ok || status == .stale ? String(decoding: value.bytes, as: UTF8.self) : nil }
 }
 
 /// A shale_value that is freed at the end. Reused by many calls, as the header recommends.

@@ -131,8 +131,8 @@ public final class ModelRun {
     private func bytes(_ value: Value) -> [UInt8] {
         switch value {
         case .bytes(let bytes): bytes
-        case .random(let identity, let size): Pool.random.value(identity, size)
-        case .text(let identity, let size): Pool.text.value(identity, size)
+        case .random(let identity, let size): Pool.random.value(identity, size).bytes
+        case .text(let identity, let size): Pool.text.value(identity, size).bytes
         }
     }
 
@@ -367,7 +367,7 @@ public final class ModelRun {
             return
         }
         if !info, lookup.value != entry.value {
-            throw disagreement("\(show(key)) has another value: \(lookup.value.prefix(40)) (\(lookup.value.count) bytes), should be \(entry.value.prefix(40)) (\(entry.value.count) bytes)")
+            throw disagreement("\(show(key)) has another value: \(lookup.value), should be \(Blob(entry.value))")
         }
         guard lookup.size == entry.value.count, lookup.meta == entry.meta, lookup.isPinned == entry.pinned,
             lookup.isStale == (expected == .stale), lookup.expires == entry.expires, entry.created.contains(lookup.created),

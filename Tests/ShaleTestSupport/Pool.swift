@@ -42,8 +42,8 @@ public final class Pool: Sendable {
         return block.withUnsafeBytes { body(UnsafeRawBufferPointer(rebasing: $0[start..<start + size])) }
     }
 
-    public func value(_ identity: UInt64, _ size: Int) -> [UInt8] {
+    public func value(_ identity: UInt64, _ size: Int) -> Blob {
         let start = start(identity, size)
-        return Array(block[start..<start + size])
+        return Blob(copying: block[start..<start + size])
     }
 }

@@ -112,11 +112,11 @@ public final class TestCache: @unchecked Sendable {
     }
 
     @discardableResult
-    public func setMany(_ keys: [[UInt8]], _ values: [[UInt8]], _ options: SetOptions? = nil) -> (status: Status, statuses: [Status]) {
+    public func setMany(_ keys: [[UInt8]], _ values: [some Bytes], _ options: SetOptions? = nil) -> (status: Status, statuses: [Status]) {
         precondition(keys.count == values.count)
         var statuses = keys.map { _ in shale_status(0) }
         let status = withByteViews(keys) { keys in
-            withByteViews(values) { values in
+            withByteViews(values.map(\.bytes)) { values in
                 guard let options else {
                     return Status(shale_set_many(handle, keys.count, keys.baseAddress, values.baseAddress, nil, &statuses))
                 }

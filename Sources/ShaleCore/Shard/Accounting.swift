@@ -61,11 +61,24 @@ extension Shard {
     func drop(_ slot: Memory, _ after: inout Aftermath) {
         let word0 = slot.u64(0)
         let m = measure(Slot.location(word0))
-        if m.blob.blob != 0 { after.add(m.blob) }
         account(m, sign: -1)
         count(word0, sign: -1)
         table.clear(slot)
         header.at.set(Field.ghost, header.at.u64(Field.headNumber))
+        if m.blob.blob != 0 { release(m.blob, &after) }
+    }
+
+    /// The parts of a manifest that went: those of this shard at once, so that whoever needs room has it,
+    /// the others' when the lock is released.
+    func release(_ blob: Aftermath.Blob, _ after: inout Aftermath) {
+        for i in 0..<blob.parts {
+            var words = PartKey(blob: blob.blob, owner: blob.owner, part: i).words
+            withUnsafeBytes(of: &words) { bytes in
+                let key = Key(bytes, secret: secret)
+                if Shard(engine, keyHash: key.hash).number == number { clearPart(key, &after) }
+            }
+        }
+        if geometry.shards > 1 { after.add(blob) }
     }
 
     /// Sums up anew from the slots, after damage has made the running sums unsure.

@@ -28,10 +28,10 @@ extension Shard {
             let limit = liveLimit
             if length > limit { throw tooLarge(length) }
             while header[Field.live] + length > limit {
-                guard evict(now: now, &after) else {
-                    after.crowdedBy = crowdingPart()
-                    throw Failure.because(.full, "no space: pinned entries fill the cache; unpin or remove some, or raise its capacity")
-                }
+                // A manifest's parts are in other shards mostly: evicting more here would empty this one in vain.
+                if after.blobCount == 0, evict(now: now, &after) { continue }
+                after.crowdedBy = crowdingPart()
+                throw Failure.because(.full, "no space: pinned entries fill the cache; unpin or remove some, or raise its capacity")
             }
             if header[Field.live] + length > limit - limit / 16 { victims.sweep(buckets: 64) { dropIfGone($0, now: now, &after) } }
         }

@@ -118,11 +118,11 @@ extension Shard {
         if let slot {
             let old = slot.u64(0)
             let m = measure(Slot.location(old))
-            if m.blob.blob != 0 { after.add(m.blob) }
             account(m, sign: -1)
             count(old, sign: -1)
             slot.release(8, word1)
             slot.release(0, Slot.with(old, location: location) & ~Slot.keptFlags | flags)
+            if m.blob.blob != 0 { release(m.blob, &after) }
         } else {
             try place(key, location, flags, word1, now: now, &after)
         }

@@ -71,12 +71,14 @@ public struct Engine: @unchecked Sendable {
                 if after.blobCount > 0 || after.wantsPlace { settle(shard, &after) }
                 return result
             } catch {
+                let settled = after.blobCount > 0
                 if after.blobCount > 0 || after.wantsPlace { settle(shard, &after) }
                 // Other shards' parts fill this one: their owners go, and it is tried again.
-                guard error.status == .full, after.crowdedBy.blob != 0, crowded < 256 else { throw error }
-                crowded += 1
                 let blob = after.crowdedBy
                 after.crowdedBy = Aftermath.Blob()
+                guard error.status == .full, blob.blob != 0 || settled, crowded < 4096 else { throw error }
+                crowded += 1
+                if blob.blob == 0 { continue }
                 let owner = Shard(ref, keyHash: blob.owner)
                 try owner.change(&after) { after throws(Failure) in owner.evictOwner(blob, &after) }
                 settle(owner, &after)
