@@ -77,7 +77,11 @@ extension Shard {
             var outcome = Outcome.absent
             var location: UInt32 = 0
             let table = self.table
-            table.probe(key.fraction, home: table.shape.home(key.fraction)) { slot, word0 in
+            let home = table.shape.home(key.fraction)
+            #if DEBUG && !hasFeature(Embedded)
+            ReadHook.run(&ReadHook.beforeProbe)
+            #endif
+            table.probe(key.fraction, home: home) { slot, word0 in
                 if Slot.isPart(word0) { return false }
                 location = Slot.location(word0)
                 outcome = read(slot, word0, key, options, epoch, &buffer, &found)
@@ -190,6 +194,9 @@ extension Shard {
             if record.metaLength > 0 { memcpy(buffer.start, p + record.metaOffset, record.metaLength) }
         }
 
+        #if DEBUG && !hasFeature(Embedded)
+        ReadHook.run(&ReadHook.beforeValidation)
+        #endif
         shim_fence_acquire()
         guard numberWord.acquire(0) == segment, targetWord.acquire(0) == targetSegment, header.at.acquire(Field.epoch) == epoch else { return .moved }
 

@@ -15,7 +15,7 @@ import Synchronization
 /// A store may drop any entry to make room: keep the truth elsewhere. The
 /// store closes when its last reference goes, or by `close()`.
 public final class Store: Sendable {
-    private let engine: Engine
+    let engine: Engine
     private let clock: ClockBox?
     private let buffers = BufferPool()
     private let isClosed = Mutex(false)

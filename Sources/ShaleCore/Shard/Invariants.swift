@@ -1,0 +1,97 @@
+#if DEBUG && !hasFeature(Embedded)
+import CShalePlatform
+
+/// Points at which tests interrupt a read. Debug builds only.
+enum ReadHook {
+    /// Runs after a reader has decided where to look, before it looks.
+    nonisolated(unsafe) static var beforeProbe: (() -> Void)?
+    /// Runs after a reader has its bytes, before it asks whether they were recycled meanwhile.
+    nonisolated(unsafe) static var beforeValidation: (() -> Void)?
+
+    static func run(_ hook: inout (() -> Void)?) {
+        guard let body = hook else { return }
+        hook = nil // once, and not within itself
+        body()
+    }
+}
+
+extension Engine {
+    /// What is wrong in any shard; empty where nothing is. For tests: reads everything.
+    func brokenInvariants() -> [String] {
+        (0..<ref.pointee.geometry.shards).flatMap { i in
+            let shard = Shard(ref, i)
+            guard (try? shard.lock()) != nil else { return ["shard \(i): cannot be locked"] }
+            defer { shard.unlock() }
+            return shard.brokenInvariants().map { "shard \(i): \($0)" }
+        }
+    }
+}
+
+extension Store {
+    func brokenInvariants() -> [String] { engine.brokenInvariants() }
+}
+
+extension Shard {
+    func brokenInvariants() -> [String] { tableInvariants() + sumInvariants() + logInvariants() }
+
+    /// Every slot is where its fraction says, and its bucket reaches it.
+    private func tableInvariants() -> [String] {
+        var broken: [String] = []
+        var locations = Set<UInt32>(), keys = Set<[UInt8]>(), stamps = Set<UInt64>()
+        let shape = table.shape
+        for position in 0..<(shape.extent + Table.spill) {
+            for i in 0..<4 {
+                let word0 = table.bucket(position).u64(i * Slot.size), word1 = table.bucket(position).u64(i * Slot.size + 8)
+                if Slot.isFree(word0) { continue }
+                let home = position - Slot.displacement(word0)
+                let fraction = table.fraction(at: position, word0, shape)
+                if shape.home(fraction) != home { broken.append("bucket \(position): a slot's home is \(shape.home(fraction)), not \(home)") }
+                if home >= 0, table.reach(ofHome: home) < Slot.displacement(word0) { broken.append("bucket \(home) does not reach its entry in \(position)") }
+                let location = Slot.location(word0)
+                if !locations.insert(location).inserted { broken.append("two slots point to \(location)") }
+                if !Slot.isPart(word0), !stamps.insert(Slot.stamp(word1)).inserted { broken.append("two slots have stamp \(Slot.stamp(word1))") }
+                guard isSound(location), soundBytes(location) != nil else {
+                    broken.append("bucket \(position): the record at \(location) is not sound")
+                    continue
+                }
+                if state(ofPlace: place(of: location)) != .inLog { broken.append("location \(location) is in a place outside the log") }
+                let record = RecordHeader(at: address(location))
+                let key = address(location) + record.keyOffset
+                if UInt32(truncatingIfNeeded: shim_hash(key, record.keyLength, secret)) != fraction { broken.append("the key at \(location) has another hash than its slot") }
+                if !Slot.isPart(word0), !keys.insert(Array(UnsafeRawBufferPointer(start: key, count: record.keyLength))).inserted { broken.append("two slots for one key") }
+                if Slot.isTouched(word0) != record.isKind(.touch) { broken.append("location \(location): the slot and the record disagree on being touched") }
+                if Slot.isPinned(word0) != record.isPinned { broken.append("location \(location): the slot and the record disagree on being pinned") }
+            }
+        }
+        return broken
+    }
+
+    private func sumInvariants() -> [String] {
+        let fields = [(Field.entries, "entries"), (Field.used, "used"), (Field.live, "live"), (Field.raw, "raw"), (Field.stored, "stored"), (Field.pinned, "pinned")]
+        let before = fields.map { header[$0.0] }
+        recount()
+        return zip(fields, before).compactMap { field, value in header[field.0] == value ? nil : "\(field.1) is \(value), its sum \(header[field.0])" }
+    }
+
+    private func logInvariants() -> [String] {
+        var broken: [String] = []
+        let count = header[Field.queueCount]
+        var previous: UInt64 = 0
+        for i in 0..<count {
+            let place = queued(i)
+            let segment = numberWord(place).u64(0)
+            if state(ofPlace: place) != .inLog { broken.append("place \(place) is queued and not in the log") }
+            if segment <= previous { broken.append("segment numbers do not ascend at \(i)") }
+            if SegmentHeader(at: engine.pointee.data + offset(ofPlace: place), shard: number, place: place, secret: secret)?.number != segment { broken.append("segment \(segment) has another header") }
+            previous = segment
+        }
+        if count > 0, queued(count - 1) != header[Field.headPlace] || previous != header.at.u64(Field.headNumber) { broken.append("the head is not the last of the queue") }
+        let states = (0..<geometry.rows).map { state(ofPlace: $0) }
+        if states.filter({ $0 == .inLog }).count != count { broken.append("places in the log and queue differ") }
+        if states.filter({ $0 != .absent }).count != header[Field.allocated] { broken.append("allocated is \(header[Field.allocated]), places \(states.filter { $0 != .absent }.count)") }
+        if header[Field.allocated] * segmentSize + header[Field.tablePages] > geometry.shardBudget { broken.append("the budget is overdrawn") }
+        if header[Field.noSpace] == 0, count > 0, availablePlaces < Log.reserve { broken.append("\(availablePlaces) places are left for the cleaner") }
+        return broken
+    }
+}
+#endif

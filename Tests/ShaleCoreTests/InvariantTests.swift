@@ -1,0 +1,75 @@
+import Testing
+@testable import ShaleCore
+
+#if DEBUG
+/// Drives the engine through everything and looks at its invariants after every step.
+@Suite("Invariants of shard, log and index hold after every step", .serialized)
+struct InvariantTests {
+    @Test("small steps in small caches", arguments: [UInt64(1), 2, 3, 4])
+    func steps(seed: UInt64) throws {
+        var random = SplitMix(seed)
+        let clock = TestTime()
+        var options = Store.Options(capacity: seed % 2 == 0 ? 1 << 20 : 3 << 20, maxEntries: seed % 3 == 0 ? 40 : nil)
+        options.now = { clock.now }
+        let store = try Store(at: nil, options: options)
+        for step in 0..<1500 {
+            let key = "key \(random.next() % 120)"
+            let what = random.next() % 20
+            switch what {
+            case 0..<10:
+                let size = random.next() % 7 == 0 ? Int(random.next() % 60_000) : Int(random.next() % 600)
+                let value = (0..<size).map { _ in UInt8(truncatingIfNeeded: random.next()) }
+                _ = try store.set(value, for: key, maxAge: random.next() % 3 == 0 ? .milliseconds(Int(random.next() % 5000)) : nil,
+                                  stale: random.next() % 4 == 0 ? .milliseconds(2000) : nil, tags: random.next() % 3 == 0 ? ["t\(random.next() % 5)"] : [],
+                                  pinned: random.next() % 30 == 0)
+            case 10..<13: _ = try store.value(for: key)
+            case 13: _ = try store.remove(key)
+            case 14, 15: _ = try store.touch(key, maxAge: .milliseconds(Int(random.next() % 9000)))
+            case 16: try store.invalidate(tag: "t\(random.next() % 5)")
+            case 17: _ = try store.evict(Int(random.next() % 3))
+            case 18: _ = try store.increment("n \(random.next() % 4)")
+            default:
+                clock.now += Int64(random.next() % 3000)
+                if random.next() % 60 == 0 { try store.removeAll() }
+                if random.next() % 8 == 0 { _ = try store.purge() }
+            }
+            let broken = store.brokenInvariants()
+            try #require(broken.isEmpty, "seed \(seed), step \(step), operation \(what): \(broken.prefix(5))")
+        }
+    }
+
+    @Test("the table through growth and shrinking")
+    func table() throws {
+        let store = try Store(at: nil, options: .init(capacity: 8 << 20))
+        for round in 0..<2 {
+            for i in 0..<9000 {
+                try store.set("v", for: "\(round) \(i)")
+                if i % 300 == 0 { try #require(store.brokenInvariants().isEmpty, "growing, \(i)") }
+            }
+            for i in 0..<9000 {
+                #expect(try store.value(for: "\(round) \(i)") != nil)
+                try store.remove("\(round) \(i)")
+                if i % 300 == 0 { try #require(store.brokenInvariants().isEmpty, "removing, \(i)") }
+            }
+            // Insertions shrink the table again.
+            for i in 0..<600 { try store.set("w", for: "few \(i % 40)") }
+            #expect(store.brokenInvariants() == [])
+        }
+        #expect(try store.statistics().evictions == 0)
+        #expect(Shard(store.engine.ref, 0).table.shape.buckets < 2000)
+    }
+}
+#endif
+
+/// SplitMix64, https://prng.di.unimi.it/splitmix64.c.
+struct SplitMix {
+    private var state: UInt64
+    init(_ seed: UInt64) { state = seed &* 0x9E37_79B9_7F4A_7C15 }
+    mutating func next() -> UInt64 {
+        state &+= 0x9E37_79B9_7F4A_7C15
+        var z = state
+        z = (z ^ (z >> 30)) &* 0xBF58_476D_1CE4_E5B9
+        z = (z ^ (z >> 27)) &* 0x94D0_49BB_1331_11EB
+        return z ^ (z >> 31)
+    }
+}

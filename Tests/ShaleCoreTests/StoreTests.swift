@@ -1,0 +1,80 @@
+import Testing
+@testable import ShaleCore
+
+@Suite("Store: the engine in Swift's terms")
+struct StoreTests {
+    @Test("a value comes back with what was stored beside it")
+    func roundTrip() throws {
+        let store = try Store(at: nil, options: .init(capacity: 4 << 20))
+        let version = try store.set("value", for: "key", maxAge: .seconds(60), tags: ["t"], meta: [1, 2, 3])
+        #expect(try store.value(for: "key") == Array("value".utf8))
+        let entry = try #require(try store.entry(for: "key"))
+        #expect(entry.meta == [1, 2, 3])
+        #expect(entry.version == version)
+        #expect(entry.size == 5)
+        #expect(try store.withSpan(for: "key") { $0.byteCount } == 5)
+        try store.invalidate(tag: "t")
+        #expect(try store.value(for: "key") == nil)
+    }
+
+    @Test("errors carry code, sentence and errno")
+    func errors() throws {
+        let store = try Store(at: nil, options: .init(capacity: 4 << 20))
+        let error = #expect(throws: ShaleError.self) { try store.set("v", for: "") }
+        #expect(error?.code == .invalid)
+        #expect(error?.message.contains("key is empty") == true)
+        let missing = #expect(throws: ShaleError.self) { try Store(at: "/proc/nowhere/cache") }
+        #expect(missing?.code == .inputOutput)
+        #expect(missing?.errno != 0)
+        #expect(missing?.message.contains("/proc/nowhere/cache") == true)
+    }
+
+    @Test("the clock can be replaced")
+    func clock() throws {
+        let clock = TestTime()
+        var options = Store.Options(capacity: 4 << 20)
+        options.now = { clock.now }
+        let store = try Store(at: nil, options: options)
+        try store.set("v", for: "k", maxAge: .milliseconds(100), stale: .milliseconds(50))
+        clock.now += 99
+        #expect(try store.value(for: "k") != nil)
+        clock.now += 1
+        #expect(try store.value(for: "k") == nil)
+        #expect(try store.entry(for: "k", includingStale: true)?.isStale == true)
+        clock.now += 50
+        #expect(try store.entry(for: "k", includingStale: true) == nil)
+    }
+
+    @Test("walking visits every entry")
+    func walk() throws {
+        let store = try Store(at: nil, options: .init(capacity: 4 << 20))
+        for i in 0..<1000 { try store.set([UInt8(i & 255)], for: "key \(i)") }
+        var seen = Set<String>()
+        try store.forEach { key, entry, value in
+            #expect(entry.size == value.count)
+            seen.insert(String(decoding: key, as: UTF8.self))
+            return true
+        }
+        #expect(seen.count == 1000)
+    }
+
+    @Test("conditions, increment, touch, remove, evict, purge")
+    func rest() throws {
+        let store = try Store(at: nil, options: .init(capacity: 4 << 20))
+        let first = try #require(try store.set("1", for: "k", condition: .ifAbsent))
+        #expect(try store.set("2", for: "k", condition: .ifAbsent) == nil)
+        #expect(try store.set("3", for: "k", condition: .ifVersion(first)) != nil)
+        #expect(try store.set("4", for: "k", condition: .ifVersion(first)) == nil)
+        #expect(try store.increment("n", by: 5, initial: 10) == 15)
+        #expect(try store.touch("k", maxAge: .seconds(5)))
+        #expect(try store.remove("k"))
+        #expect(try !store.remove("k"))
+        #expect(try store.evict(10) == 1)
+        #expect(try store.purge() == 0)
+        #expect(try store.verify().corruptRecords == 0)
+    }
+}
+
+final class TestTime: @unchecked Sendable {
+    var now: Int64 = 1_800_000_000_000
+}
