@@ -2,8 +2,9 @@ import Testing
 @testable import ShaleCore
 
 #if DEBUG
+extension CoreTests {
 /// The races that a reader without a lock can lose, each forced at its very moment.
-@Suite("Readers held at the worst moment", .serialized)
+@Suite("Readers held at the worst moment")
 struct ReaderTrapTests {
     @Test("the log goes round twice between a reader's first and last check")
     func twoLaps() throws {
@@ -92,5 +93,6 @@ struct ReaderTrapTests {
         ReadHook.beforeProbe = { for i in 0..<500 { try? store.invalidate(tag: "other \(i)") } }
         #expect(try store.value(for: "key") == nil)
     }
+}
 }
 #endif

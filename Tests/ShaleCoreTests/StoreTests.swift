@@ -1,6 +1,7 @@
 import Testing
 @testable import ShaleCore
 
+extension CoreTests {
 @Suite("Store: the engine in Swift's terms")
 struct StoreTests {
     @Test("a value comes back with what was stored beside it")
@@ -73,6 +74,7 @@ struct StoreTests {
         #expect(try store.purge() == 0)
         #expect(try store.verify().corruptRecords == 0)
     }
+}
 }
 
 final class TestTime: @unchecked Sendable {

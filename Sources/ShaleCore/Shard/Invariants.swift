@@ -8,10 +8,16 @@ enum ReadHook {
     /// Runs after a reader has its bytes, before it asks whether they were recycled meanwhile.
     nonisolated(unsafe) static var beforeValidation: (() -> Void)?
 
-    static func run(_ hook: inout (() -> Void)?) {
-        guard let body = hook else { return }
-        hook = nil // once, and not within itself
-        body()
+    // Each runs once, and not within itself.
+    static func runBeforeProbe() {
+        guard let hook = beforeProbe else { return }
+        beforeProbe = nil
+        hook()
+    }
+    static func runBeforeValidation() {
+        guard let hook = beforeValidation else { return }
+        beforeValidation = nil
+        hook()
     }
 }
 

@@ -79,7 +79,7 @@ extension Shard {
             let table = self.table
             let home = table.shape.home(key.fraction)
             #if DEBUG && !hasFeature(Embedded)
-            ReadHook.run(&ReadHook.beforeProbe)
+            ReadHook.runBeforeProbe()
             #endif
             table.probe(key.fraction, home: home) { slot, word0 in
                 if Slot.isPart(word0) { return false }
@@ -195,7 +195,7 @@ extension Shard {
         }
 
         #if DEBUG && !hasFeature(Embedded)
-        ReadHook.run(&ReadHook.beforeValidation)
+        ReadHook.runBeforeValidation()
         #endif
         shim_fence_acquire()
         guard numberWord.acquire(0) == segment, targetWord.acquire(0) == targetSegment, header.at.acquire(Field.epoch) == epoch else { return .moved }
