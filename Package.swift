@@ -1,10 +1,19 @@
 // swift-tools-version: 6.2
 import PackageDescription
 
-// The tests of the engine speak to the C interface alone, so that the same ones
-// run against both builds: this package's ordinary Swift, and, where
-// SHALE_EMBEDDED names the folder of a libshale.so, the Embedded library there.
+// The engine's tests speak to the C interface alone, so that the same ones run
+// against both builds: this package's ordinary Swift, and, where SHALE_EMBEDDED
+// names the folder of a libshale.so, the Embedded library that is there.
 let embedded = Context.environment["SHALE_EMBEDDED"]
+
+let engineTests: Target =
+    if let embedded {
+        .testTarget(
+            name: "EngineTests", dependencies: ["CShale", "ShaleTestSupport"],
+            linkerSettings: [.unsafeFlags(["-L\(embedded)", "-lshale", "-Xlinker", "-rpath", "-Xlinker", embedded])])
+    } else {
+        .testTarget(name: "EngineTests", dependencies: ["CShale", "ShaleTestSupport", "ShaleC"])
+    }
 
 let package = Package(
     name: "shale",
@@ -19,13 +28,8 @@ let package = Package(
         .systemLibrary(name: "CShale", path: "Include"),
         .target(name: "ShaleCore", dependencies: ["CShalePlatform"]),
         .target(name: "ShaleC", dependencies: ["ShaleCore", "CShale", "CShalePlatform"]),
-
         .target(name: "ShaleTestSupport", dependencies: ["CShale"], path: "Tests/ShaleTestSupport"),
-        .testTarget(
-            name: "EngineTests",
-            dependencies: embedded == nil ? ["CShale", "ShaleTestSupport", "ShaleC"] : ["CShale", "ShaleTestSupport"],
-            linkerSettings: embedded.map { [.unsafeFlags(["-L\($0)", "-lshale", "-Xlinker", "-rpath", "-Xlinker", $0])] } ?? []),
-        .testTarget(name: "ShaleCoreTests", dependencies: ["ShaleCore", "CShalePlatform"]),
-    ],
+        engineTests,
+    ] + (embedded == nil ? [.testTarget(name: "ShaleCoreTests", dependencies: ["ShaleCore", "CShalePlatform"])] : []),
     swiftLanguageModes: [.v6]
 )
