@@ -57,8 +57,8 @@ struct Geometry {
     static func rows(_ block: Superblock) -> Int {
         let budget = (Int(block.capacity) - global(block)) / Int(block.shards), segmentSize = Int(block.segmentSize)
         let index = roundUp(ShardHeader.size + TagTable.size, to: pageSize) + 2 * pageSize + tableBytes(Table.leastBuckets) + 2 * heapBytes(Table.leastBuckets)
-        // A place costs 13 bytes of the fixed part beside the segment itself.
-        return max(0, (budget - index) / (segmentSize + 13))
+        // A place costs 13 bytes of the fixed part beside the segment itself, and there are up to four rows for each.
+        return max(0, (budget - index) / (segmentSize + 4 * 13))
     }
 
     init(_ block: Superblock) {

@@ -19,7 +19,8 @@ struct RecordHeader {
     static let size = 48
     static let never: UInt64 = (1 << 48) - 1
 
-    enum Kind: UInt8 { case value = 1, manifest, part, tombstone, touch, invalidate, end }
+    /// A gap fills what a rebuild found unreadable, so that the next one does not stumble over it again.
+    enum Kind: UInt8 { case value = 1, manifest, part, tombstone, touch, invalidate, end, gap }
     enum Codec { static let raw: UInt8 = 0, lz4: UInt8 = 1, dictionary: UInt8 = 2 }
     enum Flag { static let pinned: UInt8 = 1, keepsStale: UInt8 = 2 }
 
@@ -78,7 +79,7 @@ struct RecordHeader {
 
     /// A cheap test before anything is hashed. `room`: bytes up to the segment's end.
     @inline(__always) func isPlausible(room: Int) -> Bool {
-        kindBits &- 1 < 7 && codec <= Codec.dictionary && tagCount <= 8 && length <= room
+        kindBits &- 1 < 8 && codec <= Codec.dictionary && tagCount <= 8 && length <= room
     }
 
     /// `p`: where the record is, or will be. The extension must be in place there.

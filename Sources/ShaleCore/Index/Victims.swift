@@ -131,7 +131,7 @@ struct Victims {
         if header[Field.sweepState] == State.complete { return }
         if header[Field.sweepState] != State.sweeping { begin(shape) }
         let target = 1 - current
-        let limit = header.at.u64(Field.sweepLimit)
+        var limit = header.at.u64(Field.sweepLimit)
         let room = Victims.capacity(buckets: shape.buckets)
         var position = header[Field.sweepAt]
         let stop = buckets >= end - position ? end : position + buckets
@@ -147,12 +147,10 @@ struct Victims {
                 let word1 = p.u64(i + 8)
                 if Slot.isPinned(word0) || Victims.rank(word1) > limit { continue }
                 if count(target) >= room {
-                    // The sample misjudged: begin again with less.
-                    setCount(target, 0)
-                    let least = header.at.u64(Field.sampleLeast)
-                    header.at.set(Field.sweepLimit, limit > least ? least + (limit - least) / 2 : limit - limit / 4 - 1)
-                    header[Field.sweepAt] = 0
-                    return
+                    // The sample misjudged: keep the lower half, and collect no more than its like.
+                    limit = keepLowerHalf(target)
+                    header.at.set(Field.sweepLimit, limit)
+                    if Victims.rank(word1) > limit { continue }
                 }
                 push(target, Slot.stamp(word1) << 26 | UInt64(table.fraction(at: position, word0, shape) >> 6))
             }
@@ -162,17 +160,23 @@ struct Victims {
         if header[Field.sweepState] == State.sweeping, position >= end { header[Field.sweepState] = State.complete }
     }
 
+    /// Returns the highest rank that is kept.
+    private func keepLowerHalf(_ which: Int) -> UInt64 {
+        var all = UnsafeMutableBufferPointer(start: heap(which).assumingMemoryBound(to: UInt64.self), count: count(which))
+        all.sort() // ascending is a heap too
+        setCount(which, all.count / 2)
+        return all[all.count / 2 - 1] >> 26
+    }
+
     private func begin(_ shape: Table.Shape) {
         setCount(1 - current, 0)
         header[Field.sweepAt] = 0
         header[Field.sweepState] = State.sweeping
-        let sample = sampleRanks(shape)
-        header.at.set(Field.sampleLeast, sample.least)
-        header.at.set(Field.sweepLimit, sample.limit)
+        header.at.set(Field.sweepLimit, sampleRanks(shape))
     }
 
     /// The rank below which about `aim` entries lie, from 512 slots spread over the table.
-    private func sampleRanks(_ shape: Table.Shape) -> (least: UInt64, limit: UInt64) {
+    private func sampleRanks(_ shape: Table.Shape) -> UInt64 {
         let end = shape.extent + Table.spill
         return withUnsafeTemporaryAllocation(of: UInt64.self, capacity: 512) { ranks in
             var found = 0, seen = 0
@@ -190,7 +194,7 @@ struct Victims {
                 position += step
             }
             let all = Slot.stampMask
-            guard found > 16 else { return (0, all) }
+            guard found > 16 else { return all }
             // Insertion sort: a few hundred numbers, once for thousands of victims.
             for i in 1..<found {
                 let value = ranks[i]
@@ -200,7 +204,7 @@ struct Victims {
             }
             let aim = Victims.aim(buckets: shape.buckets)
             let expected = max(1, found * aim / max(1, end * 4 * found / max(1, seen)))
-            return (ranks[0], expected >= found ? all : ranks[expected])
+            return expected >= found ? all : ranks[expected]
         }
     }
 }

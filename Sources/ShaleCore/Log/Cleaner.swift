@@ -20,7 +20,7 @@ extension Shard {
         guard record.isPlausible(room: segmentSize - offset), let kind = record.kind else {
             return skipDamage(place, offset, &after)
         }
-        let keyHash = kind == .end ? 0 : shim_hash(p + record.keyOffset, record.keyLength, secret)
+        let keyHash = record.keyLength == 0 ? 0 : shim_hash(p + record.keyOffset, record.keyLength, secret)
         guard record.verifiesHead(at: p, keyHash: keyHash, place: here, secret: secret) else {
             return skipDamage(place, offset, &after)
         }
@@ -40,7 +40,7 @@ extension Shard {
         case .touch:
             // Its target came before it and took the age along.
             if let slot = table.find(UInt32(truncatingIfNeeded: keyHash), location: at) { drop(slot, &after) }
-        case .tombstone, .invalidate: break
+        case .tombstone, .invalidate, .gap: break
         }
         header[Field.tailOffset] = offset + record.length
         return record.length
@@ -161,7 +161,12 @@ extension Shard {
             return owned
         }
         shim_fence_acquire()
-        return owned || shard.header.at.acquire(Field.moves) != moves
+        return owned || shard.header.at.acquire(Field.moves) != moves || isBeingWritten(key.blob)
+    }
+
+    func isBeingWritten(_ blob: UInt64) -> Bool {
+        for i in 0..<IndexHead.writingPlaces where engine.pointee.index.acquire(IndexHead.writing + i * 8) == blob { return true }
+        return false
     }
 
     /// The manifest of a location, by way of a touch record too; nil where it is none.
@@ -214,7 +219,7 @@ extension Shard {
             let p = engine.pointee.data + base + offset
             let record = RecordHeader(at: p)
             guard record.isPlausible(room: segmentSize - offset) else { continue }
-            let keyHash = record.isKind(.end) ? 0 : shim_hash(p + record.keyOffset, record.keyLength, secret)
+            let keyHash = record.keyLength == 0 ? 0 : shim_hash(p + record.keyOffset, record.keyLength, secret)
             if record.verifiesHead(at: p, keyHash: keyHash, place: Place(number: number, offset: UInt64(base + offset)), secret: secret) { return offset }
         }
         return nil

@@ -87,7 +87,8 @@ extension Shard {
 
     /// Gives free places back to the file system until the budget holds with `extra` more bytes.
     func trim(extra: Int = 0) {
-        while header[Field.allocated] * segmentSize + indexBytes + extra > geometry.shardBudget, let place = firstPlace(.free) {
+        while header[Field.allocated] * segmentSize + indexBytes + extra > geometry.shardBudget,
+              header[Field.allocated] - header[Field.queueCount] > Log.reserve, let place = firstPlace(.free) {
             numberWord(place).release(0, 0)
             shim_fence_release()
             guard engine.pointee.files.releaseData(offset(ofPlace: place), segmentSize) else { return }

@@ -16,6 +16,7 @@ extension Shard {
         var after = Aftermath()
         let lost = try readSegments(afterPowerLoss: afterPowerLoss)
         header[Field.corrupt] += lost
+        presizeTable()
         try replay(afterPowerLoss: afterPowerLoss, &after)
         enforceLimits(&after)
         header[Field.rebuilds] += 1
@@ -84,7 +85,33 @@ extension Shard {
         return missing
     }
 
+    /// As large as the first segment's records let expect, so that it need not grow five times on the way.
+    private func presizeTable() {
+        let count = header[Field.queueCount]
+        guard count > 1 else { return }
+        var offset = SegmentHeader.size, records = 0
+        let base = engine.pointee.data + self.offset(ofPlace: queued(0))
+        while offset <= segmentSize - RecordHeader.size {
+            let record = RecordHeader(at: base + offset)
+            guard record.isPlausible(room: segmentSize - offset), !record.isKind(.end) else { break }
+            records += 1
+            offset += record.length
+        }
+        let wanted = records * count / 4 * 64 / Load.grow
+        var buckets = Table.leastBuckets
+        while buckets < wanted { buckets = Table.Shape.grown(buckets) }
+        if buckets > Table.leastBuckets { _ = growTable(to: buckets) }
+    }
+
     // MARK: Replay
+
+    /// A record that was verified and waits for its slot's cache line.
+    private struct Ready {
+        var kind = RecordHeader.Kind.end
+        var record = RecordHeader(kind: .end, keyLength: 0)
+        var offset = 0
+        var keyHash: UInt64 = 0
+    }
 
     private func replay(afterPowerLoss: Bool, _ after: inout Aftermath) throws(Failure) {
         let synced = SyncedPosition.read(engine, shard: number)
@@ -94,54 +121,98 @@ extension Shard {
         for i in 0..<count {
             let place = queued(i)
             let segment = numberWord(place).u64(0)
-            if i > 0, hasHole(before: place, previous), synced.covers(segment, 0) { forgetOlder() }
+            if i > 0 { closeHole(before: place, previous, isSynced: synced.covers(segment, 0)) }
             previous = segment
-            let base = offset(ofPlace: place)
-            var offset = SegmentHeader.size
-            var ended = false
-            while offset <= segmentSize - RecordHeader.size {
-                let p = engine.pointee.data + base + offset
-                let record = RecordHeader(at: p)
-                if record.isPlausible(room: segmentSize - offset), let kind = record.kind {
-                    let keyHash = kind == .end ? 0 : shim_hash(p + record.keyOffset, record.keyLength, secret)
-                    let here = Place(number: segment, offset: UInt64(base + offset))
-                    if record.verifiesHead(at: p, keyHash: keyHash, place: here, secret: secret) {
-                        highestLSN = max(highestLSN, record.lsn)
-                        if kind == .end {
-                            ended = true
-                            break
-                        }
-                        try apply(kind, record, p, keyHash, here, location(place: place, offset: offset), &after)
-                        offset += record.length
-                        continue
-                    }
-                }
-                let next = nextRecord(place: place, from: offset + 8, number: segment)
-                if next == nil, i == count - 1 { break }
+            let (offset, ended) = try replay(place, segment, isHead: i == count - 1, synced, &highestLSN, &after)
+            guard i == count - 1 else { continue }
+            if !ended, synced.covers(segment, offset) {
                 header[Field.corrupt] += 1
-                if synced.covers(segment, offset) { forgetOlder() }
-                guard let next else {
-                    ended = true
-                    break
-                }
-                offset = next
+                forgetOlder()
             }
-            if i == count - 1 {
-                if !ended, synced.covers(segment, offset) {
-                    header[Field.corrupt] += 1
-                    forgetOlder()
-                }
-                // Within one boot nothing is behind the last record that was ever complete.
-                header[Field.headOffset] = ended || afterPowerLoss ? segmentSize : offset
+            // Within one boot nothing is behind the last record that was ever complete. After a power cut
+            // something may be: the segment is ended, and the next append begins another.
+            header[Field.headOffset] = ended ? segmentSize : offset
+            if afterPowerLoss, !ended {
+                fill(place, offset, segmentSize, segment, .end)
+                header[Field.headOffset] = segmentSize
             }
         }
         raiseLSN(above: highestLSN, by: afterPowerLoss ? 1 << 32 : 0)
     }
 
-    private func hasHole(before place: Int, _ previous: UInt64) -> Bool {
+    /// Replays one segment; returns where its records end, and whether that is marked.
+    private func replay(_ place: Int, _ segment: UInt64, isHead: Bool, _ synced: SyncedPosition, _ highestLSN: inout UInt64, _ after: inout Aftermath) throws(Failure) -> (Int, Bool) {
+        let base = offset(ofPlace: place)
+        var offset = SegmentHeader.size
+        // Sixteen records ahead, so that the waits for their slots overlap.
+        let mask = 15
+        return try withUnsafeTemporaryAllocation(of: Ready.self, capacity: mask + 1) { ring throws(Failure) in
+            ring.initialize(repeating: Ready())
+            var head = 0, tail = 0
+            func drain(to left: Int) throws(Failure) {
+                while head - tail > left {
+                    let next = ring[tail & mask]
+                    tail += 1
+                    try apply(next.kind, next.record, engine.pointee.data + base + next.offset, next.keyHash,
+                              Place(number: segment, offset: UInt64(base + next.offset)), location(place: place, offset: next.offset), &after)
+                }
+            }
+            while offset <= segmentSize - RecordHeader.size {
+                let p = engine.pointee.data + base + offset
+                let record = RecordHeader(at: p)
+                if record.isPlausible(room: segmentSize - offset), let kind = record.kind {
+                    let keyHash = record.keyLength == 0 ? 0 : shim_hash(p + record.keyOffset, record.keyLength, secret)
+                    if record.verifiesHead(at: p, keyHash: keyHash, place: Place(number: segment, offset: UInt64(base + offset)), secret: secret) {
+                        highestLSN = max(highestLSN, record.lsn)
+                        if kind == .end {
+                            try drain(to: 0)
+                            return (offset, true)
+                        }
+                        if kind != .gap {
+                            shim_prefetch(table.bucket(table.shape.home(UInt32(truncatingIfNeeded: keyHash))))
+                            ring[head & mask] = Ready(kind: kind, record: record, offset: offset, keyHash: keyHash)
+                            head += 1
+                            try drain(to: mask)
+                        }
+                        offset += record.length
+                        continue
+                    }
+                }
+                let next = nextRecord(place: place, from: offset + 8, number: segment)
+                if next == nil, isHead { break }
+                try drain(to: 0)
+                header[Field.corrupt] += 1
+                if synced.covers(segment, offset) { forgetOlder() } else {
+                    // A later sync will cover this place, and must not make it look like a loss of what was synced.
+                    fill(place, offset, next ?? segmentSize, segment, next == nil ? .end : .gap)
+                }
+                guard let next else { return (offset, true) }
+                offset = next
+            }
+            try drain(to: 0)
+            return (offset, false)
+        }
+    }
+
+    /// Covers bytes that nothing can be read from with a record that says so.
+    private func fill(_ place: Int, _ from: Int, _ to: Int, _ segment: UInt64, _ kind: RecordHeader.Kind) {
+        guard !engine.pointee.isReadOnly, to - from >= RecordHeader.size else { return }
+        let length = kind == .end ? 0 : to - from - RecordHeader.size
+        var record = RecordHeader(kind: kind, keyLength: 0, storedLength: length, rawLength: length)
+        let p = address(location(place: place, offset: from))
+        record.writeUnsealed(to: p)
+        let here = Place(number: segment, offset: UInt64(offset(ofPlace: place) + from))
+        record.setHeadCheck(record.computeHeadCheck(at: p, keyHash: 0, place: here, secret: secret))
+        record.seal(at: p)
+    }
+
+    /// A segment is missing before this one. What it held may have superseded anything older, if it was synced.
+    private func closeHole(before place: Int, _ previous: UInt64, isSynced: Bool) {
         let p = engine.pointee.data + offset(ofPlace: place)
-        guard let header = SegmentHeader(at: p, shard: number, place: place, secret: secret) else { return true }
-        return header.previous != previous
+        guard let found = SegmentHeader(at: p, shard: number, place: place, secret: secret), found.previous != previous else { return }
+        if isSynced { forgetOlder() } else if !engine.pointee.isReadOnly {
+            SegmentHeader(shard: number, place: place, number: found.number, previous: previous, tail: found.tail).write(to: p, secret: secret)
+        }
     }
 
     private func raiseLSN(above highest: UInt64, by step: UInt64) {
@@ -196,7 +267,7 @@ extension Shard {
                     if !maintainTable(&after) || tries > 4, !evict(now: 0, &after) || tries > 1000 { return }
                 }
             }
-            account(measure(at), sign: 1)
+            account(kind == .value ? Measure(record) : measure(at), sign: 1)
             count(flags, sign: 1)
         case .touch:
             guard record.storedLength == TouchTarget.size, let slot = lookup(key) else { return }
@@ -222,7 +293,7 @@ extension Shard {
             let tag = (p + record.keyOffset).loadUnaligned(as: UInt64.self)
             if tags.isFull, tags.invalidation(of: tag) == 0 { sweepTags(&after) }
             tags.add(tag, lsn: record.lsn)
-        case .end: break
+        case .end, .gap: break
         }
     }
 

@@ -21,7 +21,7 @@ extension Shard {
             isShown = lookup(Key(bytes: UnsafeRawPointer(p + record.keyOffset), length: record.keyLength, hash: keyHash)) == nil
         case .invalidate:
             isShown = record.keyLength == 8 && tags.invalidation(of: (p + record.keyOffset).loadUnaligned(as: UInt64.self)) >= record.lsn
-        case .end, nil:
+        case .end, .gap, nil:
             isShown = true
         }
         if !isShown { p.release(16, 0) }
@@ -37,7 +37,7 @@ extension Shard {
             let p = engine.pointee.data + base + offset
             let record = RecordHeader(at: p)
             guard record.isPlausible(room: segmentSize - offset) else { break }
-            let keyHash = record.isKind(.end) ? 0 : shim_hash(p + record.keyOffset, record.keyLength, secret)
+            let keyHash = record.keyLength == 0 ? 0 : shim_hash(p + record.keyOffset, record.keyLength, secret)
             guard record.verifiesHead(at: p, keyHash: keyHash, place: Place(number: segment, offset: UInt64(base + offset)), secret: secret) else { break }
             last = (offset, record)
             offset += record.length

@@ -9,14 +9,21 @@ struct Measure {
     var blob = Aftermath.Blob()
 }
 
+extension Measure {
+    /// A record by itself: all there is to a plain value.
+    @inline(__always) init(_ record: RecordHeader) {
+        self.init(bytes: record.length, raw: record.rawLength, stored: record.storedLength,
+                  dictionary: record.codec == RecordHeader.Codec.dictionary ? record.dictionary : 0)
+    }
+}
+
 extension Shard {
     func measure(_ location: UInt32) -> Measure {
         guard isSound(location) else { return Measure() }
         let p = address(location)
         let record = RecordHeader(at: p)
         guard record.isPlausible(room: segmentSize - offsetInSegment(location)) else { return Measure() }
-        var m = Measure(bytes: record.length, raw: record.rawLength, stored: record.storedLength,
-                        dictionary: record.codec == RecordHeader.Codec.dictionary ? record.dictionary : 0)
+        var m = Measure(record)
         switch record.kind {
         case .touch where record.storedLength == TouchTarget.size:
             let target = TouchTarget(at: p + record.storedOffset)

@@ -39,7 +39,7 @@ public struct ValueBuffer {
 
     /// At least `count` bytes. What was in it is lost. False where there is no memory.
     @inline(__always)
-    mutating func reserve(_ count: Int) -> Bool { count <= capacity || grow(count) }
+    mutating func reserve(_ count: Int) -> Bool { count <= capacity && capacity != 0 || grow(count) }
     @inline(never)
     private mutating func grow(_ count: Int) -> Bool {
         let wanted = max(256, count + count / 8)
@@ -59,6 +59,8 @@ private enum Outcome {
     case moved
     case hit, stale, gone
     case damaged
+    /// A part of a large value is not there.
+    case incomplete
     case noMemory
 }
 
@@ -101,10 +103,10 @@ extension Shard {
                 continue
             case .noMemory:
                 throw Failure.because(.memory, Failure.outOfMemorySentence)
-            case .damaged:
+            case .damaged, .incomplete:
                 // Look twice, then let it go for good.
                 if damagedOnce {
-                    discard(key, location)
+                    discard(key, location, isDamaged: outcome == .damaged)
                     return .miss
                 }
                 damagedOnce = true
@@ -113,11 +115,11 @@ extension Shard {
     }
 
     @inline(never)
-    private func discard(_ key: Key, _ location: UInt32) {
+    private func discard(_ key: Key, _ location: UInt32, isDamaged: Bool) {
         if engine.pointee.isReadOnly { return }
         var after = Aftermath()
         let now = engine.pointee.clock.now48
-        try? change(&after) { after throws(Failure) in try dropDamaged(key, location: location, now: now, &after) }
+        try? change(&after) { after throws(Failure) in try dropUnreadable(key, location: location, isDamaged: isDamaged, now: now, &after) }
     }
 
     @inline(__always)
@@ -181,8 +183,9 @@ extension Shard {
         if record.isKind(.manifest) {
             switch readLarge(record, p, targetPlace, targetWord, key, options, &buffer, &found) {
             case .hit: break
-            case .damaged: return unchanged(slot, word0, numberWord, segment) && targetWord.acquire(0) == targetSegment ? .damaged : .moved
-            case let other: return other
+            case .moved: return .moved
+            case .noMemory: return .noMemory
+            case let lost: return unchanged(slot, word0, numberWord, segment) && targetWord.acquire(0) == targetSegment ? lost : .moved
             }
         } else if !options.contains(.info) {
             guard buffer.reserve(record.rawLength &+ record.metaLength) else { return .noMemory }
@@ -300,7 +303,7 @@ extension Shard {
                 return Shard(engine, keyHash: part.hash).readPart(part, into: buffer.start + i * partLength, length)
             }
             // A part that is not there: the manifest was replaced meanwhile, or the value is lost.
-            if outcome != .hit { return .damaged }
+            if outcome != .hit { return outcome == .damaged ? .damaged : .incomplete }
         }
         return .hit
     }

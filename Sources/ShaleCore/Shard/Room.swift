@@ -107,7 +107,7 @@ extension Shard {
                 let record = RecordHeader(at: at)
                 guard record.isKind(.part), record.keyLength == PartKey.size else { continue }
                 let key = PartKey(at: at + record.keyOffset)
-                if isOwned(key) { return Aftermath.Blob(blob: key.blob, owner: key.owner, parts: 0) }
+                if isOwned(key), !isBeingWritten(key.blob) { return Aftermath.Blob(blob: key.blob, owner: key.owner, parts: 0) }
             }
         }
         return Aftermath.Blob()
@@ -115,7 +115,7 @@ extension Shard {
 
     // MARK: The table's size
 
-    private enum Load {
+    enum Load {
         // In sixty-fourths of the slots.
         static let grow = 52, full = 58, shrink = 14
         static let pace = 8
@@ -149,30 +149,41 @@ extension Shard {
 
     private func growTable(_ shape: Table.Shape) -> Bool {
         let next = Table.Shape.grown(shape.buckets)
-        guard next <= geometry.maxBuckets - Table.spill else { return false }
-        let wanted = geometry.shardIndexBytes(buckets: next)
-        let extra = wanted - header[Field.tablePages]
-        if extra > 0 {
-            // What the table takes, the segments give.
-            let fits = header[Field.allocated] * segmentSize + wanted <= geometry.shardBudget
-            if !fits, availablePlaces <= Log.reserve { return false }
-            trim(extra: extra)
-            guard header[Field.allocated] * segmentSize + wanted <= geometry.shardBudget else { return false }
-            let before = header[Field.tablePages]
-            header[Field.tablePages] = wanted
-            let base = Geometry.indexHead + number * geometry.shardStride
-            let files = engine.pointee.files
-            do throws(Failure) {
-                try files.allocateIndex(base + geometry.table, Geometry.tableBytes(next))
-                try files.allocateIndex(base + geometry.heaps.0, Geometry.heapBytes(next))
-                try files.allocateIndex(base + geometry.heaps.1, Geometry.heapBytes(next))
-            } catch {
-                header[Field.tablePages] = before
-                return false
-            }
-        }
+        guard allocateTable(next) else { return false }
         table.begin(Table.Shape.Mode.growing)
         return true
+    }
+
+    /// A larger table at once, while it is empty and the lock is held.
+    func growTable(to buckets: Int) -> Bool {
+        guard header[Field.used] == 0, allocateTable(buckets) else { return false }
+        header.at.release(Field.shape, Table.Shape(buckets: buckets, frontier: 0, mode: Table.Shape.Mode.steady).word)
+        return true
+    }
+
+    /// Pages for a table of so many buckets, and its heaps. What the table takes, the segments give.
+    private func allocateTable(_ buckets: Int) -> Bool {
+        guard buckets <= geometry.maxBuckets - Table.spill else { return false }
+        let wanted = geometry.shardIndexBytes(buckets: buckets)
+        if wanted <= header[Field.tablePages] { return true }
+        let fits = header[Field.allocated] * segmentSize + wanted <= geometry.shardBudget
+        if !fits, availablePlaces <= Log.reserve { return false }
+        trim(extra: wanted - header[Field.tablePages])
+        guard header[Field.allocated] * segmentSize + wanted <= geometry.shardBudget else { return false }
+        // Counted first, so that a kill in between never lets the directory outgrow its capacity.
+        let before = header[Field.tablePages]
+        header[Field.tablePages] = wanted
+        let base = Geometry.indexHead + number * geometry.shardStride
+        let files = engine.pointee.files
+        do throws(Failure) {
+            try files.allocateIndex(base + geometry.table, Geometry.tableBytes(buckets))
+            try files.allocateIndex(base + geometry.heaps.0, Geometry.heapBytes(buckets))
+            try files.allocateIndex(base + geometry.heaps.1, Geometry.heapBytes(buckets))
+            return true
+        } catch {
+            header[Field.tablePages] = before
+            return false
+        }
     }
 
     /// A smaller capacity or entry limit: evicts, cleans and gives space back until it holds.

@@ -189,18 +189,22 @@ extension Shard {
         return header.at.u64(Field.ghost) >= numberWord(queued(0)).u64(0)
     }
 
-    /// Drops a record that a reader found damaged, if it is still the current one.
-    func dropDamaged(_ key: Key, location: UInt32, now: UInt64, _ after: inout Aftermath) throws(Failure) {
+    /// Drops an entry that a reader found damaged or incomplete, if it is still the current one.
+    func dropUnreadable(_ key: Key, location: UInt32, isDamaged: Bool, now: UInt64, _ after: inout Aftermath) throws(Failure) {
         var found = false
         table.probe(key.fraction, home: table.shape.home(key.fraction)) { slot, word0 in
             found = Slot.location(word0) == location && !Slot.isPart(word0)
             return found
         }
-        guard found else { return }
+        guard found, isDamaged || manifest(at: location).map({ !isBeingWritten($0.blob) }) == true else { return }
         var draft = Draft(RecordHeader(kind: .tombstone, keyLength: key.length), keyHash: key.hash, key: key.bytes)
         try makeRoom(draft.record.length, live: false, now: now, &after)
         append(&draft, lsn: drawLSN())
         if let slot = table.find(key.fraction, location: location) {
+            if !isDamaged {
+                drop(slot, &after)
+                return
+            }
             table.clear(slot)
             header[Field.corrupt] += 1
             recount()

@@ -236,10 +236,8 @@ enum Attachment {
         block.sequence += 1
         if capacity == before { return .limits }
         try block.fit()
-        if block.rows > rows { return .grow }
         // Places are never renumbered: a smaller budget uses fewer of them.
-        block.rows = rows
-        return capacity > before ? .limits : .shrink
+        return block.rows > rows ? .grow : capacity > before ? .limits : .shrink
     }
 
     private static func writeNewData(_ files: CacheFiles, _ block: Superblock, _ geometry: Geometry, _ data: Memory) throws(Failure) {

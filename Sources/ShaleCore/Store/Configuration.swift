@@ -85,6 +85,7 @@ extension Superblock {
             throw Message().adding("a capacity of ").adding(Int(capacity)).adding(" bytes is too large for ").adding(Int(shards)).adding(" shard(s) with segments of ")
                 .adding(Int(segmentSize)).adding(" bytes; choose more shards or larger segments").failure(.invalid)
         }
-        rows = UInt32(count)
+        // Room to grow fourfold without a new index; what is not used costs addresses alone.
+        if count > Int(rows) { rows = UInt32(min(count * 4, Limits.placesPerShard, Limits.shardLogBytes / Int(segmentSize))) }
     }
 }

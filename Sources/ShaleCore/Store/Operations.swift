@@ -54,7 +54,7 @@ extension Engine {
     // MARK: Set
 
     private func checkLengths(_ value: Bytes, _ options: SetOptions) throws(Failure) {
-        if options.meta.count > Limits.metaLength { throw Message().adding("meta has ").adding(options.meta.count).adding(" bytes; it has at most 65,535").failure(.tooLarge) }
+        if options.meta.count > Limits.metaLength { throw Message().adding("meta has ").adding(options.meta.count).adding(" bytes; it has at most 65,535").failure(.invalid) }
         let most = min(Limits.valueLength, ref.pointee.block.capacity / 4)
         if value.count > Int(most) {
             throw Message().adding("the value has ").adding(value.count).adding(" bytes; this cache takes values up to ").adding(Int(most))
@@ -153,6 +153,10 @@ extension Engine {
         let partLength = (share - RecordHeader.size - PartKey.size) & ~7
         let count = (value.count + partLength - 1) / partLength
         let blob = shard.drawLSN()
+        let index = ref.pointee.index
+        let turn = index + IndexHead.writing + Int(shim_add64(index + IndexHead.writingTurn, 1) % UInt64(IndexHead.writingPlaces)) * 8
+        turn.release(0, blob)
+        defer { _ = shim_cas64(turn, blob, 0) }
         var stored = 0
         do throws(Failure) {
             for i in 0..<count { stored += try putPart(entry, value, partLength, i, blob, options, scratch) }
@@ -164,7 +168,7 @@ extension Engine {
                 clearParts(Aftermath.Blob(blob: blob, owner: entry.key.hash, parts: count))
                 return .conflict
             }
-            // Parts that the cleaner met before the manifest named them were nobody's: store them again.
+            // With more than 64 writers at it, the cleaner may have met parts that seemed nobody's: store them again.
             for i in 0..<count where !hasPart(entry.key, blob, i) { _ = try putPart(entry, value, partLength, i, blob, options, scratch) }
             return .ok
         } catch {
