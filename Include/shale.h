@@ -265,7 +265,7 @@ shale_status shale_remove(shale_cache *SHALE_NULLABLE cache, const void *SHALE_N
 /* Removes many; statuses (may be NULL) gets one for each key. Returns the first error, or OK. */
 shale_status shale_remove_many(shale_cache *SHALE_NULLABLE cache, size_t count,
                                const shale_bytes *SHALE_NULLABLE keys, shale_status *SHALE_NULLABLE statuses);
-/* Gives an entry, fresh or stale, a new age from now; 0: the default. The value,
+/* Gives an entry, fresh or stale, a new age from now; 0: the default. The value, its stale period,
  * its version and its place in the order of use stay. MISS if there is none. */
 shale_status shale_touch(shale_cache *SHALE_NULLABLE cache, const void *SHALE_NULLABLE key, size_t key_size,
                          int64_t max_age_ms);

@@ -21,8 +21,8 @@ enum Argument {
     @inline(__always)
     static func bytes(_ p: UnsafeRawPointer?, _ count: Int) -> Bytes? {
         if p == nil, count != 0 { return nil }
-        if count < 0 { return nil }
-        return Bytes(start: p, count: count)
+        // A size_t that no memory could have: too large for everything, and no negative number.
+        return Bytes(start: p, count: count < 0 ? 1 << 40 : count)
     }
 
     /// Copies a caller's struct, as far as the caller knows it, over one of defaults.

@@ -8,7 +8,8 @@ import CShalePlatform
 ///     3  stored length (32) · raw length (32)
 ///     4  meta length (16) · created (48)       milliseconds since 1970
 ///     5  dictionary number (16) · expires (48) all ones: never
-///        [gone (64) where flag `keepsStale`] · tags (64 each) · key · meta · stored value
+///        [where flag `keepsStale`: gone (64), or, where it never expires, the stale period for a later touch]
+///        tags (64 each) · key · meta · stored value
 ///
 /// padded to 8 bytes. The head check covers words 0, 3, 4, 5, the rest of 2,
 /// the hash of the key, the tags, and the place: the segment's number and the
@@ -113,7 +114,11 @@ struct RecordHeader {
     @inline(__always)
     func seal(at p: Memory) { p.release(16, word2) }
 
-    @inline(__always) func gone(at p: Memory) -> UInt64 { keepsStale ? p.u64(RecordHeader.size) : expires }
+    /// When the entry may be served no more, stale or not.
+    @inline(__always) func gone(at p: Memory) -> UInt64 { keepsStale && expires != RecordHeader.never ? p.u64(RecordHeader.size) : expires }
+    @inline(__always) func lifetime(at p: Memory) -> Lifetime {
+        Lifetime(expires: expires, keepsStale: keepsStale, staleWord: keepsStale ? p.u64(RecordHeader.size) : 0)
+    }
     @inline(__always) func tag(_ i: Int, at p: Memory) -> UInt64 { p.u64(RecordHeader.size + (keepsStale ? 8 : 0) + i * 8) }
 }
 

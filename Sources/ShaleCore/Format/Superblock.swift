@@ -50,8 +50,16 @@ struct Superblock {
         return .empty
     }
 
-    /// Writes the copy that is not the current one.
-    func write(to page: Memory) {
+    /// Writes both copies, the one that is not the current one first.
+    mutating func write(to page: Memory) {
+        for _ in 0..<2 {
+            sequence += 1
+            writeCopy(to: page)
+            shim_fence_release()
+        }
+    }
+
+    private func writeCopy(to page: Memory) {
         let p = page + (sequence % 2 == 0 ? Superblock.copies.1 : Superblock.copies.0)
         p.set(120, 0)
         shim_fence_release()

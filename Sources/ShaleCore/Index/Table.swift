@@ -277,11 +277,13 @@ struct Table {
 
     /// Clears a slot whose entry lives elsewhere now; a stamp that a reader wrote meanwhile goes along.
     private func vacate(_ slot: Memory, copied word1: UInt64, to target: Memory) {
-        let from = position(of: slot), to = position(of: target)
-        if to < from {
+        if target < slot {
             // Who walks the table upwards may have passed the new place and not yet the old one.
             header.at.release(ShardHeader.Field.shrinks, header.at.u64(ShardHeader.Field.shrinks) &+ 1)
-            if header[ShardHeader.Field.sweepAt] > to { header[ShardHeader.Field.sweepState] = Victims.State.restart }
+            shim_fence_release()
+            if header[ShardHeader.Field.sweepAt] > position(of: target), header[ShardHeader.Field.sweepState] == Victims.State.sweeping {
+                header[ShardHeader.Field.sweepState] = Victims.State.restart
+            }
         }
         clear(slot)
         let late = slot.u64(8)

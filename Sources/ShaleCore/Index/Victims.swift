@@ -172,7 +172,9 @@ struct Victims {
         setCount(1 - current, 0)
         header[Field.sweepAt] = 0
         header[Field.sweepState] = State.sweeping
-        header.at.set(Field.sweepLimit, sampleRanks(shape))
+        // No higher than the newest stamp: what is inserted or used from here on ranks above the limit.
+        let newest = header.at.u64(Field.stamp)
+        header.at.set(Field.sweepLimit, min(newest, sampleRanks(shape)))
     }
 
     /// The rank below which about `aim` entries lie, from 512 slots spread over the table.

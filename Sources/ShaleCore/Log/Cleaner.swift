@@ -138,7 +138,7 @@ extension Shard {
         merged.bodyCheck = 0
         let oldMix = placeOf(location(place: queued(0), offset: header[Field.tailOffset])).mix(secret: secret)
         var draft = Draft(merged, keyHash: keyHash, key: p + record.keyOffset, meta: p + record.metaOffset, stored: p + record.storedOffset, bodyHash: record.bodyCheck ^ oldMix)
-        draft.gone = touch.gone(at: touchAt)
+        draft.lifetime = touch.lifetime(at: touchAt)
         draft.tags = UnsafePointer((p + record.keyOffset - record.tagCount * 8).assumingMemoryBound(to: UInt64.self))
         let target = append(&draft, lsn: record.lsn)
         header[Field.cleaned] += merged.length

@@ -16,7 +16,7 @@ enum Log {
 struct Draft {
     var record: RecordHeader
     var keyHash: UInt64
-    var gone: UInt64 = 0
+    var lifetime = Lifetime.forever
     var tags: UnsafePointer<UInt64>?
     var key: UnsafeRawPointer
     var meta: UnsafeRawPointer
@@ -97,12 +97,17 @@ extension Shard {
         }
     }
 
+    /// Whether the next roll should find one more place on disk: there is none, or the log is about to
+    /// be cleaned for want of places that it may still have.
+    var wantsPlace: Bool {
+        header[Field.allocated] == header[Field.queueCount] || header[Field.allocated] < usablePlaces && availablePlaces <= wantedFree + 1
+    }
+
     /// Allocates and populates the next place before anyone holds the lock for it.
     func prepareNextPlace() {
         guard (try? lock()) != nil else { return }
         var chosen: Int?
-        if header[Field.allocated] == header[Field.queueCount], header[Field.noSpace] == 0,
-           header[Field.allocated] < min(geometry.rows, max(0, geometry.shardBudget - indexBytes) / segmentSize), let place = firstPlace(.absent) {
+        if wantsPlace, header[Field.noSpace] == 0, header[Field.allocated] < min(geometry.rows, max(0, geometry.shardBudget - indexBytes) / segmentSize), let place = firstPlace(.absent) {
             setState(ofPlace: place, .preparing)
             header[Field.allocated] += 1
             chosen = place
@@ -177,7 +182,7 @@ extension Shard {
         record.writeUnsealed(to: p)
         var q = p + RecordHeader.size
         if record.keepsStale {
-            q.set(0, draft.gone)
+            q.set(0, draft.lifetime.staleWord)
             q += 8
         }
         if let tags = draft.tags {

@@ -12,7 +12,7 @@ extension Shard {
         static let livePercent = 82
     }
 
-    private var wantedFree: Int { max(Log.reserve + 1, usablePlaces / Pace.freeShare) }
+    var wantedFree: Int { max(Log.reserve + 1, usablePlaces / Pace.freeShare) }
 
     /// Live bytes at most, so that a whole round of cleaning always gains something.
     var liveLimit: Int {
@@ -47,7 +47,7 @@ extension Shard {
         while length > headRoom {
             if availablePlaces > Log.reserve {
                 try roll()
-                if header[Field.allocated] == header[Field.queueCount] { after.wantsPlace = true }
+                if wantsPlace { after.wantsPlace = true }
                 break
             }
             // Rare: a run of segments with nothing to gain. Clean whole ones, and evict where that is not enough.

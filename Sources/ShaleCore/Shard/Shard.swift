@@ -115,7 +115,7 @@ struct Shard {
     /// Runs a change under the lock, marked, and afterwards what must not be done under it.
     @inline(__always)
     func change<R>(_ after: inout Aftermath, _ body: (inout Aftermath) throws(Failure) -> R) throws(Failure) -> R {
-        if engine.pointee.isReadOnly { throw Failure.because(.permission, "this handle is read-only; open the cache without SHALE_OPEN_READ_ONLY to write") }
+        try Engine(engine).checkWritable()
         try lock()
         beginChange()
         defer {

@@ -32,8 +32,7 @@ private struct Entry {
     let value: RecordHeader
     let valueAt: Memory
     let valueLocation: UInt32
-    let expires: UInt64
-    let gone: UInt64
+    let lifetime: Lifetime
     /// By age and by tags.
     let isGone: Bool
     let isFresh: Bool
@@ -64,7 +63,7 @@ extension Shard {
         var at = Slot.location(slot.u64(0))
         var p = address(at)
         var record = RecordHeader(at: p)
-        let expires = record.expires, gone = record.gone(at: p)
+        let lifetime = record.lifetime(at: p)
         if record.isKind(.touch) {
             let target = TouchTarget(at: p + record.storedOffset)
             guard record.storedLength == TouchTarget.size, isSound(target.location) else { return nil }
@@ -73,8 +72,8 @@ extension Shard {
             record = RecordHeader(at: p)
             guard record.lsn == target.lsn, record.isPlausible(room: segmentSize - offsetInSegment(at)) else { return nil }
         }
-        let isGone = now >= gone || tags.invalidates(record, at: p)
-        return Entry(slot: slot, value: record, valueAt: p, valueLocation: at, expires: expires, gone: gone, isGone: isGone, isFresh: !isGone && now < expires)
+        let isGone = now >= lifetime.gone || tags.invalidates(record, at: p)
+        return Entry(slot: slot, value: record, valueAt: p, valueLocation: at, lifetime: lifetime, isGone: isGone, isFresh: !isGone && now < lifetime.expires)
     }
     private func entry(_ key: Key, now: UInt64) -> Entry? { lookup(key).flatMap { entry($0, now: now) } }
 
@@ -107,8 +106,7 @@ extension Shard {
         let location = append(&draft, lsn: drawLSN())
         let record = draft.record
         let flags = (record.isPinned ? Slot.pinnedBit : 0) | (isPart ? Slot.Kind.part : record.tagCount > 0 ? Slot.Kind.tagged : Slot.Kind.plain)
-        let gone = record.keepsStale ? draft.gone : record.expires
-        let word1 = Slot.word1(stamp: nextStamp(), expiry: SlotExpiry.of(gone: gone, base: engine.pointee.block.expiryBase))
+        let word1 = Slot.word1(stamp: nextStamp(), expiry: SlotExpiry.of(gone: draft.lifetime.gone, base: engine.pointee.block.expiryBase))
         try publish(slot, key, location: location, flags: flags, word1: word1, now: now, &after)
         return .done
     }
@@ -233,14 +231,13 @@ extension Shard {
 
     // MARK: Touch and increment
 
-    func touch(_ key: Key, maxAge: Int64, stale: Int64, now: UInt64, _ after: inout Aftermath) throws(Failure) -> Status {
+    func touch(_ key: Key, maxAge: Int64, now: UInt64, _ after: inout Aftermath) throws(Failure) -> Status {
         guard let before = entry(key, now: now), !before.isGone else { return .miss }
-        let expires = Age.after(now, age: maxAge)
-        let gone = stale > 0 ? Age.after(expires, age: stale) : expires
-        let keeps = gone != expires
-        let flags = (before.value.isPinned ? RecordHeader.Flag.pinned : 0) | (keeps ? RecordHeader.Flag.keepsStale : 0)
+        // The entry's own stale period stays.
+        let lifetime = Lifetime(from: now, maxAge: maxAge, stale: before.lifetime.stale)
+        let flags = (before.value.isPinned ? RecordHeader.Flag.pinned : 0) | lifetime.flag
         let record = RecordHeader(kind: .touch, flags: flags, keyLength: key.length, storedLength: TouchTarget.size, rawLength: TouchTarget.size,
-                                  created: before.value.created, expires: expires)
+                                  created: before.value.created, expires: lifetime.expires)
         try makeRoom(record.length, live: true, now: now, &after)
         // Cleaning may have moved the value, or let it go.
         guard let current = entry(key, now: now), !current.isGone else { return .miss }
@@ -252,11 +249,11 @@ extension Shard {
         let location = withUnsafeBytes(of: &words) { body in
             var draft = Draft(record, keyHash: key.hash, key: key.bytes, stored: body.start,
                               bodyHash: bodyHash(meta: body.start, metaLength: 0, stored: body.start, storedLength: TouchTarget.size, secret: secret))
-            draft.gone = gone
+            draft.lifetime = lifetime
             return append(&draft, lsn: drawLSN())
         }
         let word1 = slot.u64(8)
-        slot.release(8, Slot.word1(stamp: Slot.stamp(word1), hits: Slot.hits(word1), expiry: SlotExpiry.of(gone: gone, base: engine.pointee.block.expiryBase)))
+        slot.release(8, Slot.word1(stamp: Slot.stamp(word1), hits: Slot.hits(word1), expiry: SlotExpiry.of(gone: lifetime.gone, base: engine.pointee.block.expiryBase)))
         slot.release(0, Slot.with(old, location: location) & ~Slot.Kind.mask | Slot.Kind.touched)
         account(measure(location), sign: 1)
         return .ok
@@ -266,7 +263,7 @@ extension Shard {
     func increment(_ key: Key, delta: Int64, initial: Int64, maxAge: Int64, stale: Int64, now: UInt64, room: Memory, _ after: inout Aftermath) throws(Failure) -> Int64 {
         var start = initial
         var record: RecordHeader
-        var gone: UInt64
+        let lifetime: Lifetime
         var tagCount = 0
         if let existing = entry(key, now: now), existing.isFresh {
             let value = existing.value
@@ -274,16 +271,15 @@ extension Shard {
                 throw Failure.because(.invalid, "the value is not an 8-byte integer; shale_increment works on those alone")
             }
             start = (existing.valueAt + value.storedOffset).loadUnaligned(as: Int64.self)
-            gone = existing.gone
+            lifetime = existing.lifetime
             tagCount = value.tagCount
             memcpy(room, existing.valueAt + value.metaOffset, value.metaLength)
             memcpy(room + Limits.metaLength + 1, existing.valueAt + value.keyOffset - tagCount * 8, tagCount * 8)
-            record = RecordHeader(kind: .value, flags: value.flags & RecordHeader.Flag.pinned | (gone != existing.expires ? RecordHeader.Flag.keepsStale : 0), tagCount: tagCount,
-                                  keyLength: key.length, metaLength: value.metaLength, storedLength: 8, rawLength: 8, created: value.created, expires: existing.expires)
+            record = RecordHeader(kind: .value, flags: value.flags & RecordHeader.Flag.pinned | lifetime.flag, tagCount: tagCount,
+                                  keyLength: key.length, metaLength: value.metaLength, storedLength: 8, rawLength: 8, created: value.created, expires: lifetime.expires)
         } else {
-            let expires = Age.after(now, age: maxAge)
-            gone = stale > 0 ? Age.after(expires, age: stale) : expires
-            record = RecordHeader(kind: .value, flags: gone != expires ? RecordHeader.Flag.keepsStale : 0, keyLength: key.length, storedLength: 8, rawLength: 8, created: now, expires: expires)
+            lifetime = Lifetime(from: now, maxAge: maxAge, stale: stale)
+            record = RecordHeader(kind: .value, flags: lifetime.flag, keyLength: key.length, storedLength: 8, rawLength: 8, created: now, expires: lifetime.expires)
         }
         let (sum, overflow) = start.addingReportingOverflow(delta)
         if overflow { throw Failure.because(.invalid, "the sum overflows a 64-bit integer; the value is unchanged") }
@@ -291,7 +287,7 @@ extension Shard {
         try withUnsafeBytes(of: &word) { body throws(Failure) in
             var draft = Draft(record, keyHash: key.hash, key: key.bytes, meta: UnsafeRawPointer(room), stored: body.start,
                               bodyHash: bodyHash(meta: UnsafeRawPointer(room), metaLength: record.metaLength, stored: body.start, storedLength: 8, secret: secret))
-            draft.gone = gone
+            draft.lifetime = lifetime
             draft.tags = UnsafePointer((room + Limits.metaLength + 1).assumingMemoryBound(to: UInt64.self))
             _ = try put(&draft, key, condition: .always, now: now, &after)
         }

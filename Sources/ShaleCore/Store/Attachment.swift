@@ -58,8 +58,13 @@ enum Attachment {
     }
 
     private static func openDirectory(_ files: inout CacheFiles, _ configuration: Configuration) throws(Failure) {
-        if !configuration.isReadOnly, !configuration.mustExist { makeDirectories(files.path.unsafelyUnwrapped) }
-        let directory = shim_sys_open_directory(files.path)
+        var directory = shim_sys_open_directory(files.path)
+        if directory == -SHIM_ENOENT, !configuration.isReadOnly, !configuration.mustExist {
+            // Nothing is created for options that no cache can have.
+            _ = try configuration.newSuperblock(secret: 0, now: 0)
+            makeDirectories(files.path.unsafelyUnwrapped)
+            directory = shim_sys_open_directory(files.path)
+        }
         if directory < 0 {
             throw Failure.system("open the directory", files.path, "", directory, advice: configuration.mustExist || configuration.isReadOnly
                 ? "open it without SHALE_OPEN_MUST_EXIST and SHALE_OPEN_READ_ONLY to create it" : "choose a path that is, or can become, a directory of yours")
@@ -98,6 +103,7 @@ enum Attachment {
                     throw Failure.system("open", files.path, CacheFiles.dataName, fd, advice: "there is no cache here yet")
                 }
                 try refuseForeignFiles(files)
+                _ = try configuration.newSuperblock(secret: 0, now: 0)
                 fd = shim_sys_openat(files.directory, name(CacheFiles.dataName), Int32(SHIM_O_RDWR | SHIM_O_CREAT | SHIM_O_EXCL), 0o600)
                 if fd == -SHIM_EEXIST { continue }
                 if fd >= 0 {
@@ -141,7 +147,7 @@ enum Attachment {
         var s = shim_stat()
         let result = shim_sys_fstat(fd, &s)
         if result < 0 { throw Failure.system("look at", files.path, file, result) }
-        let message = Message().adding(files.path).adding("/").adding(file)
+        var message: Message { Message().adding(files.path).adding("/").adding(file) }
         if s.mode & 0o170000 != 0o100000 { throw message.adding(" is not a regular file; a cache is never kept there").failure(.permission) }
         if s.owner != shim_sys_euid(), s.owner != 0 { throw message.adding(" belongs to another user; use a directory of your own").failure(.permission) }
         if s.links > 1 { throw message.adding(" has more than one link; use a directory of your own").failure(.permission) }
@@ -194,7 +200,7 @@ enum Attachment {
         defer { shim_free(page) }
         let result = shim_sys_pread(files.data, page, pageSize, 0)
         if result < 0 { throw Failure.system("read", files.path, CacheFiles.dataName, result) }
-        let message = Message().adding(files.path).adding("/shale.data")
+        var message: Message { Message().adding(files.path).adding("/shale.data") }
         switch Superblock.read(page) {
         case .sound(let block):
             guard isPossible(block) else { throw message.adding(": its superblock is damaged; remove the directory to start anew").failure(.format) }
@@ -218,7 +224,7 @@ enum Attachment {
 
     /// Options that belong to the cache.
     private static func compare(_ block: inout Superblock, _ configuration: Configuration, _ files: CacheFiles, alone: Bool) throws(Failure) -> Change {
-        let message = Message().adding(files.path)
+        var message: Message { Message().adding(files.path) }
         if configuration.shards != 0, configuration.shards != block.shards {
             throw message.adding(" has ").adding(Int(block.shards)).adding(" shard(s), which cannot be changed; pass 0, or use another directory").failure(.invalid)
         }
@@ -233,7 +239,6 @@ enum Attachment {
         let before = block.capacity
         block.capacity = capacity
         block.maxEntries = entries
-        block.sequence += 1
         if capacity == before { return .limits }
         try block.fit()
         // Places are never renumbered: a smaller budget uses fewer of them.
@@ -243,6 +248,7 @@ enum Attachment {
     private static func writeNewData(_ files: CacheFiles, _ block: Superblock, _ geometry: Geometry, _ data: Memory) throws(Failure) {
         try files.allocateData(0, geometry.dictionaries)
         data.zero(geometry.dictionaries)
+        var block = block
         block.write(to: data)
     }
 

@@ -28,14 +28,20 @@ public struct Cursor {
             }
             let end = here.table.shape.extent + Table.spill
             while position < end {
-                let word0 = here.table.bucket(position).acquire(slot * Slot.size)
+                let word = here.table.bucket(position) + slot * Slot.size
+                let word0 = word.acquire(0)
+                var size: Int?
+                if !Slot.isFree(word0), !Slot.isPart(word0) {
+                    size = try copyKey(here, Slot.location(word0), into: &key)
+                    // The record has moved on: the slot says where to.
+                    if size == nil, word.acquire(0) != word0 { continue }
+                }
                 slot += 1
                 if slot == 4 {
                     slot = 0
                     position += 1
                 }
-                if Slot.isFree(word0) || Slot.isPart(word0) { continue }
-                guard let size = try copyKey(here, Slot.location(word0), into: &key) else { continue }
+                guard let size else { continue }
                 let status = try engine.get(Bytes(start: key.data, count: size), options.union(.peek), &value, &found)
                 if status == .ok || status == .stale {
                     keySize = size

@@ -57,6 +57,37 @@ enum Age {
     @inline(__always) static func publicPoint(_ ms: UInt64) -> Int64 { ms == RecordHeader.never ? never : Int64(ms) }
 }
 
+/// How long an entry lives, as its record keeps it.
+struct Lifetime {
+    let expires: UInt64
+    /// Whether it is kept past its age.
+    let keepsStale: Bool
+    /// Until when; where it never expires, for how long it would be.
+    let staleWord: UInt64
+
+    init(expires: UInt64, keepsStale: Bool, staleWord: UInt64) {
+        self.expires = expires
+        self.keepsStale = keepsStale
+        self.staleWord = staleWord
+    }
+
+    init(from now: UInt64, maxAge: Int64, stale: Int64) {
+        expires = Age.after(now, age: maxAge)
+        keepsStale = stale > 0
+        staleWord = stale <= 0 ? 0 : expires == RecordHeader.never ? UInt64(stale) : Age.after(expires, age: stale)
+    }
+
+    static let forever = Lifetime(expires: RecordHeader.never, keepsStale: false, staleWord: 0)
+
+    var gone: UInt64 { keepsStale && expires != RecordHeader.never ? staleWord : expires }
+    var stale: Int64 {
+        if !keepsStale { return Age.none }
+        if expires == RecordHeader.never { return Int64(bitPattern: staleWord) }
+        return staleWord == RecordHeader.never ? Age.never : Int64(staleWord - expires)
+    }
+    var flag: UInt8 { keepsStale ? RecordHeader.Flag.keepsStale : 0 }
+}
+
 /// The slots' 24-bit expiry, in units of 64 seconds from the cache's base,
 /// rounded up: a first test. 0: never, 1: read the record, all ones: far away.
 enum SlotExpiry {

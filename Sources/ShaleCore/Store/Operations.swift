@@ -63,7 +63,9 @@ extension Engine {
     }
 
     func checkWritable() throws(Failure) {
-        if ref.pointee.isReadOnly { throw Failure.because(.permission, "this handle is read-only; open the cache without SHALE_OPEN_READ_ONLY to write") }
+        if ref.pointee.isReadOnly {
+            throw Message().adding(ref.pointee.files.path).adding(": this handle is read-only; open the cache without SHALE_OPEN_READ_ONLY to write").failure(.permission)
+        }
     }
 
     /// Returns ok or conflict; `version` gets the entry's new one.
@@ -75,9 +77,7 @@ extension Engine {
         let now = ref.pointee.clock.now48
         guard let scratch = ref.pointee.scratch.take() else { throw Failure.outOfMemory }
         defer { ref.pointee.scratch.give(scratch) }
-        let expires = Age.after(now, age: ages.maxAge)
-        let gone = ages.stale > 0 && expires != RecordHeader.never ? Age.after(expires, age: ages.stale) : expires
-        let entry = Pending(key: key, expires: expires, gone: gone, now: now)
+        let entry = Pending(key: key, lifetime: Lifetime(from: now, maxAge: ages.maxAge, stale: ages.stale), now: now)
         let shard = Shard(ref, keyHash: key.hash)
         let status: Status
         if value.count > ref.pointee.geometry.segmentSize / 8 {
@@ -91,14 +91,13 @@ extension Engine {
     /// A set on its way.
     struct Pending {
         let key: Key
-        let expires: UInt64
-        let gone: UInt64
+        let lifetime: Lifetime
         let now: UInt64
 
         func header(_ kind: RecordHeader.Kind, _ options: borrowing SetOptions, _ encoded: Encoded, raw: Int) -> RecordHeader {
-            let flags = (options.isPinned ? RecordHeader.Flag.pinned : 0) | (gone != expires ? RecordHeader.Flag.keepsStale : 0)
+            let flags = (options.isPinned ? RecordHeader.Flag.pinned : 0) | lifetime.flag
             return RecordHeader(kind: kind, codec: encoded.codec, flags: flags, tagCount: options.tagCount, keyLength: key.length, metaLength: options.meta.count,
-                                storedLength: encoded.count, rawLength: raw, created: now, expires: expires, dictionary: encoded.dictionary)
+                                storedLength: encoded.count, rawLength: raw, created: now, expires: lifetime.expires, dictionary: encoded.dictionary)
         }
     }
 
@@ -130,7 +129,7 @@ extension Engine {
         var lsn: UInt64 = 0
         let outcome = try withUnsafeBytes(of: &tags) { tagWords throws(Failure) in
             var draft = Draft(header, keyHash: entry.key.hash, key: entry.key.bytes, meta: meta, stored: encoded.bytes, bodyHash: body)
-            draft.gone = entry.gone
+            draft.lifetime = entry.lifetime
             draft.tags = tagWords.start.assumingMemoryBound(to: UInt64.self)
             let outcome = try change(shard) { after throws(Failure) in
                 let outcome = try shard.put(&draft, entry.key, condition: condition, now: entry.now, &after)
@@ -196,7 +195,7 @@ extension Engine {
         let length = min(partLength, value.count - i * partLength)
         var encoded = Compressor.encode(ref, start, length, uncompressed: options.isUncompressed, scratch)
         return try partKey(entry.key, blob, i) { key throws(Failure) in
-            let part = Pending(key: key, expires: RecordHeader.never, gone: RecordHeader.never, now: entry.now)
+            let part = Pending(key: key, lifetime: .forever, now: entry.now)
             var version: UInt64 = 0
             while try put(Shard(ref, keyHash: key.hash), part, .part, encoded, raw: length, SetOptions(), &version) == .dictionaryRetired {
                 encoded = Encoded(codec: RecordHeader.Codec.raw, dictionary: 0, bytes: start, count: length)
@@ -216,10 +215,10 @@ extension Engine {
 
     public func touch(_ bytes: Bytes, maxAge: Int64) throws(Failure) -> Status {
         let key = try key(bytes)
-        let ages = try ages(maxAge, 0)
+        let age = try ages(maxAge, 0).maxAge
         let now = ref.pointee.clock.now48
         let shard = Shard(ref, keyHash: key.hash)
-        return try change(shard) { after throws(Failure) in try shard.touch(key, maxAge: ages.maxAge, stale: ages.stale, now: now, &after) }
+        return try change(shard) { after throws(Failure) in try shard.touch(key, maxAge: age, now: now, &after) }
     }
 
     public func increment(_ bytes: Bytes, delta: Int64, initial: Int64) throws(Failure) -> Int64 {
