@@ -1,20 +1,25 @@
 #!/bin/sh
 # What the built libraries are made of.
-#   artifacts.sh symbols|needed|size|archive LIBRARY [lz4|-]
+#   artifacts.sh exports|globals LIBRARY HEADER SCRATCH
+#   artifacts.sh needed LIBRARY static|dynamic SCRATCH
+#   artifacts.sh size LIBRARY MOST_BYTES SCRATCH
 set -eu
 library=$2
 
 case $1 in
-symbols) # the shared library exports the functions of the interface, all of them, and nothing else
-    header=$3
-    nm -D -g --defined-only "$library" | awk '{ print $3 }' | sort >"$4/exported"
-    grep -oE '\bshale_[a-z_]+\(' "$header" | tr -d '(' | sort -u >"$4/mentioned"
+exports | globals) # the functions of the interface, all of them, and nothing else
+    if [ "$1" = exports ]; then
+        nm -D -g --defined-only "$library"
+    else # of the archive
+        nm -g --defined-only "$library"
+    fi | awk 'NF == 3 { print $3 }' | sort >"$4/defined"
     # The header also mentions calls in comments, all of which exist as well.
-    diff "$4/mentioned" "$4/exported" || {
-        echo "the header and the exports differ (< header, > exports)"
+    grep -oE '\bshale_[a-z_]+\(' "$3" | tr -d '(' | sort -u >"$4/declared"
+    diff "$4/declared" "$4/defined" || {
+        echo "the header and the library differ (< header, > library)"
         exit 1
     }
-    echo "$(wc -l <"$4/exported") symbols"
+    echo "$(wc -l <"$4/defined") symbols"
     ;;
 needed) # it needs libc, and LZ4 where that is linked dynamically
     readelf -dW "$library" | sed -n 's/.*(NEEDED).*\[\(.*\)\]/\1/p' | sort >"$4/needed"
@@ -38,8 +43,5 @@ size)
     bytes=$(wc -c <"$library")
     echo "$bytes bytes"
     [ "$bytes" -le "$3" ]
-    ;;
-archive) # the archive's global names are the interface's alone
-    nm --defined-only -g "$library" 2>/dev/null | awk 'NF == 3 && $3 !~ /^shale_/ { print; bad = 1 } END { exit bad }'
     ;;
 esac

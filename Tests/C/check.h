@@ -97,7 +97,7 @@ static inline void remove_tree(const char *path) {
 static inline char *path_to(const char *name) {
     if (!check_directory[0]) {
         const char *base = getenv("TMPDIR");
-        snprintf(check_directory, sizeof check_directory, "%s/shale-test-XXXXXX", base && *base ? base : "/tmp");
+        snprintf(check_directory, sizeof check_directory, "%s/shale-c-test-XXXXXX", base && *base ? base : "/tmp");
         if (!mkdtemp(check_directory)) {
             perror("mkdtemp");
             exit(1);
@@ -124,10 +124,14 @@ static inline int finish(void) {
 
 /* Time */
 
-static inline int64_t monotonic_ms(void) {
+static inline int64_t monotonic_us(void) {
     struct timespec time;
     clock_gettime(CLOCK_MONOTONIC, &time);
-    return (int64_t)time.tv_sec * 1000 + time.tv_nsec / 1000000;
+    return (int64_t)time.tv_sec * 1000000 + time.tv_nsec / 1000;
+}
+
+static inline int64_t monotonic_ms(void) {
+    return monotonic_us() / 1000;
 }
 
 static inline void sleep_us(int64_t us) {

@@ -14,7 +14,7 @@
 #include <stdatomic.h>
 #include <sys/mman.h>
 
-enum { keys_each = 300, writers = 2, key_count = keys_each * writers, largest = 300000 };
+enum { keys_each = 2000, writers = 2, key_count = keys_each * writers, largest = 300000 };
 
 typedef struct {
     _Atomic uint64_t started, completed;
@@ -156,6 +156,34 @@ static void check_range(shale_cache *cache, uint64_t writer, bool settled) {
     shale_value_free(&value);
 }
 
+/* Reads the keys of a writer while it writes, dies, or is dead: what is found was
+ * current at some moment between the two looks at its account. */
+static void read_along(shale_cache *cache, uint64_t writer, random_source *source, int64_t duration_us) {
+    shale_value value = SHALE_VALUE_INIT;
+    int64_t end = monotonic_us() + duration_us;
+    do {
+        uint64_t key = writer * keys_each + random_below(source, keys_each), found = 0;
+        account *entry = &ledger->keys[key];
+        uint64_t from = atomic_load(&entry->completed);
+        shale_status status = shale_get(cache, &key, sizeof key, 0, &value);
+        uint64_t to = atomic_load(&entry->started);
+        const char *wrong = NULL;
+        if (status == SHALE_OK)
+            wrong = pattern_check(value.data, value.size, key, &found);
+        else if (status != SHALE_MISS)
+            wrong = shale_last_error();
+        bool current = false;
+        for (uint64_t v = from; v <= to; v++)
+            current |= found == readable(v);
+        if (!wrong && !current)
+            wrong = found ? "not current during the call" : "lost during the call";
+        check_that(!wrong, __FILE__, __LINE__, wrong ? wrong : "",
+                   ": key %" PRIu64 ", from %" PRIu64 " to %" PRIu64 ", found %" PRIu64 ", seed %" PRIu64, key, from,
+                   to, found, seed);
+    } while (monotonic_us() < end && check_failures == 0);
+    shale_value_free(&value);
+}
+
 /* Writes until every shard has certainly been written to. */
 static void write_everywhere(shale_cache *cache) {
     for (uint32_t i = 0; i < 64; i++) {
@@ -185,9 +213,14 @@ int main(int argument_count, char **arguments) {
     random_source source = {seed};
     int64_t end = monotonic_ms() + duration;
     shale_stats stats = {.struct_size = sizeof stats};
-    uint64_t round = 0, operations = 0;
+    uint64_t round = 0, operations = 0, rebuilds = 0;
 
     for (; monotonic_ms() < end && check_failures == 0; round++) {
+        if (round % 25 == 0) { /* anew, so that the index grows while writers die */
+            remove_tree(directory);
+            memset(ledger, 0, sizeof *ledger);
+            rebuilds += stats.rebuilds;
+        }
         bool attached = round % 2 == 1;
         shale_cache *cache = attached ? open_cache(directory) : NULL;
         atomic_store(&ledger->stop, false);
@@ -199,8 +232,14 @@ int main(int argument_count, char **arguments) {
         /* Now and then while it opens the cache, otherwise somewhere in its writing. */
         if (random_below(&source, 8) != 0)
             CHECK(wait_for_operations(0, 1 + random_below(&source, 2000), victim));
-        sleep_us((int64_t)random_below(&source, 3000));
+        int64_t moment = (int64_t)random_below(&source, 3000);
+        if (attached)
+            read_along(cache, 0, &source, moment);
+        else
+            sleep_us(moment);
         kill(victim, SIGKILL);
+        if (attached)
+            read_along(cache, 0, &source, 200);
         CHECK_EQUAL(128 + SIGKILL, wait_for(victim));
         operations += atomic_load(&ledger->operations[0]);
 
@@ -231,7 +270,7 @@ int main(int argument_count, char **arguments) {
     }
     printf("%" PRIu64 " rounds, %" PRIu64 " operations of writers that were killed, %" PRIu64
            " shards rebuilt, seed %" PRIu64 "\n",
-           round, operations, stats.rebuilds, seed);
+           round, operations, rebuilds + stats.rebuilds, seed);
     if (check_failures)
         fprintf(stderr, "seed %" PRIu64 "\n", seed);
     free(directory);

@@ -1,6 +1,9 @@
 /* Opening and closing: options, what is kept, what is refused. */
 #include "check.h"
 
+#include <fcntl.h>
+#include <pthread.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 
 static const shale_options four_mib = {.struct_size = sizeof four_mib, .capacity = 4 << 20};
@@ -342,6 +345,34 @@ static void test_capacity_is_kept_and_changed(void) {
     free(directory);
 }
 
+static void test_a_lower_entry_limit_is_applied(void) {
+    static const uint32_t counts[] = {150, 1000, 3000, 9000, 20000};
+    shale_stats stats = {.struct_size = sizeof stats};
+    shale_value value = SHALE_VALUE_INIT;
+    char data[600];
+    memset(data, 'd', sizeof data);
+    for (int i = 0; i < 15; i++) {
+        uint32_t count = counts[i % 5], last = count - 1;
+        shale_options options = {.struct_size = sizeof options, .capacity = 8 << 20};
+        shale_cache *cache = NULL;
+        char *directory = path_to("limited");
+        REQUIRE_STATUS(SHALE_OK, shale_open(directory, &options, &cache));
+        for (uint32_t n = 0; n < count; n++)
+            CHECK_STATUS(SHALE_OK, shale_set(cache, &n, sizeof n, data, n % sizeof data, NULL));
+        CHECK_STATUS(SHALE_OK, shale_close(cache));
+        options.max_entries = 100;
+        REQUIRE_STATUS(SHALE_OK, shale_open(directory, &options, &cache));
+        CHECK_STATUS(SHALE_OK, shale_get_stats(cache, &stats));
+        CHECK_EQUAL(100, stats.entries);
+        for (uint32_t n = 0; n < 100; n++, last--)
+            CHECK_STATUS(SHALE_OK, shale_get(cache, &last, sizeof last, 0, &value));
+        CHECK_STATUS(SHALE_OK, shale_close(cache));
+        remove_tree(directory);
+        free(directory);
+    }
+    shale_value_free(&value);
+}
+
 static void check_modes(const char *directory, mode_t directory_mode, mode_t file_mode) {
     struct stat status;
     CHECK(stat(directory, &status) == 0);
@@ -363,10 +394,24 @@ static void test_files_are_private(void) {
     free(directory);
 }
 
+static void *fail_in_thread(void *unused) {
+    (void)unused;
+    CHECK(shale_last_error()[0] == 0); /* empty before the first */
+    CHECK_EQUAL(0, shale_last_errno());
+    CHECK_STATUS(SHALE_E_INVALID, shale_sync(NULL));
+    CHECK(shale_last_error()[0] != 0);
+    return NULL;
+}
+
 static void test_errors_are_the_threads_own(void) {
     CHECK(open_status("/dev/null/cache", &four_mib) < 0);
     CHECK(strstr(shale_last_error(), "/dev/null") != NULL);
     CHECK_EQUAL(ENOTDIR, shale_last_errno());
+    pthread_t thread;
+    REQUIRE(pthread_create(&thread, NULL, fail_in_thread, NULL) == 0);
+    pthread_join(thread, NULL);
+    CHECK_EQUAL(ENOTDIR, shale_last_errno());
+    CHECK(strstr(shale_last_error(), "/dev/null") != NULL);
     CHECK_STATUS(SHALE_E_INVALID, shale_sync(NULL));
     CHECK_EQUAL(0, shale_last_errno());
     CHECK(shale_last_error()[0] != 0);
@@ -398,6 +443,61 @@ static void test_descriptors_are_given_back(void) {
     free(directory);
 }
 
+/* A limit on the size of files is an error code, or less room; never SIGXFSZ. */
+static void test_file_size_limit(void) {
+    char *directory = path_to("file-size-limit");
+    pid_t child = fork();
+    if (child == 0) {
+        begin_child(60);
+        struct rlimit limit = {3 << 20, 3 << 20};
+        CHECK(setrlimit(RLIMIT_FSIZE, &limit) == 0);
+        shale_options options = {.struct_size = sizeof options, .capacity = 64 << 20};
+        shale_cache *cache = NULL;
+        shale_status status = shale_open(directory, &options, &cache);
+        if (status == SHALE_OK) {
+            static char data[1000];
+            shale_value value = SHALE_VALUE_INIT;
+            random_source source = {5};
+            for (uint32_t i = 0; i < 20000; i++) {
+                for (size_t at = 0; at < sizeof data; at += 8)
+                    memcpy(data + at, &(uint64_t){random_next(&source)}, 8);
+                status = shale_set(cache, &i, sizeof i, data, sizeof data, NULL);
+                CHECK(status == SHALE_OK || status == SHALE_E_FULL);
+                shale_status found = shale_get(cache, &i, sizeof i, 0, &value);
+                CHECK(found == (status == SHALE_OK ? SHALE_OK : SHALE_MISS));
+                CHECK(found != SHALE_OK || holds_bytes(&value, data, sizeof data));
+            }
+            shale_value_free(&value);
+            CHECK_STATUS(SHALE_OK, shale_close(cache));
+        } else {
+            CHECK_STATUS(SHALE_E_FULL, status);
+        }
+        _exit(check_failures != 0);
+    }
+    CHECK_EQUAL(0, wait_for(child));
+    free(directory);
+}
+
+/* A program that has closed 0, 1 and 2 gets no cache file in their place. */
+static void test_descriptors_stay_clear_of_the_standard_ones(void) {
+    char *directory = path_to("daemon");
+    pid_t child = fork();
+    if (child == 0) {
+        begin_child(60);
+        close(0);
+        close(1);
+        close(2);
+        shale_cache *cache = NULL;
+        shale_status status = shale_open(directory, &four_mib, &cache);
+        bool clear = fcntl(0, F_GETFD) < 0 && fcntl(1, F_GETFD) < 0 && fcntl(2, F_GETFD) < 0;
+        bool works = status == SHALE_OK && set_text(cache, "key", "value", NULL) == SHALE_OK &&
+                     shale_close(cache) == SHALE_OK;
+        _exit(works && clear ? 0 : 1);
+    }
+    CHECK_EQUAL(0, wait_for(child));
+    free(directory);
+}
+
 int main(void) {
     watch(120);
     RUN(test_contents_are_kept);
@@ -408,9 +508,12 @@ int main(void) {
     RUN(test_options_out_of_range);
     RUN(test_what_belongs_to_the_cache);
     RUN(test_capacity_is_kept_and_changed);
+    RUN(test_a_lower_entry_limit_is_applied);
     RUN(test_files_are_private);
     RUN(test_errors_are_the_threads_own);
     RUN(test_a_long_path_is_no_reason_to_fall_over);
     RUN(test_descriptors_are_given_back);
+    RUN(test_file_size_limit);
+    RUN(test_descriptors_stay_clear_of_the_standard_ones);
     return finish();
 }

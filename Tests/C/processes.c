@@ -1,5 +1,6 @@
 /* Several processes on the same keys, in a cache that is too small for them:
- * no value is ever another key's, torn, or older than one seen before.
+ * no value is ever another key's, torn, or older than one seen before. In the
+ * last run they are killed, one after another, and replaced.
  *
  * processes [seconds] [seed] */
 #include "check.h"
@@ -121,25 +122,40 @@ static void work(shale_cache *cache, uint64_t process, int64_t end) {
     shale_value_free(&name);
 }
 
-static void run(const char *directory, const shale_options *options, int64_t duration) {
+static pid_t start(const char *directory, shale_cache *cache, uint64_t number, int64_t end) {
+    pid_t child = fork();
+    if (child != 0)
+        return child;
+    begin_child(60);
+    /* Half of them use the inherited handle, where there is a directory the others open it. */
+    if (directory && number % 2) {
+        CHECK_STATUS(SHALE_OK, shale_close(cache));
+        REQUIRE_STATUS(SHALE_OK, shale_open(directory, NULL, &cache));
+    }
+    work(cache, number, end);
+    CHECK_STATUS(SHALE_OK, shale_close(cache));
+    _exit(check_failures != 0);
+}
+
+static void run(const char *directory, const shale_options *options, int64_t duration, bool kills) {
     memset(totals, 0, sizeof *totals);
     shale_cache *cache = NULL;
     REQUIRE_STATUS(SHALE_OK, shale_open(directory, options, &cache));
     int64_t end = monotonic_ms() + duration;
+    random_source source = {seed};
     pid_t children[process_count];
-    for (uint64_t i = 0; i < process_count; i++) {
-        children[i] = fork();
-        if (children[i] == 0) {
-            begin_child((unsigned)(duration / 1000) + 60);
-            /* Half of them use the inherited handle, where there is a directory the others open it. */
-            if (directory && i % 2) {
-                CHECK_STATUS(SHALE_OK, shale_close(cache));
-                REQUIRE_STATUS(SHALE_OK, shale_open(directory, NULL, &cache));
-            }
-            work(cache, i + 1, end);
-            CHECK_STATUS(SHALE_OK, shale_close(cache));
-            _exit(check_failures != 0);
-        }
+    uint64_t started = 0, killed = 0;
+    while (started < process_count) {
+        children[started] = start(directory, cache, started + 1, end);
+        started++;
+    }
+    while (kills && monotonic_ms() < end - 100) {
+        sleep_us((int64_t)random_below(&source, 20000));
+        uint64_t victim = random_below(&source, process_count);
+        kill(children[victim], SIGKILL);
+        CHECK_EQUAL(128 + SIGKILL, wait_for(children[victim]));
+        killed++;
+        children[victim] = start(directory, cache, ++started, end);
     }
     for (int i = 0; i < process_count; i++)
         CHECK_EQUAL(0, wait_for(children[i]));
@@ -150,35 +166,40 @@ static void run(const char *directory, const shale_options *options, int64_t dur
     CHECK_EQUAL(0, report.corrupt_records);
     CHECK_STATUS(SHALE_OK, shale_get_stats(cache, &stats));
     CHECK_EQUAL(0, stats.corrupt_records);
-    CHECK_EQUAL(0, stats.rebuilds);
     CHECK(stats.evictions > 0 && stats.cleaned_bytes > 0);
-    /* The counters are of all processes together. */
-    CHECK_EQUAL(totals->sets, stats.sets);
-    CHECK_EQUAL(totals->gets, stats.hits + stats.misses);
-    CHECK_EQUAL(totals->removes, stats.removes);
+    if (!kills) {
+        /* The counters are of all processes together. */
+        CHECK_EQUAL(0, stats.rebuilds);
+        CHECK_EQUAL(totals->sets, stats.sets);
+        CHECK_EQUAL(totals->gets, stats.hits + stats.misses);
+        CHECK_EQUAL(totals->removes, stats.removes);
+    }
     CHECK_STATUS(SHALE_OK, shale_close(cache));
-    printf("%u shards: %" PRIu64 " sets, %" PRIu64 " gets, %" PRIu64 " evictions\n", stats.shards,
-           (uint64_t)totals->sets, (uint64_t)totals->gets, stats.evictions);
+    printf("%u shards: %" PRIu64 " sets, %" PRIu64 " hits, %" PRIu64 " misses, %" PRIu64 " evictions, %" PRIu64
+           " killed, %" PRIu64 " shards rebuilt\n",
+           stats.shards, stats.sets, stats.hits, stats.misses, stats.evictions, killed, stats.rebuilds);
 }
 
 int main(int argument_count, char **arguments) {
-    int64_t duration = (argument_count > 1 ? atoi(arguments[1]) : 6) * 1000;
+    int64_t duration = (argument_count > 1 ? atoi(arguments[1]) : 8) * 1000;
     seed = argument_count > 2 ? strtoull(arguments[2], NULL, 0) : (uint64_t)time(NULL) * 1000003 + (uint64_t)getpid();
     watch((unsigned)(duration / 1000) + 60);
     totals = mmap(NULL, sizeof *totals, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     REQUIRE(totals != MAP_FAILED);
     shale_options options = {.struct_size = sizeof options, .capacity = 1 << 20, .flags = SHALE_OPEN_NO_SYNC};
-    char *directory = path_to("one-shard"), *sharded = path_to("four-shards");
-    run(directory, &options, duration / 3);
-    run(NULL, &options, duration / 3);
+    char *directory = path_to("one-shard"), *sharded = path_to("four-shards"), *killed = path_to("killed");
+    run(directory, &options, duration / 4, false);
+    run(NULL, &options, duration / 4, false);
     options.capacity = 4 << 20;
     options.max_entries = 2000;
     options.shards = 4;
     options.segment_size = 128 << 10;
-    run(sharded, &options, duration / 3);
+    run(sharded, &options, duration / 4, false);
+    run(killed, &options, duration / 4, true);
     if (check_failures)
         fprintf(stderr, "seed %" PRIu64 "\n", seed);
     free(directory);
     free(sharded);
+    free(killed);
     return finish();
 }

@@ -141,6 +141,12 @@ static void test_arguments_out_of_range(void) {
     CHECK_STATUS(SHALE_E_INVALID, shale_get_many(cache, 1, NULL, 0, &value, NULL));
     CHECK_STATUS(SHALE_E_INVALID, shale_set_many(cache, 1, NULL, NULL, NULL, NULL));
     CHECK(shale_last_error()[0] != 0);
+    shale_value without_size = {0};
+    shale_set_options none = {0};
+    shale_stats stats = {0};
+    CHECK_STATUS(SHALE_E_INVALID, get_text(cache, "key", 0, &without_size));
+    CHECK_STATUS(SHALE_E_INVALID, set_text(cache, "key", "other", &none));
+    CHECK_STATUS(SHALE_E_INVALID, shale_get_stats(cache, &stats));
 
     shale_set_options options = {.struct_size = sizeof options, .max_age_ms = -2};
     CHECK_STATUS(SHALE_E_INVALID, set_text(cache, "key", "other", &options));

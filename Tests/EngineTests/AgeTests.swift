@@ -277,6 +277,29 @@ struct AgeTests {
         #expect(found.expires == found.created + 3_600_000)
     }
 
+    @Test("A clock that goes back takes nothing away and keeps every point in time")
+    func clockGoesBack() throws {
+        let cache = try open()
+        cache.set("before", "v", .age(100))
+        let expires = clock.now + 100
+        clock.advance(-5_000)
+        #expect(cache.text("before") == "v")
+        #expect(cache.get("before").expires == expires)
+        cache.set("after", "v", .age(100))
+        #expect(cache.get("after").expires == clock.now + 100)
+        #expect(cache.touch("before", 50) == .ok)
+        #expect(cache.get("before").expires == clock.now + 50)
+        clock.advance(50)
+        #expect(cache.text("before") == nil)
+        #expect(cache.text("after") == "v")
+        clock.set(0)
+        #expect(cache.text("after") == "v")
+        #expect(cache.set("at zero", "v", .age(1)) == .ok)
+        #expect(cache.text("at zero") == "v")
+        clock.advance(1)
+        #expect(cache.text("at zero") == nil)
+    }
+
     @Test("What a purge collects makes room, and nobody is evicted for it")
     func purgeMakesRoom() throws {
         let cache = try TestCache(nil, Options(capacity: 2 << 20, maxEntries: 100, clock: clock))

@@ -68,6 +68,18 @@ struct IncrementTests {
         #expect(cache.get("k").expires == clock.now + 1_000)
     }
 
+    @Test("A stale counter is not there: a plain get would miss it")
+    func stale() {
+        cache.set("k", 50.littleEndianBytes, SetOptions(maxAge: 10, stale: 1_000_000, meta: "m", tags: ["t"]))
+        clock.advance(10)
+        #expect(cache.get("k", SHALE_GET_STALE).status == .stale)
+        #expect(cache.increment("k", by: 1, from: 7) == (.ok, 8))
+        #expect(cache.get("k").expires == clock.now + 1_000)
+        #expect(cache.get("k").meta.isEmpty)
+        cache.invalidate("t")
+        #expect(cache.get("k").status == .ok)
+    }
+
     @Test("A value of another size is invalid and stays", arguments: [0, 1, 7, 9, 1_000])
     func otherSize(size: Int) {
         let value = Pool.random.value(1, size)

@@ -157,13 +157,14 @@ struct StatisticsTests {
     func damage() throws {
         let options = Options(capacity: 1 << 20, compression: SHALE_COMPRESSION_NONE)
         var cache = try TestCache(directory.path, options)
-        let value = Pool.random.value(42, 2_000)
+        let value = Pool.random.value(42, 2_000).bytes
         cache.set("before", "v")
         cache.set("damaged", value)
         cache.set("after", "v")
         cache.close()
         let files = CacheFiles(directory.path)
-        let place = try #require(position(of: Array(value.prefix(64)), in: contents(of: files.data)))
+        let data = try contents(of: files.data).bytes
+        let place = try #require(position(of: Array(value.prefix(64)), in: data))
         try patch(files.data, at: place + 1_000, with: [value[1_000] ^ 1])
         cache = try TestCache(directory.path, options)
         let report = try cache.verify()
@@ -180,12 +181,13 @@ struct StatisticsTests {
     func damagedRead() throws {
         let options = Options(capacity: 1 << 20, compression: SHALE_COMPRESSION_NONE)
         var cache = try TestCache(directory.path, options)
-        let value = Pool.random.value(42, 2_000)
+        let value = Pool.random.value(42, 2_000).bytes
         cache.set("k", "older")
         cache.set("k", value)
         cache.close()
         let files = CacheFiles(directory.path)
-        let place = try #require(position(of: Array(value.prefix(64)), in: contents(of: files.data)))
+        let data = try contents(of: files.data).bytes
+        let place = try #require(position(of: Array(value.prefix(64)), in: data))
         try patch(files.data, at: place + 1_999, with: [value[1_999] ^ 0x80])
         cache = try TestCache(directory.path, options)
         #expect(cache.get("k").status == .miss)

@@ -39,6 +39,25 @@ struct InvariantTests {
         }
     }
 
+    @Test("the lowest buckets keep what is displaced when the table shrinks", arguments: 0..<60)
+    func lowestBuckets(run: Int) throws {
+        let store = try Store(at: nil, options: .init(capacity: 8 << 20))
+        let shard = Shard(store.engine.ref, 0)
+        let count = 1500 + run * 20
+        for i in 0..<count { try store.set("v", for: "\(run) \(i)") }
+        shard.table.advance(Int.max) { _ in Issue.record("an entry found no place") }
+        // As full as a table that shrinks never is, so that entries are displaced everywhere.
+        while shard.table.shape.buckets * 4 * 3 / 5 > count {
+            shard.table.begin(Table.Shape.Mode.shrinking)
+            while shard.table.shape.mode != Table.Shape.Mode.steady {
+                shard.table.advance(1) { _ in Issue.record("an entry found no place") }
+                try #require(store.brokenInvariants() == [])
+                if shard.table.shape.frontier > 8 { shard.table.advance(Int.max) { _ in Issue.record("an entry found no place") } }
+            }
+        }
+        #expect(store.brokenInvariants() == [])
+    }
+
     @Test("the table through growth and shrinking")
     func table() throws {
         let store = try Store(at: nil, options: .init(capacity: 8 << 20))

@@ -40,6 +40,8 @@ public struct ModelCache {
     public private(set) var recallable: [Key: Entry] = [:]
     /// The largest version that any entry has had.
     public private(set) var lastVersion: UInt64 = 0
+    /// Whether anything has gone by age since the start or the last clear.
+    public private(set) var hasExpired = false
     /// Entries that went by age or tag since this was last taken: the engine may still count them.
     public private(set) var expired = 0
     public private(set) var invalidated = 0
@@ -148,6 +150,7 @@ public struct ModelCache {
         recallable = [:]
         order = []
         orderStart = 0
+        hasExpired = false
     }
 
     /// Moves the clock and lets go of what has passed its stale period.
@@ -157,6 +160,7 @@ public struct ModelCache {
         for (key, entry) in entries where state(entry) == .gone {
             entries[key] = nil
             expired += 1
+            hasExpired = true
         }
         for (key, entry) in recallable where state(entry) == .gone { recallable[key] = nil }
     }
@@ -232,6 +236,7 @@ public struct ModelCache {
         guard let entry = entries[key], state(entry) == .gone else { return }
         entries[key] = nil
         expired += 1
+        hasExpired = true
     }
 
     private func expiry(_ maxAge: Int64) -> Int64 {

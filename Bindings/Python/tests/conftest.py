@@ -4,9 +4,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 from support import SMALL, Clock
 
 import shale
+
+# A failure prints what reproduces it; a busy machine is no failure.
+settings.register_profile("shale", deadline=None, print_blob=True)
+settings.load_profile("shale")
 
 
 @pytest.fixture

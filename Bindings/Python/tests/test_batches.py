@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from strategies import value_shape, values
 from support import Clock
-from test_values import shape, values
 
 import shale
 from shale._handle import BATCH
@@ -29,15 +29,15 @@ def test_any_number_of_keys(cache: shale.Cache, count: int) -> None:
 
 
 @given(st.dictionaries(st.text() | st.binary() | st.integers(), values, max_size=20))
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_types_mix_in_a_batch(cache: shale.Cache, stored: dict[Any, Any]) -> None:
     cache.set_many(stored)
     found = cache.get_many(stored)
-    assert {key: shape(value) for key, value in found.items()} == {
-        key: shape(value) for key, value in stored.items()
+    assert {key: value_shape(value) for key, value in found.items()} == {
+        key: value_shape(value) for key, value in stored.items()
     }
     for key, value in stored.items():
-        assert shape(cache[key]) == shape(value)
+        assert value_shape(cache[key]) == value_shape(value)
 
 
 def test_pairs_and_generators(cache: shale.Cache) -> None:

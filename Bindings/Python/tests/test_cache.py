@@ -10,9 +10,8 @@ from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
+from strategies import keys, value_shape, values
 from support import SMALL
-from test_keys import keys
-from test_values import shape, values
 
 import shale
 
@@ -33,12 +32,12 @@ def test_the_example_of_the_readme(directory: Path) -> None:
 
 
 @given(key=keys, value=values)
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_round_trip(cache: shale.Cache, key: Any, value: Any) -> None:
     cache[key] = value
-    assert shape(cache[key]) == shape(value)
-    assert shape(cache.get_many([key])[key]) == shape(value)
-    assert shape(cache.pop(key)) == shape(value)
+    assert value_shape(cache[key]) == value_shape(value)
+    assert value_shape(cache.get_many([key])[key]) == value_shape(value)
+    assert value_shape(cache.pop(key)) == value_shape(value)
     assert key not in cache
 
 

@@ -9,15 +9,14 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from strategies import key_shape, keys
 from support import SMALL
-from test_keys import keys
-from test_keys import shape as key_shape
 
 import shale
 
 
 @given(st.lists(keys, max_size=10))
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_original_keys(cache: shale.Cache, wanted: list[Any]) -> None:
     cache.clear()
     for key in wanted:

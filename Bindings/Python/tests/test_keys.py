@@ -8,36 +8,22 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from strategies import key_shape, keys, markers
 
 import shale
 from shale._keys import MARKER, MAX_DEPTH, decode_key, encode_key
-
-surrogates = st.characters(categories=["Cs"])
-text = st.text(st.characters() | surrogates)
-markers = st.lists(
-    st.sampled_from([MARKER, b"\xff", b"s", b"b", b"i", b"t", b"\x00", b"\x01", b"a"]), max_size=12
-).map(b"".join)
-scalars = text | st.binary() | markers | st.integers() | st.integers(-300, 300)
-keys: st.SearchStrategy[Any] = st.recursive(
-    scalars, lambda inner: st.lists(inner, max_size=4).map(tuple), max_leaves=12
-)
-
-
-def shape(key: Any) -> Any:
-    """A key with its types, which `==` alone would not compare."""
-    return tuple(map(shape, key)) if isinstance(key, tuple) else (type(key), key)
 
 
 @given(keys)
 def test_round_trip(key: Any) -> None:
     stored = encode_key(key)
     assert stored
-    assert shape(decode_key(stored)) == shape(key)
+    assert key_shape(decode_key(stored)) == key_shape(key)
 
 
 @given(keys, keys)
 def test_two_keys_never_meet(one: Any, other: Any) -> None:
-    assert (encode_key(one) == encode_key(other)) == (shape(one) == shape(other))
+    assert (encode_key(one) == encode_key(other)) == (key_shape(one) == key_shape(other))
 
 
 @given(st.binary(min_size=1) | markers.filter(bool))
@@ -75,7 +61,7 @@ FIXED: list[tuple[Any, bytes]] = [
 @pytest.mark.parametrize(("key", "stored"), FIXED)
 def test_the_form_never_changes(key: Any, stored: bytes) -> None:
     assert encode_key(key) == stored
-    assert shape(decode_key(stored)) == shape(key)
+    assert key_shape(decode_key(stored)) == key_shape(key)
 
 
 def test_subclasses_are_the_keys_that_they_equal() -> None:

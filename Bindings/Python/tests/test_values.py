@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from strategies import value_shape, values
 
 import shale
 from shale import _packed
@@ -32,51 +33,16 @@ from shale._values import (
 plain = Codec(None)
 pickling = Codec(shale.PickleSerializer())
 
-text = st.text(st.characters() | st.characters(categories=["Cs"]))
-scalars = (
-    st.none()
-    | st.booleans()
-    | st.integers()
-    | st.integers(-(2**70), 2**70)
-    | st.floats()
-    | text
-    | st.binary()
-)
-hashable: st.SearchStrategy[Any] = st.recursive(
-    scalars, lambda inner: st.lists(inner, max_size=3).map(tuple), max_leaves=4
-)
-values: st.SearchStrategy[Any] = st.recursive(
-    scalars,
-    lambda inner: (
-        st.lists(inner, max_size=5)
-        | st.lists(inner, max_size=5).map(tuple)
-        | st.dictionaries(st.text(), inner, max_size=5)
-        | st.dictionaries(hashable, inner, max_size=5)
-    ),
-    max_leaves=25,
-)
-
-
-def shape(value: Any) -> Any:
-    """A value with its types and the order of its dicts; NaN equals itself, 0.0 not -0.0."""
-    if isinstance(value, (list, tuple)):
-        return type(value), [shape(item) for item in value]
-    if isinstance(value, dict):
-        return dict, [(shape(key), shape(item)) for key, item in value.items()]
-    if isinstance(value, float):
-        return float, "nan" if math.isnan(value) else value.hex()
-    return type(value), value
-
 
 @given(values)
 def test_round_trip(value: Any) -> None:
     meta, data = plain.encode(value)
-    assert shape(plain.decode(meta, data)) == shape(value)
+    assert value_shape(plain.decode(meta, data)) == value_shape(value)
 
 
 @given(values)
 def test_packed_round_trip(value: Any) -> None:
-    assert shape(_packed.unpack(_packed.pack(value))) == shape(value)
+    assert value_shape(_packed.unpack(_packed.pack(value))) == value_shape(value)
 
 
 @given(values)
@@ -132,7 +98,7 @@ FIXED: list[tuple[Any, bytes, bytes]] = [
 @pytest.mark.parametrize(("value", "meta", "data"), FIXED)
 def test_the_form_never_changes(value: Any, meta: bytes, data: bytes) -> None:
     assert plain.encode(value) == (meta, data)
-    assert shape(plain.decode(meta, data)) == shape(value)
+    assert value_shape(plain.decode(meta, data)) == value_shape(value)
 
 
 def test_very_long_ints_survive_any_limit_on_digits() -> None:

@@ -35,7 +35,7 @@ def build(tmp_path: Path, library: Path | None) -> Path:
 
 @pytest.fixture(autouse=True)
 def needs_setuptools() -> None:
-    pytest.importorskip("setuptools.command.bdist_wheel", reason="needs setuptools 70.1")
+    pytest.importorskip("setuptools.command.bdist_wheel", reason="needs a newer setuptools")
     pytest.importorskip("pip")
 
 
@@ -47,6 +47,7 @@ def test_with_the_library(tmp_path: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         names = archive.namelist()
         assert "shale/py.typed" in names
+        assert any(each.endswith("/LICENSE") for each in names)
         assert archive.read("shale/libshale.so") == _library.library_path().read_bytes()
         metadata = archive.read(f"{name}-{version}.dist-info/METADATA").decode()
         required = [line for line in metadata.splitlines() if line.startswith("Requires-Dist")]

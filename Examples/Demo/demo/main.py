@@ -25,6 +25,13 @@ DEFAULT_CAPACITY = 1 << 30
 def main() -> int:
     options = parse()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that children and files are cleaned up
+    try:
+        return build_and_demonstrate(options)
+    except KeyboardInterrupt:
+        return 130
+
+
+def build_and_demonstrate(options: argparse.Namespace) -> int:
     screen = Screen()
     build_programs(screen)
     if options.build_only:
@@ -32,8 +39,6 @@ def main() -> int:
     work = Path(tempfile.mkdtemp(prefix="shale-demo-", dir=options.directory))
     try:
         return demonstrate(work, options, screen)
-    except KeyboardInterrupt:
-        return 130
     finally:
         if options.keep:
             print(f"kept: {work}")

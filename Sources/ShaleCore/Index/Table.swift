@@ -344,8 +344,10 @@ struct Table {
             announceMove()
             for i in 0..<count { vacate(moved[i].slot, copied: moved[i].word1, to: moved[i].target) }
         }
-        // Nobody with this home is displaced any more, except where old and new home are the same bucket.
-        if Table.scale(UInt32(truncatingIfNeeded: Table.lowestFraction(old, shape.buckets)), shape.nextBuckets) != old {
+        // Nobody with this home is displaced any more, except where old and new home can be the same bucket:
+        // that of the lowest fraction when growing, of the highest when shrinking.
+        let nearest = growing ? Table.lowestFraction(old, shape.buckets) : Table.lowestFraction(old + 1, shape.buckets) - 1
+        if Table.scale(UInt32(truncatingIfNeeded: nearest), shape.nextBuckets) != old {
             let p = bucket(old)
             for i in stride(from: 0, to: Table.bucketSize, by: Slot.size) { p.release(i, p.u64(i) & ~Slot.reachBit) }
         }

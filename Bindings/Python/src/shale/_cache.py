@@ -8,23 +8,23 @@ from collections.abc import Iterable, Iterator, Mapping
 from ctypes import c_size_t
 from typing import Any, Callable, Final, TypeVar, Union, cast
 
-from . import _abi, _batch, _counter, _iterate, _library, _options
+from . import _abi, _batch, _counter, _iterate, _library, _lookups, _options
 from ._errors import InvalidError, check, failure
-from ._handle import Handle, Pool
+from ._handle import Handle, Lease, Pool
 from ._keys import Key, encode_key
 from ._library import SIZES, fast_get, fast_set
 from ._options import Tag
 from ._records import Entry, Report, Stats, report_of, stats_of
 from ._serializers import Serializer
-from ._units import age_ms, seconds, unsigned
+from ._units import age_ms, unsigned
 from ._values import Codec, Unreadable
 
 # Not bound to Key: a list of mixed keys is a list of objects to a type checker.
 K = TypeVar("K")
+T = TypeVar("T")
 
 _MISS: Final = _abi.MISS
 _STALE: Final = _abi.GET_STALE
-_LOOK: Final = _abi.GET_PEEK | _abi.GET_INFO
 _MOST_PREPARED: Final = 256
 _missing: Final = object()
 
@@ -116,8 +116,10 @@ class Cache:
         self._plain = _options.plain_set_options(self._codec.serialized_meta)
         self._without_tags: dict[tuple[bytes, int, float | None, float | None], Any] = {}
         self._directory = path
-        # What belongs to the handle and not to the cache: for another process to open it so.
+        # For another process to open it so. What belongs to the cache itself is kept in it.
         self._handle_arguments = {
+            "max_age": max_age,
+            "stale": stale,
             "read_only": read_only,
             "sync_on_close": sync_on_close,
             "serializer": serializer,
@@ -163,7 +165,7 @@ class Cache:
         """Another process opens the same directory anew."""
         if self._directory is None:
             raise TypeError("a cache in memory is shared with children of fork alone")
-        return _reopen, (self._directory, self._handle_arguments)
+        return _reopen, (type(self), self._directory, self._handle_arguments)
 
     # Reading
 
@@ -208,66 +210,18 @@ class Cache:
 
     def __contains__(self, key: Key) -> bool:
         """Whether ``get`` would find it. Leaves recency and counters alone."""
-        stored = encode_key(key)
-        pool = self._pool
-        try:
-            lease = pool.acquire()
-        except IndexError:
-            lease = pool.make()
-        try:
-            if check(lease.get(stored, _LOOK)) == _MISS:
-                return False
-            meta = lease.buffer.take_meta()
-        finally:
-            pool.release(lease)
-        return not meta or self._codec.knows(meta)
+        return self._leased(_lookups.contains, encode_key(key), self._codec)
 
     def entry(self, key: Key, *, stale: bool = False) -> Entry | None:
         """The value with its times, version, size and meta, or None."""
-        stored = encode_key(key)
-        pool = self._pool
-        try:
-            lease = pool.acquire()
-        except IndexError:
-            lease = pool.make()
-        try:
-            buffer = lease.buffer
-            if check(lease.get(stored, _STALE if stale else 0)) == _MISS:
-                return None
-            struct = buffer.struct
-            created, expires = struct.created_ms, struct.expires_ms
-            bits, version, stored_size = struct.flags, struct.version, struct.stored_size
-            data, meta = buffer.take()
-        finally:
-            pool.release(lease)
-        try:
-            value = self._codec.decode(meta, data)
-        except Unreadable:
-            return None
-        return Entry(
-            value=value,
-            created=seconds(created),
-            expires=seconds(expires),
-            stale=bool(bits & _abi.VALUE_STALE),
-            pinned=bool(bits & _abi.VALUE_PINNED),
-            version=version,
-            stored_size=stored_size,
-            meta=meta,
-        )
+        flags = _STALE if stale else 0
+        return self._leased(_lookups.entry, encode_key(key), flags, self._codec)
 
     def get_many(self, keys: Iterable[K], *, stale: bool = False) -> dict[K, Any]:
         """The values that are there, by key. Costs much less than one call for each."""
         wanted = list(dict.fromkeys(keys))
         stored = [encode_key(cast(Key, key)) for key in wanted]
-        pool = self._pool
-        try:
-            lease = pool.acquire()
-        except IndexError:
-            lease = pool.make()
-        try:
-            found = _batch.get_many(lease, stored, _STALE if stale else 0)
-        finally:
-            pool.release(lease)
+        found = self._leased(_batch.get_many, stored, _STALE if stale else 0)
         values = {}
         for position, data, meta in found:
             try:
@@ -343,17 +297,9 @@ class Cache:
             by_meta.setdefault(meta, []).append((stored, data))
         flags = _abi.SET_PINNED if pinned else 0
         named = _options.tag_list(tag, tags)
-        pool = self._pool
-        try:
-            lease = pool.acquire()
-        except IndexError:
-            lease = pool.make()
-        try:
-            for meta, group in by_meta.items():
-                options = _options.set_options(meta, flags, max_age, stale, named)
-                _batch.set_many(lease, group, ctypes.byref(options))
-        finally:
-            pool.release(lease)
+        for meta, group in by_meta.items():
+            options = _options.set_options(meta, flags, max_age, stale, named)
+            self._leased(_batch.set_many, group, ctypes.byref(options))
 
     def incr(
         self,
@@ -377,17 +323,7 @@ class Cache:
         """
         named = _options.tag_list(tag, tags)
         stored = encode_key(key)
-        pool = self._pool
-        try:
-            lease = pool.acquire()
-        except IndexError:
-            lease = pool.make()
-        try:
-            return _counter.increment(
-                lease, stored, delta, initial, max_age=max_age, stale=stale, tags=named
-            )
-        finally:
-            pool.release(lease)
+        return self._leased(_counter.increment, stored, delta, initial, max_age, stale, named)
 
     def touch(self, key: Key, max_age: float | None = None) -> bool:
         """Gives an entry, fresh or stale, a new age from now, seconds. False if there is none."""
@@ -409,41 +345,11 @@ class Cache:
     def remove_many(self, keys: Iterable[Key]) -> int:
         """Removes many entries. How many there were."""
         stored = list({encode_key(key): None for key in keys})
-        pool = self._pool
-        try:
-            lease = pool.acquire()
-        except IndexError:
-            lease = pool.make()
-        try:
-            return _batch.remove_many(lease, stored)
-        finally:
-            pool.release(lease)
+        return self._leased(_batch.remove_many, stored)
 
     def pop(self, key: Key, default: Any = None) -> Any:
         """Removes an entry and gives its value, or ``default``. Of many callers one gets it."""
-        stored = encode_key(key)
-        size = len(stored)
-        pool = self._pool
-        try:
-            lease = pool.acquire()
-        except IndexError:
-            lease = pool.make()
-        try:
-            buffer = lease.buffer
-            while True:
-                if check(lease.get(stored, 0)) == _MISS:
-                    return default
-                version = buffer.struct.version
-                data, meta = buffer.take()
-                try:
-                    value = self._codec.decode(meta, data)
-                except Unreadable:
-                    return default
-                status = check(_library.remove(lease.pointer, stored, size, version))
-                if status == _abi.OK:
-                    return value
-        finally:
-            pool.release(lease)
+        return self._leased(_lookups.pop, encode_key(key), default, self._codec)
 
     def invalidate(self, tag: Tag) -> None:
         """Removes every entry that carries the tag. Costs the same however many there are."""
@@ -485,7 +391,7 @@ class Cache:
         return _iterate.items(self._pool, _STALE if stale else 0, self._codec)
 
     def __len__(self) -> int:
-        """Entries in the index; those that have expired count until they are swept."""
+        """Entries in the index; those that expired or were invalidated count until swept."""
         return self._stats().entries
 
     def stats(self) -> Stats:
@@ -508,16 +414,21 @@ class Cache:
         self._call(_library.get_stats, ctypes.byref(stats))
         return stats
 
-    def _call(self, function: Callable[..., int], *arguments: Any) -> int:
+    def _leased(self, work: Callable[..., T], *arguments: Any) -> T:
+        """``work(lease, *arguments)``."""
         pool = self._pool
         try:
             lease = pool.acquire()
         except IndexError:
             lease = pool.make()
         try:
-            return check(function(lease.pointer, *arguments))
+            return work(lease, *arguments)
         finally:
             pool.release(lease)
+
+    def _call(self, function: Callable[..., int], *arguments: Any) -> int:
+        """A function of the library on this cache: its answer, or its error raised."""
+        return self._leased(_call, function, *arguments)
 
     def _store(
         self,
@@ -580,6 +491,10 @@ class Cache:
         return options
 
 
+def _call(lease: Lease, function: Callable[..., int], *arguments: Any) -> int:
+    return check(function(lease.pointer, *arguments))
+
+
 def _path(directory: object) -> tuple[str | None, bytes | None]:
     if directory is None:
         return None, None
@@ -592,5 +507,5 @@ def _path(directory: object) -> tuple[str | None, bytes | None]:
     return path, os.fsencode(path)
 
 
-def _reopen(directory: str, arguments: dict[str, Any]) -> Cache:
-    return Cache(directory, **arguments)
+def _reopen(kind: type[Cache], directory: str, arguments: dict[str, Any]) -> Cache:
+    return kind(directory, **arguments)

@@ -33,7 +33,6 @@ def increment(
     key: bytes,
     delta: int,
     initial: int,
-    *,
     max_age: float | None,
     stale: float | None,
     tags: Iterable[bytes],

@@ -132,7 +132,7 @@ class Pool:
         """A lease where `acquire` found none (IndexError)."""
         with self._lock:
             if self._handle is None:
-                raise InvalidError("the cache is closed")
+                raise InvalidError("the cache is closed") from None
             lease = Lease(self._handle)
             self._made += 1
             return lease

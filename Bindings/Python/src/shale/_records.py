@@ -34,7 +34,7 @@ class Stats:
 
     shards: int
     entries: int
-    """Indexed now; those that have expired count until they are swept."""
+    """Indexed now; those that expired or were invalidated count until they are swept."""
     capacity: int
     max_entries: int
     """0: no limit."""

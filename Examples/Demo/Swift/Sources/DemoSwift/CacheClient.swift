@@ -4,69 +4,52 @@ import ShaleCore
 struct CacheClient {
     enum Answer {
         case missing
-        case found(hasAge: Bool)  // and `bytes` has the value
+        case found
         case failed(String)
     }
 
-    private let engine: Engine
-    private var buffer = ValueBuffer()
-    private var found = Found()
+    private let store: Store
 
-    init(directory: String, capacity: UInt64) {
-        var configuration = Configuration()
-        configuration.capacity = capacity
+    init(directory: String, capacity: Int) {
         do {
-            engine = try Engine.open(directory, configuration)
+            store = try Store(at: directory, options: Store.Options(capacity: capacity))
         } catch {
-            fail(with: "\(directory): \(error)")
+            fail(with: error.message)
         }
     }
 
-    /// The value that the last `get` has found.
-    var bytes: UnsafeRawBufferPointer {
-        UnsafeRawBufferPointer(start: buffer.data, count: found.size)
-    }
-
-    mutating func get(_ key: UnsafeRawBufferPointer) -> Answer {
+    /// Lends the value to `body`, where there is one.
+    func get(_ key: UnsafeRawBufferPointer,
+             _ body: (_ value: UnsafeRawBufferPointer, _ hasAge: Bool) -> Void) -> Answer {
         do {
-            let status = try engine.get(key, [], &buffer, &found)
-            return status == .miss ? .missing : .found(hasAge: found.expires != .max)
+            let found: Void? = try store.withValue(for: key) { entry, value in body(value, entry.expiresAt != nil) }
+            return found == nil ? .missing : .found
         } catch {
-            return .failed("\(error)")
+            return .failed(error.message)
         }
     }
 
     /// What went wrong, or nil.
-    mutating func set(_ key: UnsafeRawBufferPointer, to value: UnsafeRawBufferPointer) -> String? {
-        var version: UInt64 = 0
-        do {
-            _ = try engine.set(key, value, SetOptions(), version: &version)
-            return nil
-        } catch {
-            return "\(error)"
-        }
+    func set(_ key: UnsafeRawBufferPointer, to value: UnsafeRawBufferPointer) -> String? {
+        problem { () throws(ShaleError) in try store.set(value, for: key) }
     }
 
     /// What went wrong, or nil.
     func invalidate(_ tag: String) -> String? {
-        var tag = tag
-        return tag.withUTF8 { bytes in
-            do {
-                try engine.invalidate(UnsafeRawBufferPointer(bytes))
-                return nil
-            } catch {
-                return "\(error)"
-            }
-        }
+        problem { () throws(ShaleError) in try store.invalidate(tag: tag) }
     }
 
     /// What went wrong, or nil.
     func close() -> String? {
+        problem { () throws(ShaleError) in try store.close() }
+    }
+
+    private func problem<Result>(_ body: () throws(ShaleError) -> Result) -> String? {
         do {
-            try engine.close()
+            _ = try body()
             return nil
         } catch {
-            return "\(error)"
+            return error.message
         }
     }
 }

@@ -15,9 +15,8 @@ struct Latencies {
         samples.reserveCapacity(capacity)
     }
 
-    /// Adds the time since `start`.
-    mutating func add(since start: UInt64) {
-        samples.append(nanoseconds() - start)
+    mutating func add(from start: UInt64, to end: UInt64) {
+        samples.append(end - start)
     }
 
     /// The result line of a step that was measured.

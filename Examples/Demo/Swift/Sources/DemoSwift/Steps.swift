@@ -7,7 +7,7 @@ struct Steps {
 
     private let corpus: Corpus
     private let board: Board
-    private var cache: CacheClient
+    private let cache: CacheClient
     private var talk = Talk()
 
     init(corpus: Corpus, board: Board, cache: CacheClient) {
@@ -38,10 +38,21 @@ struct Steps {
         let total = corpus.entries.count
         var latencies = Latencies(capacity: total)
         for (index, entry) in corpus.entries.enumerated() {
+            let expected = expected[entry.role.rawValue]
+            var difference: String?
             let start = nanoseconds()
-            let answer = cache.get(entry.key)
-            latencies.add(since: start)
-            check(entry, answer, expected[entry.role.rawValue])
+            var end: UInt64?
+            let answer = cache.get(entry.key) { value, hasAge in
+                end = nanoseconds()  // the comparing does not count
+                difference = self.difference(entry, value, hasAge, expected)
+            }
+            latencies.add(from: start, to: end ?? nanoseconds())
+            switch (answer, expected) {
+            case (.missing, "g"), (.found, _): break
+            case (.missing, _): difference = "should be there, but get finds nothing"
+            case (.failed(let problem), _): difference = "get: \(problem)"
+            }
+            if let difference { talk.difference(entry.key, difference) }
             talk.progress(index, of: total)
         }
         talk.say("result", latencies.summary())
@@ -55,7 +66,7 @@ struct Steps {
             guard entry.role == .plain else { continue }
             let start = nanoseconds()
             let problem = cache.set(entry.key, to: entry.value)
-            latencies.add(since: start)
+            latencies.add(from: start, to: nanoseconds())
             if let problem { talk.difference(entry.key, "set: \(problem)") }
         }
         talk.say("result", latencies.summary())
@@ -77,40 +88,37 @@ struct Steps {
     private mutating func readAlong(_ index: Int) -> Bool {
         let entry = corpus.entries[index]
         let completed = board.completed
-        switch cache.get(entry.key) {
-        case .missing:
-            if index < completed { talk.difference(entry.key, "was completed by C, but get finds nothing") }
-            return false
-        case .found:
-            checkBytes(entry)
-            return true
-        case .failed(let problem):
-            talk.difference(entry.key, "get: \(problem)")
-            return false
+        var difference: String?
+        let answer = cache.get(entry.key) { value, _ in difference = self.difference(entry, value) }
+        switch answer {
+        case .found: break
+        case .missing: if index < completed { difference = "was completed by C, but get finds nothing" }
+        case .failed(let problem): difference = "get: \(problem)"
+        }
+        if let difference { talk.difference(entry.key, difference) }
+        if case .found = answer { return true }
+        return false
+    }
+
+    /// What is wrong with an entry that get has found, or nil.
+    private func difference(_ entry: Corpus.Entry, _ value: UnsafeRawBufferPointer, _ hasAge: Bool,
+                            _ expected: Character) -> String? {
+        switch (expected, hasAge) {
+        case ("g", _): "should be gone, but get finds it"
+        case ("p", true): "has an age"
+        case ("a", false): "has no age"
+        default: difference(entry, value)
         }
     }
 
-    private mutating func check(_ entry: Corpus.Entry, _ answer: CacheClient.Answer, _ expected: Character) {
-        switch (answer, expected) {
-        case (.failed(let problem), _): talk.difference(entry.key, "get: \(problem)")
-        case (.missing, "g"): break
-        case (.found, "g"): talk.difference(entry.key, "should be gone, but get finds it")
-        case (.missing, _): talk.difference(entry.key, "should be there, but get finds nothing")
-        case (.found(hasAge: true), "p"): talk.difference(entry.key, "has an age")
-        case (.found(hasAge: false), "a"): talk.difference(entry.key, "has no age")
-        case (.found, _): checkBytes(entry)
+    /// Where the bytes differ from the source, or nil.
+    private func difference(_ entry: Corpus.Entry, _ value: UnsafeRawBufferPointer) -> String? {
+        if value.count != entry.value.count {
+            return "\(value.count) bytes, but the source has \(entry.value.count)"
         }
-    }
-
-    /// Compares what the last get has found with the source.
-    private mutating func checkBytes(_ entry: Corpus.Entry) {
-        let bytes = cache.bytes
-        if bytes.count != entry.value.count {
-            talk.difference(entry.key, "\(bytes.count) bytes, but the source has \(entry.value.count)")
-        } else if let got = bytes.baseAddress, let wanted = entry.value.baseAddress,
-            memcmp(got, wanted, bytes.count) != 0 {
-            let at = zip(bytes, entry.value).prefix { $0 == $1 }.count
-            talk.difference(entry.key, "the bytes differ from the source from byte \(at) on")
-        }
+        guard let got = value.baseAddress, let wanted = entry.value.baseAddress, memcmp(got, wanted, value.count) != 0
+        else { return nil }
+        let at = zip(value, entry.value).prefix { $0 == $1 }.count
+        return "the bytes differ from the source from byte \(at) on"
     }
 }

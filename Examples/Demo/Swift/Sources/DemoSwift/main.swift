@@ -4,7 +4,7 @@ import Glibc
 let lifetimeSeconds: UInt32 = 300  // never left behind, whatever happens to the orchestrator
 
 func makeSteps() -> Steps {
-    guard CommandLine.arguments.count == 5, let capacity = UInt64(CommandLine.arguments[4]) else {
+    guard CommandLine.arguments.count == 5, let capacity = Int(CommandLine.arguments[4]) else {
         fail(with: "usage: demo-swift CORPUS BOARD DIRECTORY CAPACITY")
     }
     let corpus = Corpus(path: CommandLine.arguments[1])

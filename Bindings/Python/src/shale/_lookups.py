@@ -1,0 +1,59 @@
+"""Single reads that want more than a value: `in`, `entry` and `pop`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from . import _abi, _library
+from ._errors import check
+from ._handle import Lease
+from ._records import Entry
+from ._units import seconds
+from ._values import Codec, Unreadable
+
+
+def contains(lease: Lease, key: bytes, codec: Codec) -> bool:
+    """Whether a plain get would find it, as far as its meta tells."""
+    if check(lease.get(key, _abi.GET_PEEK | _abi.GET_INFO)) == _abi.MISS:
+        return False
+    return codec.knows(lease.buffer.take_meta())
+
+
+def entry(lease: Lease, key: bytes, flags: int, codec: Codec) -> Entry | None:
+    """The value and what is known of it, or None."""
+    if check(lease.get(key, flags)) == _abi.MISS:
+        return None
+    # Before `take`, which may give the buffer back.
+    struct = lease.buffer.struct
+    created, expires = struct.created_ms, struct.expires_ms
+    bits, version, stored_size = struct.flags, struct.version, struct.stored_size
+    data, meta = lease.buffer.take()
+    try:
+        value = codec.decode(meta, data)
+    except Unreadable:
+        return None
+    return Entry(
+        value=value,
+        created=seconds(created),
+        expires=seconds(expires),
+        stale=bool(bits & _abi.VALUE_STALE),
+        pinned=bool(bits & _abi.VALUE_PINNED),
+        version=version,
+        stored_size=stored_size,
+        meta=meta,
+    )
+
+
+def pop(lease: Lease, key: bytes, default: Any, codec: Codec) -> Any:
+    """Removes the version that was read, and reads again where it is another by then."""
+    while True:
+        if check(lease.get(key, 0)) == _abi.MISS:
+            return default
+        version = lease.buffer.struct.version
+        data, meta = lease.buffer.take()
+        try:
+            value = codec.decode(meta, data)
+        except Unreadable:
+            return default
+        if check(_library.remove(lease.pointer, key, len(key), version)) == _abi.OK:
+            return value

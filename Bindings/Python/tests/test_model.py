@@ -1,0 +1,179 @@
+"""Any order of calls on a cache does what it does to a dict with ages and tags."""
+
+from __future__ import annotations
+
+import math
+import shutil
+import tempfile
+from dataclasses import dataclass
+from typing import Any
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+from support import SMALL, Clock
+
+import shale
+
+keys = st.sampled_from(["a", b"a", 1, ("a", 1), "b", b"b", 2, (), ""])
+values = st.sampled_from([b"", b"raw", "text", 5, -1, None, 1.5, [1, "x"], (1, b"2"), "x" * 3000])
+ages = st.sampled_from([None, 0, 0.5, 1, 10, 60, shale.NEVER])
+tags = st.sampled_from([None, "news", b"sport"])
+some_keys = st.lists(keys, max_size=6)
+
+
+@dataclass
+class Known:
+    value: Any
+    fresh_until: float
+    kept_until: float
+    tag: str | bytes | None
+
+
+class CacheMachine(RuleBasedStateMachine):
+    def __init__(self) -> None:
+        super().__init__()
+        self.directory = tempfile.mkdtemp()
+        self.clock = Clock()
+        self.cache = shale.Cache(self.directory, capacity=SMALL, now=self.clock)
+        self.model: dict[Any, Known] = {}
+
+    def teardown(self) -> None:
+        self.cache.close()
+        shutil.rmtree(self.directory)
+
+    def fresh(self, key: Any) -> Known | None:
+        known = self.model.get(key)
+        return known if known and self.clock() < known.fresh_until else None
+
+    def kept(self, key: Any) -> Known | None:
+        known = self.model.get(key)
+        return known if known and self.clock() < known.kept_until else None
+
+    def store(self, key: Any, value: Any, max_age: Any, stale: Any, tag: Any) -> None:
+        fresh_until = self.clock() + (math.inf if max_age is None else max_age)
+        self.model[key] = Known(value, fresh_until, fresh_until + (stale or 0), tag)
+
+    @rule(key=keys, value=values, max_age=ages, stale=ages, tag=tags)
+    def set(self, key: Any, value: Any, max_age: Any, stale: Any, tag: Any) -> None:
+        self.cache.set(key, value, max_age=max_age, stale=stale, tag=tag)
+        self.store(key, value, max_age, stale, tag)
+
+    @rule(key=keys, value=values, max_age=ages, tag=tags)
+    def add(self, key: Any, value: Any, max_age: Any, tag: Any) -> None:
+        added = self.cache.add(key, value, max_age=max_age, tag=tag)
+        assert added == (self.fresh(key) is None)
+        if added:
+            self.store(key, value, max_age, None, tag)
+
+    @rule(keys=some_keys, value=values, max_age=ages)
+    def set_many(self, keys: list[Any], value: Any, max_age: Any) -> None:
+        self.cache.set_many(dict.fromkeys(keys, value), max_age=max_age)
+        for key in keys:
+            self.store(key, value, max_age, None, None)
+
+    @rule(key=keys, delta=st.integers(-3, 3), max_age=ages)
+    def incr(self, key: Any, delta: int, max_age: Any) -> None:
+        known = self.fresh(key)
+        if known is not None and type(known.value) is not int:
+            try:
+                self.cache.incr(key, delta)
+            except shale.InvalidError:
+                return
+            raise AssertionError("counted on something else")
+        number = self.cache.incr(key, delta, initial=100, max_age=max_age)
+        if known is None:
+            assert number == 100 + delta
+            if max_age != 0:
+                self.store(key, number, max_age, None, None)
+            else:
+                self.model.pop(key, None)
+        else:
+            assert number == known.value + delta
+            known.value = number
+
+    @rule(key=keys)
+    def get(self, key: Any) -> None:
+        known, kept = self.fresh(key), self.kept(key)
+        missing = object()
+        assert self.cache.get(key, missing) == (known.value if known else missing)
+        assert self.cache.get(key, missing, stale=True) == (kept.value if kept else missing)
+        assert (key in self.cache) == (known is not None)
+
+    @rule(keys=some_keys)
+    def get_many(self, keys: list[Any]) -> None:
+        wanted = {key: known.value for key in keys if (known := self.fresh(key))}
+        assert self.cache.get_many(keys) == wanted
+
+    @rule(key=keys)
+    def entry(self, key: Any) -> None:
+        known = self.kept(key)
+        entry = self.cache.entry(key, stale=True)
+        if known is None:
+            assert entry is None
+        else:
+            assert entry is not None
+            assert entry.value == known.value
+            assert entry.expires == known.fresh_until
+            assert entry.stale == (self.clock() >= known.fresh_until)
+
+    @rule(key=keys)
+    def pop(self, key: Any) -> None:
+        known = self.fresh(key)
+        assert self.cache.pop(key, "none") == (known.value if known else "none")
+        if known:
+            del self.model[key]
+
+    @rule(key=keys)
+    def remove(self, key: Any) -> None:
+        assert self.cache.remove(key) == (self.kept(key) is not None)
+        self.model.pop(key, None)
+
+    @rule(key=keys, max_age=ages.filter(bool))
+    def touch(self, key: Any, max_age: float) -> None:
+        known = self.kept(key)
+        # A period past its age of its own: not what is asked here.
+        if known is not None and known.kept_until != known.fresh_until:
+            return
+        assert self.cache.touch(key, max_age) == (known is not None)
+        if known is not None:
+            known.fresh_until = known.kept_until = self.clock() + max_age
+
+    @rule(tag=tags.filter(bool))
+    def invalidate(self, tag: Any) -> None:
+        self.cache.invalidate(tag)
+        self.model = {key: known for key, known in self.model.items() if known.tag != tag}
+
+    @rule(seconds=st.sampled_from([0.25, 0.5, 1, 9.5, 60, 1000]))
+    def wait(self, seconds: float) -> None:
+        self.clock.advance(seconds)
+
+    @rule()
+    def purge(self) -> None:
+        self.cache.purge()
+        self.model = {key: self.model[key] for key in self.model if self.kept(key)}
+        # What was invalidated counts until it is swept.
+        assert len(self.cache) >= len(self.model)
+
+    @rule()
+    def clear(self) -> None:
+        self.cache.clear()
+        self.model.clear()
+
+    @rule()
+    def reopen(self) -> None:
+        self.cache.close()
+        self.cache = shale.Cache(self.directory, now=self.clock)
+
+    @rule()
+    def verify(self) -> None:
+        assert self.cache.verify().corrupt_records == 0
+
+    @invariant()
+    def iteration_gives_what_is_fresh(self) -> None:
+        wanted = {key: known.value for key in self.model if (known := self.fresh(key))}
+        assert dict(self.cache.items()) == wanted
+
+
+TestModel = CacheMachine.TestCase
+TestModel.settings = settings(max_examples=40, stateful_step_count=40, deadline=None)
