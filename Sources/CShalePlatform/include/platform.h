@@ -75,6 +75,21 @@ static inline void shim_prefetch(const void *p) { __builtin_prefetch(p, 0, 3); }
 
 static inline uint64_t shim_hash(const void *p, size_t n, uint64_t seed) { return XXH3_64bits_withSeed(p, n, seed); }
 
+/* The same for lengths that are known when compiling, or nearly always short:
+ * what XXH3_64bits_withSeed calls for them, without its dispatch. */
+static inline __attribute__((always_inline)) uint64_t shim_hash_short(const void *p, size_t n, uint64_t seed) {
+    const unsigned char *bytes = (const unsigned char *)p;
+    if (n <= 16) return XXH3_len_0to16_64b(bytes, n, XXH3_kSecret, seed);
+    if (n <= 128) return XXH3_len_17to128_64b(bytes, n, XXH3_kSecret, sizeof(XXH3_kSecret), seed);
+    return XXH3_64bits_withSeed(p, n, seed);
+}
+static inline __attribute__((always_inline)) uint64_t shim_hash_72(const void *p, uint64_t seed) {
+    return XXH3_len_17to128_64b((const unsigned char *)p, 72, XXH3_kSecret, sizeof(XXH3_kSecret), seed);
+}
+static inline __attribute__((always_inline)) uint64_t shim_hash_16(const void *p, uint64_t seed) {
+    return XXH3_len_9to16_64b((const unsigned char *)p, 16, XXH3_kSecret, seed);
+}
+
 /* ---- thread-local last error (tls.c) ---------------------------------- */
 
 enum { SHIM_ERROR_TEXT = 1024 };

@@ -29,13 +29,15 @@ struct DictionaryCache {
     private let sampleSize: Int
 
     private enum Sampling {
-        static let firstInterval = 4, mostInterval = 4096
-        /// Values between two looks at the ratio.
-        static let window = 8192
+        /// Every so manieth value is sampled; each round is spread three times as wide as the one before,
+        /// so that the first dictionary comes early and the later ones know all kinds of values.
+        static let firstInterval = 2, wider = 3, mostInterval = 8192
         /// Held back from the dictionary, to judge it by.
         static let trialBytes = 8 << 10
         /// Of one value at most, so that a dictionary is made of many.
         static let valueBytes = 2 << 10
+        /// What a new dictionary has to save, in percent: against none, and against the present one.
+        static let firstGain = 10, laterGain = 2
     }
 
     init?(dictionarySize: Int) {
@@ -159,21 +161,6 @@ struct DictionaryCache {
     private func sample(_ engine: EngineRef, _ value: UnsafeRawPointer, _ count: Int, _ scratch: Scratch) {
         guard shim_cas64(memory + Word.lock, 0, 1) else { return }
         defer { memory.release(Word.lock, 0) }
-        if memory.u64(Word.best) != 0 {
-            // A dictionary is in use: look at what it saved since the last look.
-            let ratio = memory.u64(Word.stored) &* 1024 / max(1, memory.u64(Word.raw))
-            memory.set(Word.raw, 0)
-            memory.set(Word.stored, 0)
-            memory.set(Word.countdown, int: Sampling.window)
-            let best = memory.u64(Word.best)
-            if ratio < best { memory.set(Word.best, max(1, ratio)) }
-            if ratio > best + best / 6 + 8 {
-                memory.set(Word.best, 0)
-                memory.set(Word.fill, 0)
-                memory.set(Word.countdown, int: 1)
-            }
-            return
-        }
         memory.set(Word.countdown, int: memory.int(Word.interval))
         let fill = memory.int(Word.fill)
         let taken = min(count, Sampling.valueBytes)
@@ -182,27 +169,25 @@ struct DictionaryCache {
             memory.set(Word.fill, int: fill + taken)
             return
         }
-        let made = make(engine, fill, typical: taken, scratch)
+        // How well the present dictionary did in this round, against its best.
+        let ratio = max(1, memory.u64(Word.stored) &* 1024 / max(1, memory.u64(Word.raw)))
+        let best = memory.u64(Word.best)
+        let hasDecayed = best != 0 && ratio > best + best / 6 + 8
+        let isNew = make(engine, fill, typical: taken, scratch)
+        memory.set(Word.best, isNew || hasDecayed ? 0 : best == 0 ? ratio : min(best, ratio))
         memory.set(Word.fill, 0)
         memory.set(Word.raw, 0)
         memory.set(Word.stored, 0)
-        if made {
-            // The first look says what it is worth on whole values.
-            memory.set(Word.best, UInt64.max >> 1)
-            memory.set(Word.interval, int: Sampling.firstInterval)
-            memory.set(Word.countdown, int: Sampling.window)
-        } else {
-            let slower = min(Sampling.mostInterval, memory.int(Word.interval) * 4)
-            memory.set(Word.interval, int: slower)
-            memory.set(Word.countdown, int: slower)
-        }
+        let interval = hasDecayed ? Sampling.firstInterval : min(Sampling.mostInterval, memory.int(Word.interval) * Sampling.wider)
+        memory.set(Word.interval, int: interval)
+        memory.set(Word.countdown, int: interval)
     }
 
-    /// Makes a dictionary of the samples if it saves a tenth on those that were held back.
+    /// Makes a dictionary of the samples if it saves enough on those that were held back.
     private func make(_ engine: EngineRef, _ fill: Int, typical: Int, _ scratch: Scratch) -> Bool {
         let samples = memory + Word.samples
-        let trial = samples, trialCount = Sampling.trialBytes
-        let bytes = samples + trialCount, size = fill - trialCount
+        let trialCount = Sampling.trialBytes, size = fill - trialCount
+        let bytes = samples, trial = samples + size
         guard size > 1024, let stream = shim_aligned(64, shim_lz4_stream_size() + Int(shim_lz4_bound(512))) else { return false }
         defer { shim_free(stream) }
         let out = stream + shim_lz4_stream_size()
@@ -217,7 +202,8 @@ struct DictionaryCache {
                     ?? shim_lz4_compress(scratch.stream, trial + at, out, Int32(piece), room)))
             new += min(piece, Int(shim_lz4_compress_with(scratch.stream, stream, trial + at, out, Int32(piece), room)))
         }
-        return new * 10 <= old * 9 && store(engine, bytes, size, expecting: before)
+        let gain = before == 0 ? Sampling.firstGain : Sampling.laterGain
+        return new * 100 <= old * (100 - gain) && store(engine, bytes, size, expecting: before)
     }
 
     /// Puts a dictionary into a place that no current record needs. False where there is none.

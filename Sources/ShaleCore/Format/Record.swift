@@ -89,7 +89,7 @@ struct RecordHeader {
         let rest = extensionLength
         let extensionHash: UInt64 = rest == 0 ? 0 : shim_hash(p + RecordHeader.size, rest, secret)
         var input = (lsn, word2 & ~0xFFFF_FFFF, lengths, created48, expires48, keyHash, extensionHash, place.number, place.offset)
-        return UInt32(truncatingIfNeeded: withUnsafeBytes(of: &input) { shim_hash($0.baseAddress.unsafelyUnwrapped, 72, secret) })
+        return UInt32(truncatingIfNeeded: withUnsafeBytes(of: &input) { shim_hash_72($0.baseAddress.unsafelyUnwrapped, secret) })
     }
 
     @inline(__always)
@@ -133,7 +133,7 @@ struct Place {
     @inline(__always)
     func mix(secret: UInt64) -> UInt64 {
         var input = (number, offset)
-        return withUnsafeBytes(of: &input) { shim_hash($0.baseAddress.unsafelyUnwrapped, 16, secret) }
+        return withUnsafeBytes(of: &input) { shim_hash_16($0.baseAddress.unsafelyUnwrapped, secret) }
     }
 }
 

@@ -184,6 +184,8 @@ struct Table {
         return found
     }
 
+    private func index(of slot: Memory) -> UInt32 { UInt32(truncatingIfNeeded: (slot - buckets) / Slot.size) }
+    private func slot(_ index: UInt32) -> Memory { buckets + Int(index) * Slot.size }
     func position(of slot: Memory) -> Int { (slot - buckets) / Table.bucketSize }
 
     // MARK: Changing, under the lock
@@ -320,7 +322,8 @@ struct Table {
         let after = Shape(buckets: shape.buckets, frontier: growing ? old : old + 1, mode: shape.mode)
         let reach = reach(ofHome: old)
         // At most 64 entries; their old slots are cleared once readers are told of the new ones.
-        withUnsafeTemporaryAllocation(of: (slot: Memory, target: Memory, word1: UInt64).self, capacity: 64) { moved in
+        // (1024 bytes: what Swift keeps on the stack.)
+        withUnsafeTemporaryAllocation(of: (slot: UInt32, target: UInt32, word1: UInt64).self, capacity: 64) { moved in
             var count = 0
             for displacement in 0...reach {
                 let p = bucket(old + displacement)
@@ -336,13 +339,13 @@ struct Table {
                     }
                     let word1 = p.u64(i + 8)
                     publish(target, home: home, fingerprint: word0 >> 32 & 0xFF_FFFF, location: Slot.location(word0), flags: word0 & Slot.keptFlags, word1: word1)
-                    moved[count] = (p + i, target, word1)
+                    moved[count] = (index(of: p + i), index(of: target), word1)
                     count += 1
                 }
             }
             header.at.release(ShardHeader.Field.shape, after.word)
             announceMove()
-            for i in 0..<count { vacate(moved[i].slot, copied: moved[i].word1, to: moved[i].target) }
+            for i in 0..<count { vacate(slot(moved[i].slot), copied: moved[i].word1, to: slot(moved[i].target)) }
         }
         // Nobody with this home is displaced any more, except where old and new home can be the same bucket:
         // that of the lowest fraction when growing, of the highest when shrinking.

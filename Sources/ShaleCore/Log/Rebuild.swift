@@ -85,12 +85,12 @@ extension Shard {
         return missing
     }
 
-    /// As large as the first segment's records let expect, so that it need not grow five times on the way.
+    /// As large as a segment from the middle lets expect, so that it need not grow five times on the way.
     private func presizeTable() {
         let count = header[Field.queueCount]
         guard count > 1 else { return }
         var offset = SegmentHeader.size, records = 0
-        let base = engine.pointee.data + self.offset(ofPlace: queued(0))
+        let base = engine.pointee.data + self.offset(ofPlace: queued(count / 2))
         while offset <= segmentSize - RecordHeader.size {
             let record = RecordHeader(at: base + offset)
             guard record.isPlausible(room: segmentSize - offset), !record.isKind(.end) else { break }
@@ -259,12 +259,12 @@ extension Shard {
                 slot.set(8, word1)
                 slot.release(0, Slot.with(old, location: at) & ~Slot.keptFlags | flags)
             } else {
-                if !maintainTable(&after) { _ = evict(now: 0, &after) }
+                if !maintainTable(&after, mayShrink: false) { _ = evict(now: 0, &after) }
                 var tries = 0
                 while table.insert(key.fraction, location: at, flags: flags, word1: word1) == nil {
                     tries += 1
                     table.advance(Int.max) { drop($0, &after) }
-                    if !maintainTable(&after) || tries > 4, !evict(now: 0, &after) || tries > 1000 { return }
+                    if !maintainTable(&after, mayShrink: false) || tries > 4, !evict(now: 0, &after) || tries > 1000 { return }
                 }
             }
             account(kind == .value ? Measure(record) : measure(at), sign: 1)

@@ -126,6 +126,11 @@ extension Shard {
     private func read(_ slot: Memory, _ word0: UInt64, _ key: Key, _ options: ReadOptions, _ epoch: UInt64, _ buffer: inout ValueBuffer, _ found: inout Found) -> Outcome {
         let location = Slot.location(word0)
         guard isSound(location) else { return .damaged }
+        // The lines of a small record together, rather than one wait after the other.
+        let line = address(location)
+        shim_prefetch(line)
+        shim_prefetch(line + 64)
+        shim_prefetch(line + 128)
         let numberWord = self.numberWord(place(of: location))
         let segment = numberWord.acquire(0)
         // Pointed to while the place held this segment: so the location is the current one's.

@@ -123,7 +123,7 @@ extension Shard {
 
     /// Grows or shrinks the table by a few buckets; called with every insertion.
     /// False where it is full and cannot grow.
-    func maintainTable(_ after: inout Aftermath) -> Bool {
+    func maintainTable(_ after: inout Aftermath, mayShrink: Bool = true) -> Bool {
         let table = self.table
         let shape = table.shape
         if shape.mode != Table.Shape.Mode.steady {
@@ -139,6 +139,7 @@ extension Shard {
             if growTable(shape) { return true }
             return used * 64 < slots * Load.full
         }
+        if !mayShrink { return true }
         if shape.buckets > Table.leastBuckets, used * 64 < slots * Load.shrink {
             table.begin(Table.Shape.Mode.shrinking)
             return true

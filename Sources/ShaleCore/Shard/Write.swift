@@ -9,7 +9,7 @@ struct Key {
     @inline(__always) init(_ key: Bytes, secret: UInt64) {
         bytes = key.start
         length = key.count
-        hash = shim_hash(bytes, length, secret)
+        hash = shim_hash_short(bytes, length, secret)
     }
     init(bytes: UnsafeRawPointer, length: Int, hash: UInt64) {
         self.bytes = bytes
