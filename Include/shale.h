@@ -247,7 +247,8 @@ shale_status shale_close(shale_cache *SHALE_NULLABLE cache);
 /* Returns when all that was completed before the call is on the disk. */
 shale_status shale_sync(shale_cache *SHALE_NULLABLE cache);
 
-/* Stores a value. Values up to a quarter of the capacity, and up to 1 GiB.
+/* Stores a value. Values up to a quarter of the capacity, and up to 1 GiB; key,
+ * meta and tags together fit into a segment (128 KiB at the least).
  * CONFLICT where a condition does not hold. Errors: INVALID, TOO_LARGE, FULL,
  * MEMORY, PERMISSION. */
 shale_status shale_set(shale_cache *SHALE_NULLABLE cache, const void *SHALE_NULLABLE key, size_t key_size,

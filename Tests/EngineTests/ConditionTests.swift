@@ -103,28 +103,35 @@ struct ConditionTests {
         let place = directory.path("versions")
         var cache = try TestCache(place, Options(capacity: 1 << 20))
         var seen: Set<UInt64> = []
-        func setAgain(_ cache: TestCache) {
-            for _ in 0..<10 { #expect(seen.insert(cache.store("k", "v").version).inserted) }
+        func setAgain(_ times: Int = 10) {
+            for _ in 0..<times {
+                let version = cache.store("k", "v").version
+                #expect(seen.insert(version).inserted, "version \(version) came twice")
+            }
         }
-        setAgain(cache)
+        func rebuild() throws {
+            cache.close()
+            try CacheFiles(place).removeIndex()
+            cache = try TestCache(place)
+        }
+        setAgain()
         cache.remove("k")
-        setAgain(cache)
+        setAgain()
         cache.clear()
-        setAgain(cache)
+        setAgain()
         cache.close()
         cache = try TestCache(place)
-        setAgain(cache)
-        cache.close()
-        try CacheFiles(place).removeIndex()
-        cache = try TestCache(place)
+        setAgain()
+        try rebuild()
         #expect(seen.contains(cache.get("k").version))
-        setAgain(cache)
-        // Nothing of the log is left that could tell the largest version.
+        setAgain()
+        // Now nothing is left in the log that could tell the largest version.
         cache.clear()
-        cache.close()
-        try CacheFiles(place).removeIndex()
-        cache = try TestCache(place)
-        setAgain(cache)
+        try rebuild()
+        setAgain(1_000)
+        cache.remove("k")
+        try rebuild()
+        setAgain(1_000)
     }
 
     @Test("A removal by version removes only that version")

@@ -145,6 +145,33 @@ struct LargeValueTests {
         #expect(rebuilt.get("lasting").meta == "meta".bytes)
     }
 
+    /// Where parts lie depends on the cache's secret, so this is many caches of one history each.
+    @Test("A full cache takes new values at once after a rebuild, however its large values lay")
+    func roomAfterRebuild() throws {
+        let options = Options(capacity: 4 << 20, flags: SHALE_OPEN_NO_SYNC)
+        for round in 0..<60 {
+            let place = directory.path("\(round)")
+            var source = RandomSource(testSeed &+ UInt64(round))
+            var cache = try TestCache(place, options)
+            var written = 0
+            while written < 8 << 20 {
+                let size = source.logUniform(20...1_000_000)
+                let status = Pool.random.withValue(source.next(), size) { cache.set("k\(source.below(250))".bytes, raw: $0) }
+                #expect(status == .ok, "\(lastError())")
+                written += size
+            }
+            cache.close()
+            try CacheFiles(place).removeIndex()
+            cache = try TestCache(place, options)
+            var refused = 0
+            for number in 0..<200 where cache.set("new \(number)", Pool.random.value(UInt64(number), 2_000)) != .ok { refused += 1 }
+            #expect(refused == 0, "of 200 sets after rebuild \(round), seed \(testSeed): \(lastError())")
+            #expect(cache.get("new 199").value == Pool.random.value(199, 2_000))
+            #expect(try CacheFiles(place).diskUsage() <= 4 << 20)
+            cache.close()
+        }
+    }
+
     @Test("A large value that is replaced while others read it is one version or the other, whole")
     func replacedUnderReaders() throws {
         let cache = try open()

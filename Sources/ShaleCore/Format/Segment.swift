@@ -2,7 +2,8 @@ import CShalePlatform
 
 /// The header at the start of each segment. Words: magic · shard (32) and place (32) ·
 /// number · number of the segment before it in the log · number of the log's
-/// tail when this one was begun · check over all of it.
+/// tail when this one was begun · check over all of it · the lsn counter then
+/// (so that versions stay new where a clear leaves no record) · 8 bytes free.
 ///
 /// A rebuild takes the highest number as the head; the log is every segment
 /// numbered from the head's tail to the head. What is older is free.
@@ -15,6 +16,7 @@ struct SegmentHeader {
     let number: UInt64
     let previous: UInt64
     let tail: UInt64
+    let lsn: UInt64
 
     func write(to p: Memory, secret: UInt64) {
         // The check is destroyed first and written last: a kill leaves the old header invalid, never a mixture.
@@ -25,7 +27,7 @@ struct SegmentHeader {
         p.set(16, number)
         p.set(24, previous)
         p.set(32, tail)
-        p.set(48, 0)
+        p.set(48, lsn)
         p.set(56, 0)
         p.release(40, check(secret))
     }
@@ -33,20 +35,21 @@ struct SegmentHeader {
     /// Nil where the bytes are not the header of this place.
     init?(at p: Memory, shard: Int, place: Int, secret: UInt64) {
         guard p.u64(0) == SegmentHeader.magic, p.u64(8) == UInt64(shard) << 32 | UInt64(place) else { return nil }
-        self.init(shard: shard, place: place, number: p.u64(16), previous: p.u64(24), tail: p.u64(32))
+        self.init(shard: shard, place: place, number: p.u64(16), previous: p.u64(24), tail: p.u64(32), lsn: p.u64(48))
         guard p.u64(40) == check(secret), number > 0, tail <= number, previous < number else { return nil }
     }
 
-    init(shard: Int, place: Int, number: UInt64, previous: UInt64, tail: UInt64) {
+    init(shard: Int, place: Int, number: UInt64, previous: UInt64, tail: UInt64, lsn: UInt64) {
         self.shard = shard
         self.place = place
         self.number = number
         self.previous = previous
         self.tail = tail
+        self.lsn = lsn
     }
 
     private func check(_ secret: UInt64) -> UInt64 {
-        var input = (SegmentHeader.magic, UInt64(shard) << 32 | UInt64(place), number, previous, tail)
-        return withUnsafeBytes(of: &input) { shim_hash($0.baseAddress.unsafelyUnwrapped, 40, secret) }
+        var input = (SegmentHeader.magic, UInt64(shard) << 32 | UInt64(place), number, previous, tail, lsn)
+        return withUnsafeBytes(of: &input) { shim_hash($0.baseAddress.unsafelyUnwrapped, 48, secret) }
     }
 }

@@ -144,7 +144,7 @@ extension Shard {
         // Readers that still hold the place's old records see the number change before the bytes do.
         numberWord(place).release(0, newNumber)
         shim_fence_release()
-        SegmentHeader(shard: number, place: place, number: newNumber, previous: previous, tail: tail)
+        SegmentHeader(shard: number, place: place, number: newNumber, previous: previous, tail: tail, lsn: engine.pointee.index.u64(IndexHead.lsn))
             .write(to: engine.pointee.data + offset(ofPlace: place), secret: secret)
         if isNewTail { while header[Field.queueCount] > 0 { releaseTail() } }
         setQueued(header[Field.queueCount], place)

@@ -123,6 +123,7 @@ extension Shard {
             let segment = numberWord(place).u64(0)
             if i > 0 { closeHole(before: place, previous, isSynced: synced.covers(segment, 0)) }
             previous = segment
+            highestLSN = max(highestLSN, lsnAtBegin(ofPlace: place))
             let (offset, ended) = try replay(place, segment, isHead: i == count - 1, synced, &highestLSN, &after)
             guard i == count - 1 else { continue }
             if !ended, synced.covers(segment, offset) {
@@ -138,6 +139,10 @@ extension Shard {
             }
         }
         raiseLSN(above: highestLSN, by: afterPowerLoss ? 1 << 32 : 0)
+    }
+
+    private func lsnAtBegin(ofPlace place: Int) -> UInt64 {
+        SegmentHeader(at: engine.pointee.data + offset(ofPlace: place), shard: number, place: place, secret: secret)?.lsn ?? 0
     }
 
     /// Replays one segment; returns where its records end, and whether that is marked.
@@ -211,7 +216,7 @@ extension Shard {
         let p = engine.pointee.data + offset(ofPlace: place)
         guard let found = SegmentHeader(at: p, shard: number, place: place, secret: secret), found.previous != previous else { return }
         if isSynced { forgetOlder() } else if !engine.pointee.isReadOnly {
-            SegmentHeader(shard: number, place: place, number: found.number, previous: previous, tail: found.tail).write(to: p, secret: secret)
+            SegmentHeader(shard: number, place: place, number: found.number, previous: previous, tail: found.tail, lsn: found.lsn).write(to: p, secret: secret)
         }
     }
 

@@ -47,7 +47,6 @@ extension Shard {
         while length > headRoom {
             if availablePlaces > Log.reserve {
                 try roll()
-                if wantsPlace { after.wantsPlace = true }
                 break
             }
             // Rare: a run of segments with nothing to gain. Clean whole ones, and evict where that is not enough.

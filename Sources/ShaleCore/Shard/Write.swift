@@ -103,8 +103,11 @@ extension Shard {
             slot = lookup(key, isPart: isPart)
             // Making a slot evicts, it never appends: the room is still there.
         }
+        let before = header[Field.headOffset]
         let location = append(&draft, lsn: drawLSN())
         let record = draft.record
+        // Half a segment ahead, so that it is there in time, and a shard that is hardly used takes one only.
+        if before < segmentSize / 2, header[Field.headOffset] >= segmentSize / 2, wantsPlace { after.wantsPlace = true }
         let flags = (record.isPinned ? Slot.pinnedBit : 0) | (isPart ? Slot.Kind.part : record.tagCount > 0 ? Slot.Kind.tagged : Slot.Kind.plain)
         let word1 = Slot.word1(stamp: nextStamp(), expiry: SlotExpiry.of(gone: draft.lifetime.gone, base: engine.pointee.block.expiryBase))
         try publish(slot, key, location: location, flags: flags, word1: word1, now: now, &after)
