@@ -39,6 +39,27 @@ struct InvariantTests {
         }
     }
 
+    @Test("the order of use survives the stamps' being rebased, again and again")
+    func rebase() throws {
+        let store = try Store(at: nil, options: .init(capacity: 4 << 20))
+        let shard = Shard(store.engine.ref, 0)
+        for i in 0..<100 { try store.set("v", for: "key \(i)") }
+        for round in 0..<5 {
+            // Use all in another order, let the stamps run out, and change something.
+            let order = (0..<100).map { ($0 * 37 + round * 11) % 100 }
+            for i in order { #expect(try store.value(for: "key \(i)") != nil) }
+            shard.header.at.set(ShardHeader.Field.stamp, Shard.rebaseStampsAt + UInt64(round))
+            for i in order { #expect(try store.value(for: "key \(i)") != nil) }
+            try store.set("w", for: "newest")
+            #expect(shard.header.at.u64(ShardHeader.Field.stamp) < 1 << 35)
+            #expect(store.brokenInvariants() == [])
+            // The ten that were used first leave first; put back what the next round expects.
+            #expect(try store.evict(10) == 10)
+            for (place, i) in order.enumerated() { #expect((try store.entry(for: "key \(i)") == nil) == (place < 10), "round \(round), place \(place)") }
+            for i in order.prefix(10) { try store.set("v", for: "key \(i)") }
+        }
+    }
+
     @Test("the lowest buckets keep what is displaced when the table shrinks", arguments: 0..<60)
     func lowestBuckets(run: Int) throws {
         let store = try Store(at: nil, options: .init(capacity: 8 << 20))

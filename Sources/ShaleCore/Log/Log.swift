@@ -85,6 +85,15 @@ extension Shard {
         }
     }
 
+    /// Two places for the cleaner to begin with, where a smaller budget would allow none: the larger one
+    /// is in force until the cache has shrunk.
+    func provideReserve() throws(Failure) {
+        while header[Field.allocated] - header[Field.queueCount] < Log.reserve, let place = firstPlace(.absent) {
+            try allocate(place)
+            setState(ofPlace: place, .free)
+        }
+    }
+
     /// Gives free places back to the file system until the budget holds with `extra` more bytes.
     func trim(extra: Int = 0) {
         while header[Field.allocated] * segmentSize + indexBytes + extra > geometry.shardBudget,

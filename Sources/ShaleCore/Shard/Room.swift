@@ -201,6 +201,7 @@ extension Shard {
             shrinkPages(table.shape.buckets)
         }
         var rounds = 0
+        if header[Field.allocated] * segmentSize + header[Field.tablePages] > geometry.shardBudget { try provideReserve() }
         while header[Field.allocated] * segmentSize + header[Field.tablePages] > geometry.shardBudget {
             trim()
             if header[Field.allocated] * segmentSize + header[Field.tablePages] <= geometry.shardBudget { break }

@@ -118,6 +118,7 @@ struct Shard {
         try Engine(engine).checkWritable()
         try lock()
         beginChange()
+        rebaseStampsIfNeeded()
         defer {
             endChange()
             unlock()

@@ -1,0 +1,52 @@
+import CShalePlatform
+
+/// Stamps have 38 bits: at ten million uses a second they last for seven hours.
+/// Long before that, under the lock, they are replaced by their ranks.
+///
+/// Readers go on meanwhile. The counter is set back first, so whoever draws a
+/// stamp from then on draws a new, small one; every slot's stamp changes, so the
+/// compare-and-swap of a reader that still holds an old, large one fails. Ranks
+/// begin at another base each time: no slot keeps its stamp by chance.
+extension Shard {
+    static let rebaseStampsAt: UInt64 = 1 << 37
+    private static let bases: (UInt64, UInt64) = (1, 1 << 34)
+
+    @inline(__always) func rebaseStampsIfNeeded() {
+        if header.at.u64(Field.stamp) >= Shard.rebaseStampsAt { rebaseStamps() }
+    }
+
+    @inline(never)
+    private func rebaseStamps() {
+        let count = header[Field.used]
+        struct Item { var stamp: UInt64, slot: UInt64 }
+        // No memory now: there are as many stamps left as were used, and the next change tries again.
+        guard let memory = shim_malloc(max(1, count) * MemoryLayout<Item>.stride) else { return }
+        defer { shim_free(memory) }
+        let items = UnsafeMutableBufferPointer(start: memory.bindMemory(to: Item.self, capacity: max(1, count)), count: count)
+        header[Field.rebases] += 1
+        let base = header[Field.rebases] % 2 == 0 ? Shard.bases.0 : Shard.bases.1
+        shim_store64(header.at + Field.stamp, base + UInt64(count) + 1)
+        shim_fence()
+        var found = 0
+        forEachSlot { slot, _ in
+            if found < count {
+                items[found] = Item(stamp: Slot.stamp(slot.u64(8)), slot: UInt64(UInt(bitPattern: slot)))
+                found += 1
+            }
+        }
+        var sorted = UnsafeMutableBufferPointer(rebasing: items[0..<found])
+        sorted.sort { $0.stamp < $1.stamp }
+        for i in 0..<found {
+            guard let slot = Memory(bitPattern: UInt(sorted[i].slot)) else { continue }
+            var word1 = slot.u64(8)
+            var stamp = base + UInt64(i)
+            while !shim_cas64(slot + 8, word1, Slot.word1(stamp: stamp, hits: Slot.hits(word1), expiry: Slot.expiry(word1))) {
+                // Used meanwhile. A new stamp stays; an old one is the newest of all that are ranked.
+                word1 = slot.u64(8)
+                if Slot.stamp(word1) < Shard.rebaseStampsAt / 2 { break }
+                stamp = nextStamp()
+            }
+        }
+        victims.reset()
+    }
+}
