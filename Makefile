@@ -1,7 +1,7 @@
 # make          builds build/libshale.so and build/libshale.a
 # make demo     does all set-up, then runs the main job on this machine's real data
 # make test     does all set-up, then runs every test; ends with "N passed, M failed"
-# make bench    measures, and writes the figures that the README shows
+# make bench    measures what the README shows
 
 BUILD ?= build
 PACKAGES = cmake ninja-build gcc g++ pkg-config liblz4-dev libxxhash-dev lz4 python3 python3-venv strace
@@ -24,7 +24,7 @@ test: all
 bench: setup
 	cmake -S . -B $(BUILD)-bench -G Ninja -DSHALE_BENCHMARKS=ON
 	cmake --build $(BUILD)-bench
-	$(BUILD)-bench/Benchmarks/shale-bench --json Benchmarks/results.json
+	$(BUILD)-bench/Benchmarks/bench --json $(BUILD)-bench/results.json
 
 clean:
 	rm -rf $(BUILD) $(BUILD)-bench .build .build-embedded
