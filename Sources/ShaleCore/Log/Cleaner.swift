@@ -73,7 +73,7 @@ extension Shard {
         return found
     }
 
-    private func touchTarget(_ location: UInt32) -> UInt32? {
+    func touchTarget(_ location: UInt32) -> UInt32? {
         guard isSound(location) else { return nil }
         let p = address(location)
         let record = RecordHeader(at: p)

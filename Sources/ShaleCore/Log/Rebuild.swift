@@ -19,6 +19,7 @@ extension Shard {
         presizeTable()
         try replay(afterPowerLoss: afterPowerLoss, &after)
         enforceLimits(&after)
+        reclaimDeadTail(&after)
         header[Field.rebuilds] += 1
         shim_fence()
         header.at.release(Field.epoch, header.at.u64(Field.epoch) &+ 1)
@@ -130,13 +131,8 @@ extension Shard {
                 header[Field.corrupt] += 1
                 forgetOlder()
             }
-            // Within one boot nothing is behind the last record that was ever complete. After a power cut
-            // something may be: the segment is ended, and the next append begins another.
+            // Nothing that verifies is behind this offset: writing goes on here.
             header[Field.headOffset] = ended ? segmentSize : offset
-            if afterPowerLoss, !ended {
-                fill(place, offset, segmentSize, segment, .end)
-                header[Field.headOffset] = segmentSize
-            }
         }
         raiseLSN(above: highestLSN, by: afterPowerLoss ? 1 << 32 : 0)
     }
@@ -300,6 +296,13 @@ extension Shard {
             tags.add(tag, lsn: record.lsn)
         case .end, .gap: break
         }
+    }
+
+    /// The log begins again where it did when its head was begun. What had been cleaned since is dead,
+    /// and goes at once, so that the cleaner finds the room that it had.
+    private func reclaimDeadTail(_ after: inout Aftermath) {
+        if engine.pointee.isReadOnly { return }
+        while availablePlaces < wantedFree, let cleaned = try? cleanRecord(now: 0, &after), cleaned > 0 {}
     }
 
     /// What a smaller capacity, or evicted entries that came back, put over the limits.

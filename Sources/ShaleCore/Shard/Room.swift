@@ -38,7 +38,7 @@ extension Shard {
         if availablePlaces < wantedFree {
             var left = length * Pace.factor + segmentSize / 256
             while left > 0 {
-                let cleaned = try cleanRecord(now: now, &after)
+                let cleaned = try clean(now: now, &after)
                 if cleaned == 0 { break }
                 left -= cleaned
             }
@@ -57,7 +57,9 @@ extension Shard {
             }
             let tail = queued(0)
             var cleaned = 0
-            while header[Field.queueCount] > 1, queued(0) == tail { cleaned += try cleanRecord(now: now, &after) }
+            while header[Field.queueCount] > 1, queued(0) == tail {
+                cleaned += try clean(now: now, &after)
+            }
             if cleaned == 0 || rounds > 4 * geometry.rows + 16 {
                 throw Failure.because(.full, "no space: the disk is full, or pinned entries fill the cache; free some, or raise its capacity")
             }
@@ -75,6 +77,36 @@ extension Shard {
         guard let slot = victim else { return false }
         drop(slot, &after)
         header[Field.evictions] += 1
+        return true
+    }
+
+    /// Cleans a record. Where not even the cleaner has room, what is at the tail goes without being copied.
+    private func clean(now: UInt64, _ after: inout Aftermath) throws(Failure) -> Int {
+        do throws(Failure) { return try cleanRecord(now: now, &after) } catch {
+            guard error.status == .full, evictTail(&after) else { throw error }
+            return try cleanRecord(now: now, &after)
+        }
+    }
+
+    /// Evicts what is left in the tail's segment. False where nothing is, or where some of it is pinned.
+    private func evictTail(_ after: inout Aftermath) -> Bool {
+        let low = location(place: queued(0), offset: header[Field.tailOffset]), high = location(place: queued(0), offset: segmentSize - 8)
+        func isThere(_ word0: UInt64) -> Bool {
+            let at = Slot.location(word0)
+            return at >= low && at <= high || Slot.isTouched(word0) && touchTarget(at).map { $0 >= low && $0 <= high } == true
+        }
+        var found = 0, hasPinned = false
+        forEachSlot { _, word0 in
+            guard isThere(word0) else { return }
+            found += 1
+            if Slot.isPinned(word0) { hasPinned = true }
+        }
+        if found == 0 || hasPinned { return false }
+        forEachSlot { slot, word0 in
+            guard isThere(word0) else { return }
+            if !Slot.isPart(word0) { header[Field.evictions] += 1 }
+            drop(slot, &after)
+        }
         return true
     }
 
