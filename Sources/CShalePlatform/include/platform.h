@@ -38,6 +38,7 @@
  * system's headers without it. */
 extern int fallocate(int fd, int mode, off_t offset, off_t length);
 #ifndef F_OFD_SETLK
+#define F_OFD_GETLK 36
 #define F_OFD_SETLK 37
 #define F_OFD_SETLKW 38
 #endif
@@ -242,6 +243,16 @@ static inline long shim_sys_lock(int fd, int64_t byte, int kind, _Bool wait) {
     do r = fcntl(fd, wait ? F_OFD_SETLKW : F_OFD_SETLK, &l);
     while (r < 0 && errno == EINTR);
     return r < 0 ? -errno : 0;
+}
+/* Whether another open file description holds a lock on the byte. */
+static inline _Bool shim_sys_is_locked(int fd, int64_t byte) {
+    struct flock l;
+    memset(&l, 0, sizeof l);
+    l.l_type = F_WRLCK;
+    l.l_whence = SEEK_SET;
+    l.l_start = byte;
+    l.l_len = 1;
+    return fcntl(fd, F_OFD_GETLK, &l) == 0 && l.l_type != F_UNLCK;
 }
 /* The mapping, or NULL with -errno in *error. fd < 0: anonymous, shared with forked children. */
 static inline void *shim_sys_map(int fd, size_t n, _Bool writable, long *error) {

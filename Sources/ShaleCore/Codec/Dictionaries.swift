@@ -77,8 +77,8 @@ struct DictionaryCache {
         let word = DictionaryCache.numberWord(engine, number)
         guard word.acquire(0) == UInt64(number) else { return false }
         let p = DictionaryCache.place(engine, number)
-        let dictionarySize = Int(p.u64(8))
-        guard dictionarySize <= engine.pointee.geometry.dictionarySize - DictionaryCache.headerSize, isSound(engine, number, p) else { return false }
+        let dictionarySize = Int(truncatingIfNeeded: p.u64(8))
+        guard dictionarySize > 0, dictionarySize <= engine.pointee.geometry.dictionarySize - DictionaryCache.headerSize, isSound(engine, number, p) else { return false }
         let n = shim_lz4_decompress_with(p + DictionaryCache.headerSize, Int32(truncatingIfNeeded: dictionarySize), stored, out, Int32(truncatingIfNeeded: count), Int32(truncatingIfNeeded: size))
         shim_fence_acquire()
         return Int(n) == size && word.acquire(0) == UInt64(number)
@@ -253,6 +253,16 @@ struct DictionaryCache {
             } else if shard.header[shard.dictionaryField(number)] != 0 { return true }
         }
         return false
+    }
+
+    /// No later dictionary gets a number that a record names, also where its own dictionary is lost.
+    @inline(__always)
+    static func reserve(_ engine: EngineRef, _ number: UInt16) {
+        let last = engine.pointee.index + IndexHead.dictionaryLast
+        while true {
+            let known = last.u64(0)
+            if known >= UInt64(number) || shim_cas64(last, known, UInt64(number)) { return }
+        }
     }
 
     static func has(_ engine: EngineRef, _ number: UInt16) -> Bool {

@@ -190,7 +190,7 @@ struct Manifest {
     var words: (UInt64, UInt64, UInt64, UInt64, UInt64) { (blob, rawLength, storedLength, partLength, partCount) }
     /// Lengths that a sound manifest can have, so that nothing is allocated for a damaged one.
     var isPlausible: Bool {
-        rawLength <= Limits.valueLength && partLength > 0 && partLength <= 1 << 24 && partCount <= 1 << 20
+        rawLength <= Limits.valueLength && storedLength <= Limits.valueLength && partLength > 0 && partLength <= 1 << 24 && partCount <= 1 << 20
             && partCount == (rawLength + partLength - 1) / partLength
     }
 }

@@ -156,8 +156,9 @@ extension Shard {
         let fraction = UInt32(truncatingIfNeeded: key.owner)
         var owned = false
         let moves = shard.header.at.acquire(Field.moves)
-        shard.table.probe(fraction, home: shard.table.shape.home(fraction)) { _, word0 in
-            owned = shard.manifest(at: Slot.location(word0))?.blob == key.blob
+        shard.table.probe(fraction, home: shard.table.shape.home(fraction)) { slot, word0 in
+            // A slot that changes meanwhile may have pointed to bytes that were rewritten: in doubt, yes.
+            owned = shard.manifest(at: Slot.location(word0))?.blob == key.blob || slot.acquire(0) != word0
             return owned
         }
         shim_fence_acquire()

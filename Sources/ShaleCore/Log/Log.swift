@@ -78,8 +78,10 @@ extension Shard {
 
     /// Counted first, so that a kill in between never lets the directory outgrow its capacity.
     private func allocate(_ place: Int) throws(Failure) {
+        setState(ofPlace: place, .preparing)
         header[Field.allocated] += 1
         do throws(Failure) { try engine.pointee.files.allocateData(offset(ofPlace: place), segmentSize) } catch {
+            setState(ofPlace: place, .absent)
             header[Field.allocated] -= 1
             throw error
         }
@@ -99,9 +101,13 @@ extension Shard {
         while header[Field.allocated] * segmentSize + indexBytes + extra > geometry.shardBudget,
               header[Field.allocated] - header[Field.queueCount] > Log.reserve, let place = firstPlace(.free) {
             numberWord(place).release(0, 0)
-            shim_fence_release()
-            guard engine.pointee.files.releaseData(offset(ofPlace: place), segmentSize) else { return }
+            // Before its blocks go: a kill in between must not leave a hole that passes for a place.
             setState(ofPlace: place, .absent)
+            shim_fence_release()
+            guard engine.pointee.files.releaseData(offset(ofPlace: place), segmentSize) else {
+                setState(ofPlace: place, .free)
+                return
+            }
             header[Field.allocated] -= 1
         }
     }
@@ -117,8 +123,10 @@ extension Shard {
         guard (try? lock()) != nil else { return }
         var chosen: Int?
         if wantsPlace, header[Field.noSpace] == 0, header[Field.allocated] < min(geometry.rows, max(0, geometry.shardBudget - indexBytes) / segmentSize), let place = firstPlace(.absent) {
+            beginChange()
             setState(ofPlace: place, .preparing)
             header[Field.allocated] += 1
+            endChange()
             chosen = place
         }
         unlock()
@@ -127,6 +135,8 @@ extension Shard {
         if done { shim_sys_populate(engine.pointee.data + offset(ofPlace: place), segmentSize) }
         guard (try? lock()) != nil else { return }
         if state(ofPlace: place) == .preparing {
+            beginChange()
+            defer { endChange() }
             setState(ofPlace: place, done ? .free : .absent)
             if !done {
                 header[Field.allocated] -= 1

@@ -115,7 +115,9 @@ extension Shard {
     }
 
     private func replay(afterPowerLoss: Bool, _ after: inout Aftermath) throws(Failure) {
-        let synced = SyncedPosition.read(engine, shard: number)
+        var synced = SyncedPosition.read(engine, shard: number)
+        // Within one boot no page is lost: a position that does not verify was cut off by a kill.
+        if !afterPowerLoss, synced.number == .max { synced = SyncedPosition(number: 0, offset: 0) }
         let count = header[Field.queueCount]
         var highestLSN: UInt64 = 0
         var previous: UInt64 = 0
@@ -133,6 +135,12 @@ extension Shard {
             }
             // Nothing that verifies is behind this offset: writing goes on here.
             header[Field.headOffset] = ended ? segmentSize : offset
+        }
+        // The newest segment that was synced is not there at all.
+        if synced.number != .max, synced.number > header.at.u64(Field.headNumber) {
+            header[Field.corrupt] += 1
+            forgetOlder()
+            header.at.set(Field.lastNumber, max(header.at.u64(Field.lastNumber), synced.number))
         }
         raiseLSN(above: highestLSN, by: afterPowerLoss ? 1 << 32 : 0)
     }
@@ -165,6 +173,7 @@ extension Shard {
                     let keyHash = record.keyLength == 0 ? 0 : shim_hash(p + record.keyOffset, record.keyLength, secret)
                     if record.verifiesHead(at: p, keyHash: keyHash, place: Place(number: segment, offset: UInt64(base + offset)), secret: secret) {
                         highestLSN = max(highestLSN, record.lsn)
+                        if record.codec == RecordHeader.Codec.dictionary { DictionaryCache.reserve(engine, record.dictionary) }
                         if kind == .end {
                             try drain(to: 0)
                             return (offset, true)
@@ -265,7 +274,10 @@ extension Shard {
                 while table.insert(key.fraction, location: at, flags: flags, word1: word1) == nil {
                     tries += 1
                     table.advance(Int.max) { drop($0, &after) }
-                    if !maintainTable(&after, mayShrink: false) || tries > 4, !evict(now: 0, &after) || tries > 1000 { return }
+                    if !maintainTable(&after, mayShrink: false) || tries > 4, !evict(now: 0, &after) || tries > 1000 {
+                        header.at.set(Field.ghost, header.at.u64(Field.headNumber))
+                        return
+                    }
                 }
             }
             account(kind == .value ? Measure(record) : measure(at), sign: 1)

@@ -44,7 +44,7 @@ extension Shard {
         return m
     }
 
-    private func adjust(_ field: Int, _ delta: Int) { header[field] = max(0, header[field] + delta) }
+    private func adjust(_ field: Int, _ delta: Int) { header[field] = max(0, header[field] &+ delta) }
 
     func account(_ m: Measure, sign: Int) {
         adjust(Field.live, sign * m.bytes)

@@ -219,8 +219,7 @@ extension Shard {
     }
 
     /// A smaller capacity or entry limit: evicts, cleans and gives space back until it holds.
-    func applyBudget(_ after: inout Aftermath) throws(Failure) {
-        let now = engine.pointee.clock.now48
+    func applyBudget(now: UInt64, _ after: inout Aftermath) throws(Failure) {
         header[Field.noSpace] = 0
         let limit = geometry.entriesPerShard
         while limit > 0, header[Field.entries] > limit, evict(now: now, &after) {}

@@ -61,12 +61,15 @@ extension Shard {
 
     private func entry(_ slot: Memory, now: UInt64) -> Entry? {
         var at = Slot.location(slot.u64(0))
+        guard isSound(at) else { return nil }
         var p = address(at)
         var record = RecordHeader(at: p)
+        guard record.isPlausible(room: segmentSize - offsetInSegment(at)) else { return nil }
         let lifetime = record.lifetime(at: p)
         if record.isKind(.touch) {
+            guard record.storedLength == TouchTarget.size else { return nil }
             let target = TouchTarget(at: p + record.storedOffset)
-            guard record.storedLength == TouchTarget.size, isSound(target.location) else { return nil }
+            guard isSound(target.location) else { return nil }
             at = target.location
             p = address(at)
             record = RecordHeader(at: p)
@@ -143,6 +146,7 @@ extension Shard {
                 }
             } else if tries > 2 || !maintainTable(&after) {
                 guard evict(now: now, &after), tries < 10_000 else {
+                    header.at.set(Field.ghost, header.at.u64(Field.headNumber))
                     throw Failure.because(.full, "no space: the index is full of pinned entries; unpin or remove some, or raise the capacity")
                 }
             }

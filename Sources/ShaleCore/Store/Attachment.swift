@@ -70,6 +70,7 @@ enum Attachment {
                 ? "open it without SHALE_OPEN_MUST_EXIST and SHALE_OPEN_READ_ONLY to create it" : "choose a path that is, or can become, a directory of yours")
         }
         files.directory = Int32(directory)
+        files.directoryIdentity = CacheFiles.identity(files.directory)
         var type: UInt64 = 0
         _ = shim_sys_filesystem(files.directory, &type)
         // NFS, SMB, SMB2, CIFS, AFS, Coda, NCP, 9P, Ceph, Lustre, GFS2, OCFS2.
@@ -170,7 +171,7 @@ enum Attachment {
         var (block, isNew) = try readSuperblock(files, configuration, alone: alone)
         let change = try compare(&block, configuration, files, alone: alone)
         let geometry = Geometry(block)
-        let data = try map(files.data, geometry.dataSize, writable: !configuration.isReadOnly, &files, CacheFiles.dataName)
+        let data = try mapData(&files, geometry, writable: !configuration.isReadOnly)
         files.dataBase = data
         do throws(Failure) {
             if isNew { try writeNewData(files, block, geometry, data) }
@@ -193,6 +194,19 @@ enum Attachment {
         }
     }
 
+    /// Maps `shale.data` by a descriptor of its own: a mapping keeps its descriptor's locks, also when the
+    /// descriptor is closed, and who closes has to see whether it was the last.
+    private static func mapData(_ files: inout CacheFiles, _ geometry: Geometry, writable: Bool) throws(Failure) -> Memory {
+        let opened = shim_sys_openat(files.directory, name(CacheFiles.dataName), Int32(writable ? SHIM_O_RDWR : SHIM_O_RDONLY), 0)
+        if opened < 0 { throw Failure.system("open", files.path, CacheFiles.dataName, opened) }
+        let fd = Int32(opened)
+        defer { _ = shim_sys_close(fd) }
+        guard CacheFiles.identity(fd) == files.dataIdentity else {
+            throw Message().adding(files.path).adding("/shale.data was replaced while it was being opened; try again").failure(.busy)
+        }
+        return try map(fd, geometry.dataSize, writable: writable, &files, CacheFiles.dataName)
+    }
+
     private enum Change { case none, limits, grow, shrink }
 
     private static func readSuperblock(_ files: CacheFiles, _ configuration: Configuration, alone: Bool) throws(Failure) -> (Superblock, isNew: Bool) {
@@ -204,21 +218,28 @@ enum Attachment {
         switch Superblock.read(page) {
         case .sound(let block):
             guard isPossible(block) else { throw message.adding(": its superblock is damaged; remove the directory to start anew").failure(.format) }
+            var s = shim_stat()
+            guard shim_sys_fstat(files.data, &s) == 0, Int(s.size) >= Geometry(block).dictionaries else {
+                throw message.adding(" was cut short; remove the directory to start anew").failure(.format)
+            }
             return (block, false)
         case .newer: throw message.adding(" has a newer format; use a newer library, or another directory").failure(.version)
         case .foreign: throw message.adding(" is not a cache; choose another directory").failure(.format)
         case .damaged: throw message.adding(": its superblock is damaged; remove the directory to start anew").failure(.format)
         case .empty:
             guard alone else { throw message.adding(" is not complete yet; open it for writing first").failure(.busy) }
+            // A creation that was cut off may have left blocks.
+            var s = shim_stat()
+            if shim_sys_fstat(files.data, &s) == 0, s.size > 0 { _ = files.releaseData(0, Int(s.size)) }
             return (try configuration.newSuperblock(secret: try randomWord(), now: clock(configuration).now), true)
         }
     }
 
     /// What passed its check and still cannot be: lengths are checked before use all the same.
     private static func isPossible(_ b: Superblock) -> Bool {
-        guard b.capacity >= Limits.capacity, b.capacity <= 1 << 46, b.shards >= 1, b.shards <= Limits.shards, b.segmentSize >= Limits.segmentSizes.least,
+        guard b.capacity >= Limits.capacity, b.capacity <= 1 << 44, b.shards >= 1, b.shards <= Limits.shards, b.segmentSize >= Limits.segmentSizes.least,
               b.segmentSize <= Limits.segmentSizes.most, b.segmentSize & (b.segmentSize - 1) == 0, b.rows >= Superblock.leastPlaces, b.rows <= Limits.placesPerShard,
-              Int(b.rows) * Int(b.segmentSize) <= Limits.shardLogBytes, b.dictionaryPlaces <= 16, b.dictionarySize <= 64 << 10, b.dictionarySize == 0 || b.dictionarySize > 4096 else { return false }
+              Int(b.rows) * Int(b.segmentSize) <= Limits.shardLogBytes, b.dictionaryPlaces <= 16, b.expiryBase < 1 << 40, b.dictionarySize <= 64 << 10, b.dictionarySize == 0 || b.dictionarySize > 4096 else { return false }
         return true
     }
 
@@ -250,6 +271,8 @@ enum Attachment {
         data.zero(geometry.dictionaries)
         var block = block
         block.write(to: data)
+        // The name is durable only once the directory is.
+        _ = shim_sys_fsync(files.directory)
     }
 
     // MARK: The index
@@ -277,8 +300,13 @@ enum Attachment {
             default: throw Message().adding(files.path).adding("/shale.index was removed or replaced while the cache is in use; close all its users, then open it again").failure(.busy)
             }
         }
-        let trusted = verdict == .live || verdict == .clean || alone && verdict == .otherKind
+        // A read-only handle takes no locks, so it can use what writers of another kind lock.
+        let trusted = verdict == .live || verdict == .clean || (alone || configuration.isReadOnly) && verdict == .otherKind
+        if configuration.isReadOnly, !trusted, shim_sys_is_locked(files.data, Lock.writers) {
+            throw Message().adding(files.path).adding(" is being written to, with an index that is gone or damaged; close its writers, then open it again").failure(.busy)
+        }
         if trusted, !mustReplace {
+            // (A trusted index is used as it is; what it points to is checked record by record.)
             let index = try map(files.index, geometry.indexSize, writable: !configuration.isReadOnly, &files, CacheFiles.indexName)
             return try finish(block, configuration, files, data, index, geometry) { ref throws(Failure) in
                 if alone { try initialiseLocks(ref) }
@@ -466,10 +494,10 @@ enum Attachment {
         case .none: break
         case .grow: ref.pointee.block.write(to: data)
         case .limits, .shrink:
-            let engine = Engine(ref)
+            let engine = Engine(ref), now = ref.pointee.clock.now48
             for i in 0..<ref.pointee.geometry.shards {
                 let shard = Shard(ref, i)
-                try engine.change(shard) { after throws(Failure) in try shard.applyBudget(&after) }
+                try engine.change(shard) { after throws(Failure) in try shard.applyBudget(now: now, &after) }
             }
             // Last: a kill on the way leaves the larger capacity in force.
             ref.pointee.block.write(to: data)

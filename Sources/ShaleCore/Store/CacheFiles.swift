@@ -7,6 +7,7 @@ struct CacheFiles {
     var directory: Int32 = -1
     var data: Int32 = -1
     var index: Int32 = -1
+    var directoryIdentity = Identity()
     var dataIdentity = Identity()
     var indexIdentity = Identity()
     var isReadOnly = false
@@ -94,7 +95,10 @@ struct CacheFiles {
     }
 
     mutating func closeAll() {
-        for fd in [directory, data, index] where fd >= 0 { _ = shim_sys_close(fd) }
+        // A number that the program closed may be somebody else's by now.
+        for (fd, identity) in [(directory, directoryIdentity), (data, dataIdentity), (index, indexIdentity)] where fd >= 0 {
+            if identity == Identity() || CacheFiles.identity(fd) == identity { _ = shim_sys_close(fd) }
+        }
         directory = -1
         data = -1
         index = -1

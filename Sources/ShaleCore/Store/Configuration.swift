@@ -33,7 +33,7 @@ public struct Configuration: Sendable {
         if capacity != 0, capacity < Limits.capacity {
             throw Message().adding("capacity ").adding(Int(capacity)).adding(" is below the least, 1 MiB (1048576 bytes)").failure(.invalid)
         }
-        if capacity > 1 << 46 { throw Failure.because(.invalid, "capacity is above the most, 64 TiB") }
+        if capacity > 1 << 44 { throw Failure.because(.invalid, "capacity is above the most, 16 TiB") }
         if segmentSize != 0, segmentSize < Limits.segmentSizes.least || segmentSize > Limits.segmentSizes.most || segmentSize & (segmentSize - 1) != 0 {
             throw Message().adding("segment_size ").adding(Int(segmentSize)).adding(" is not a power of two from 128 KiB to 16 MiB").failure(.invalid)
         }
@@ -49,7 +49,7 @@ public struct Configuration: Sendable {
         block.secret = secret
         block.capacity = capacity == 0 ? Configuration.defaultCapacity : capacity
         block.maxEntries = maxEntries
-        let one = block.capacity <= UInt64(Limits.shardBytes) || maxEntries != 0 && maxEntries <= Limits.oneShardEntries
+        let one = block.capacity <= UInt64(Limits.shardBytes) || maxEntries != 0 && maxEntries <= Limits.oneShardEntries && block.capacity <= UInt64(Limits.shardLogBytes / 2)
         block.shards = shards != 0 ? shards : one ? 1 : UInt32(min(16_384, (block.capacity + UInt64(Limits.shardBytes) - 1) / UInt64(Limits.shardBytes)))
         if segmentSize != 0 { block.segmentSize = segmentSize } else {
             let share = Int(block.capacity) / Int(block.shards) / 64

@@ -83,7 +83,7 @@ struct Lifetime {
     var stale: Int64 {
         if !keepsStale { return Age.none }
         if expires == RecordHeader.never { return Int64(bitPattern: staleWord) }
-        return staleWord == RecordHeader.never ? Age.never : Int64(staleWord - expires)
+        return staleWord == RecordHeader.never ? Age.never : staleWord <= expires ? Age.none : Int64(truncatingIfNeeded: staleWord - expires)
     }
     var flag: UInt8 { keepsStale ? RecordHeader.Flag.keepsStale : 0 }
 }
@@ -97,13 +97,13 @@ enum SlotExpiry {
     static func of(gone: UInt64, base: UInt64) -> UInt64 {
         if gone == RecordHeader.never { return 0 }
         let units = (gone + unit - 1) / unit
-        if units <= base + 1 { return 1 }
+        if units <= base &+ 1 { return 1 }
         return min(units - base, far)
     }
     /// Whether the entry may be gone; the record decides.
     @inline(__always) static func mayBeGone(_ expiry: UInt64, now: UInt64, base: UInt64) -> Bool {
         if expiry == 0 { return false }
         if expiry == 1 || expiry == far { return true }
-        return now > (base + expiry - 1) * unit
+        return now > (base &+ expiry &- 1) &* unit
     }
 }
