@@ -65,10 +65,11 @@ struct InvariantTests {
         let store = try Store(at: nil, options: .init(capacity: 8 << 20))
         let shard = Shard(store.engine.ref, 0)
         let count = 1500 + run * 20
-        for i in 0..<count { try store.set("v", for: "\(run) \(i)") }
+        for i in 0..<(2 * count) { try store.set("v", for: "\(run) \(i)") }
+        for i in count..<(2 * count) { try store.remove("\(run) \(i)") }
         shard.table.advance(Int.max) { _ in Issue.record("an entry found no place") }
         // As full as a table that shrinks never is, so that entries are displaced everywhere.
-        while shard.table.shape.buckets * 4 * 3 / 5 > count {
+        while Table.Shape.shrunk(shard.table.shape.buckets) * 4 * 93 / 100 > count {
             shard.table.begin(Table.Shape.Mode.shrinking)
             while shard.table.shape.mode != Table.Shape.Mode.steady {
                 shard.table.advance(1) { _ in Issue.record("an entry found no place") }
