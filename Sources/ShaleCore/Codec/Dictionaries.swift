@@ -29,9 +29,9 @@ struct DictionaryCache {
     private let sampleSize: Int
 
     private enum Sampling {
-        /// Every so manieth value is sampled; each round is spread three times as wide as the one before,
+        /// Every so manieth value is sampled; each round is spread twice as wide as the one before,
         /// so that the first dictionary comes early and the later ones know all kinds of values.
-        static let firstInterval = 2, wider = 3, mostInterval = 8192
+        static let firstInterval = 2, wider = 2, mostInterval = 8192
         /// Held back from the dictionary, to judge it by.
         static let trialBytes = 8 << 10
         /// Of one value at most, so that a dictionary is made of many.

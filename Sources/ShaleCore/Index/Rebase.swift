@@ -15,6 +15,13 @@ extension Shard {
         if header.at.u64(Field.stamp) >= Shard.rebaseStampsAt { rebaseStamps() }
     }
 
+    /// For a shard that is only read: now and then a reader takes the lock for it.
+    @inline(never)
+    func requestRebase() {
+        var after = Aftermath()
+        try? change(&after) { _ throws(Failure) in }
+    }
+
     @inline(never)
     private func rebaseStamps() {
         let count = header[Field.used]

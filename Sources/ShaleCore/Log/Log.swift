@@ -102,12 +102,13 @@ extension Shard {
               header[Field.allocated] - header[Field.queueCount] > Log.reserve, let place = firstPlace(.free) {
             numberWord(place).release(0, 0)
             // Before its blocks go: a kill in between must not leave a hole that passes for a place.
-            setState(ofPlace: place, .absent)
+            setState(ofPlace: place, .preparing)
             shim_fence_release()
             guard engine.pointee.files.releaseData(offset(ofPlace: place), segmentSize) else {
                 setState(ofPlace: place, .free)
                 return
             }
+            setState(ofPlace: place, .absent)
             header[Field.allocated] -= 1
         }
     }

@@ -36,9 +36,14 @@ extension Shard {
         let page = memory
         let found = (memory + SegmentHeader.size).bindMemory(to: SegmentHeader.self, capacity: rows)
         var count = 0, allocated = 0
+        let fileSize = engine.pointee.files.dataSize(engine)
         for place in 0..<rows {
             let known = state(ofPlace: place)
             if !afterPowerLoss, known == .absent { continue }
+            if offset(ofPlace: place) >= fileSize {
+                setState(ofPlace: place, .absent)
+                continue
+            }
             let sound: SegmentHeader? = try engine.pointee.files.readData(engine, offset(ofPlace: place), into: page, SegmentHeader.size)
                 ? SegmentHeader(at: page, shard: number, place: place, secret: secret) : nil
             if let sound {
@@ -129,19 +134,12 @@ extension Shard {
             highestLSN = max(highestLSN, lsnAtBegin(ofPlace: place))
             let (offset, ended) = try replay(place, segment, isHead: i == count - 1, synced, &highestLSN, &after)
             guard i == count - 1 else { continue }
-            if !ended, synced.covers(segment, offset) {
-                header[Field.corrupt] += 1
-                forgetOlder()
-            }
             // Nothing that verifies is behind this offset: writing goes on here.
             header[Field.headOffset] = ended ? segmentSize : offset
+            if !ended, synced.covers(segment, offset) { abandonLog(synced) }
         }
         // The newest segment that was synced is not there at all.
-        if synced.number != .max, synced.number > header.at.u64(Field.headNumber) {
-            header[Field.corrupt] += 1
-            forgetOlder()
-            header.at.set(Field.lastNumber, max(header.at.u64(Field.lastNumber), synced.number))
-        }
+        if synced.number != .max, synced.number > header.at.u64(Field.headNumber) { abandonLog(synced) }
         raiseLSN(above: highestLSN, by: afterPowerLoss ? 1 << 32 : 0)
     }
 
@@ -234,6 +232,16 @@ extension Shard {
         }
     }
 
+    /// The end of what was synced cannot be read, and may have superseded all that is left. The log begins
+    /// anew: were it continued, the next rebuild would drop what is written from here on as well.
+    private func abandonLog(_ synced: SyncedPosition) {
+        header[Field.corrupt] += 1
+        forgetOlder()
+        while header[Field.queueCount] > 0 { releaseTail() }
+        header[Field.headOffset] = segmentSize
+        if synced.number != .max { header.at.set(Field.lastNumber, max(header.at.u64(Field.lastNumber), synced.number)) }
+    }
+
     /// What was unreadable may have superseded anything older.
     private func forgetOlder() {
         let end = table.shape.extent + Table.spill
@@ -314,7 +322,9 @@ extension Shard {
     /// and goes at once, so that the cleaner finds the room that it had.
     private func reclaimDeadTail(_ after: inout Aftermath) {
         if engine.pointee.isReadOnly { return }
-        while availablePlaces < wantedFree, let cleaned = try? cleanRecord(now: 0, &after), cleaned > 0 {}
+        // Once round at most: with pinned entries over the limit it would never end.
+        var left = header[Field.queueCount] * segmentSize
+        while left > 0, availablePlaces < wantedFree, let cleaned = try? cleanRecord(now: 0, &after), cleaned > 0 { left -= cleaned }
     }
 
     /// What a smaller capacity, or evicted entries that came back, put over the limits.

@@ -227,7 +227,9 @@ extension Shard {
             if age < header.at.u64(Field.entriesHint) >> 5 { return }
         }
         let hits = Slot.hits(word1)
-        _ = shim_cas64(slot + 8, word1, Slot.word1(stamp: nextStamp(), hits: hits == 3 ? 3 : hits + 1, expiry: Slot.expiry(word1)))
+        let stamp = nextStamp()
+        if stamp >= Shard.rebaseStampsAt, stamp & 0xFFFF == 0 { requestRebase() }
+        _ = shim_cas64(slot + 8, word1, Slot.word1(stamp: stamp, hits: hits == 3 ? 3 : hits + 1, expiry: Slot.expiry(word1)))
     }
 
     @inline(__always)

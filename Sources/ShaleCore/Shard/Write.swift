@@ -113,7 +113,12 @@ extension Shard {
         if before < segmentSize / 2, header[Field.headOffset] >= segmentSize / 2, wantsPlace { after.wantsPlace = true }
         let flags = (record.isPinned ? Slot.pinnedBit : 0) | (isPart ? Slot.Kind.part : record.tagCount > 0 ? Slot.Kind.tagged : Slot.Kind.plain)
         let word1 = Slot.word1(stamp: nextStamp(), expiry: SlotExpiry.of(gone: draft.lifetime.gone, base: engine.pointee.block.expiryBase))
-        try publish(slot, key, location: location, flags: flags, word1: word1, now: now, &after)
+        do throws(Failure) { try publish(slot, key, location: location, flags: flags, word1: word1, now: now, &after) } catch {
+            // The call fails: its record must not come to light in a rebuild.
+            address(location).release(16, 0)
+            header[Field.headOffset] -= record.length
+            throw error
+        }
         return .done
     }
 

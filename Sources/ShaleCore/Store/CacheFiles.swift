@@ -78,6 +78,13 @@ struct CacheFiles {
         return shim_sys_fstat(data, &s) == 0 && Int(s.size) >= min(offset + engine.pointee.geometry.segmentSize, engine.pointee.geometry.dataSize)
     }
 
+    /// Bytes up to the end of the data file.
+    func dataSize(_ engine: EngineRef) -> Int {
+        var s = shim_stat()
+        if isMemory { return engine.pointee.geometry.dataSize }
+        return shim_sys_fstat(data, &s) == 0 ? Int(s.size) : 0
+    }
+
     func sync(_ fd: Int32, _ name: StaticString) throws(Failure) {
         let result = shim_sys_fdatasync(fd)
         if result < 0 { throw Failure.system("sync", path, name, result) }
