@@ -2,3 +2,7 @@
 
 /* Here rather than in the header, where every module would get its own copy. */
 _Thread_local struct shim_error shim_thread_error;
+
+#ifdef SHALE_FAULTS
+struct shim_faults shim_faults;
+#endif

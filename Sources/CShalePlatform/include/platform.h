@@ -47,6 +47,19 @@ extern int fallocate(int fd, int mode, off_t offset, off_t length);
 #define FALLOC_FL_PUNCH_HOLE 2
 #endif
 
+/* ---- faults: test builds alone ----------------------------------------- */
+
+#ifdef SHALE_FAULTS
+#include "faults.h"
+#define SHIM_FAIL(name) do { long e_ = shim_fault(name); if (e_ < 0) return e_; } while (0)
+#define SHIM_FAIL_ALLOCATION() do { if (shim_fault("malloc") < 0) return NULL; } while (0)
+#define SHIM_STORE(p) shim_store_fault(p)
+#else
+#define SHIM_FAIL(name) do { } while (0)
+#define SHIM_FAIL_ALLOCATION() do { } while (0)
+#define SHIM_STORE(p) do { } while (0)
+#endif
+
 /* ---- atomics ---------------------------------------------------------- */
 
 static inline uint64_t shim_load64(const void *p) { return __atomic_load_n((const uint64_t *)p, __ATOMIC_RELAXED); }
@@ -54,22 +67,43 @@ static inline uint32_t shim_load32(const void *p) { return __atomic_load_n((cons
 static inline uint64_t shim_load64_acquire(const void *p) {
     return __atomic_load_n((const uint64_t *)p, __ATOMIC_ACQUIRE);
 }
-static inline void shim_store64(void *p, uint64_t v) { __atomic_store_n((uint64_t *)p, v, __ATOMIC_RELAXED); }
-static inline void shim_store32(void *p, uint32_t v) { __atomic_store_n((uint32_t *)p, v, __ATOMIC_RELAXED); }
-static inline void shim_store64_release(void *p, uint64_t v) { __atomic_store_n((uint64_t *)p, v, __ATOMIC_RELEASE); }
-static inline void shim_store32_release(void *p, uint32_t v) { __atomic_store_n((uint32_t *)p, v, __ATOMIC_RELEASE); }
+static inline void shim_store64(void *p, uint64_t v) { SHIM_STORE(p); __atomic_store_n((uint64_t *)p, v, __ATOMIC_RELAXED); }
+static inline void shim_store32(void *p, uint32_t v) { SHIM_STORE(p); __atomic_store_n((uint32_t *)p, v, __ATOMIC_RELAXED); }
+static inline void shim_store64_release(void *p, uint64_t v) { SHIM_STORE(p); __atomic_store_n((uint64_t *)p, v, __ATOMIC_RELEASE); }
+static inline void shim_store32_release(void *p, uint32_t v) { SHIM_STORE(p); __atomic_store_n((uint32_t *)p, v, __ATOMIC_RELEASE); }
 static inline uint64_t shim_add64(void *p, uint64_t v) {
+    SHIM_STORE(p);
     return __atomic_fetch_add((uint64_t *)p, v, __ATOMIC_RELAXED);
 }
 static inline _Bool shim_cas64(void *p, uint64_t expected, uint64_t desired) {
+    SHIM_STORE(p);
     return __atomic_compare_exchange_n((uint64_t *)p, &expected, desired, 0, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED);
 }
 static inline uint64_t shim_exchange64(void *p, uint64_t v) {
+    SHIM_STORE(p);
     return __atomic_exchange_n((uint64_t *)p, v, __ATOMIC_ACQ_REL);
 }
 static inline void shim_fence_acquire(void) { __atomic_thread_fence(__ATOMIC_ACQUIRE); }
 static inline void shim_fence_release(void) { __atomic_thread_fence(__ATOMIC_RELEASE); }
 static inline void shim_fence(void) { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
+/* Bytes for other threads and processes, who learn of them by a store with release. */
+static inline void shim_copy(void *to, const void *from, size_t n) {
+#ifdef SHALE_FAULTS
+    SHIM_STORE(to);
+    memcpy(to, from, n / 2);
+    to = (char *)to + n / 2, from = (const char *)from + n / 2, n -= n / 2;
+    SHIM_STORE(to);
+#endif
+    memcpy(to, from, n);
+}
+static inline void shim_zero(void *p, size_t n) {
+    SHIM_STORE(p);
+    memset(p, 0, n);
+}
+static inline void shim_store8(void *p, uint8_t v) {
+    SHIM_STORE(p);
+    __atomic_store_n((uint8_t *)p, v, __ATOMIC_RELAXED);
+}
 static inline void shim_prefetch(const void *p) { __builtin_prefetch(p, 0, 3); }
 
 /* ---- hashing (XXH3, https://xxhash.com) ------------------------------- */
@@ -111,13 +145,23 @@ static inline void shim_errno_text(int code, char *buffer, size_t size) {
 
 /* ---- memory ----------------------------------------------------------- */
 
-static inline void *shim_malloc(size_t n) { return malloc(n); }
-static inline void *shim_calloc(size_t n) { return calloc(1, n); }
+static inline void *shim_malloc(size_t n) {
+    SHIM_FAIL_ALLOCATION();
+    return malloc(n);
+}
+static inline void *shim_calloc(size_t n) {
+    SHIM_FAIL_ALLOCATION();
+    return calloc(1, n);
+}
 static inline void *shim_aligned(size_t alignment, size_t n) {
+    SHIM_FAIL_ALLOCATION();
     void *p = NULL;
     return posix_memalign(&p, alignment, n) == 0 ? p : NULL;
 }
-static inline void *shim_realloc(void *p, size_t n) { return realloc(p, n); }
+static inline char *shim_duplicate(const char *text) {
+    SHIM_FAIL_ALLOCATION();
+    return strdup(text);
+}
 static inline void shim_free(void *p) { free(p); }
 
 /* ---- clock ------------------------------------------------------------ */
@@ -135,6 +179,10 @@ static inline void shim_sleep_us(long us) {
 /* ---- locks: robust, process-shared ------------------------------------ */
 
 static inline int shim_mutex_init(void *p) {
+#ifdef SHALE_FAULTS
+    long fault = shim_fault("mutex_init");
+    if (fault < 0) return (int)-fault;
+#endif
     pthread_mutexattr_t a;
     int e = pthread_mutexattr_init(&a);
     if (e) return e;
@@ -147,6 +195,10 @@ static inline int shim_mutex_init(void *p) {
 }
 /* 0, or EOWNERDEAD where the owner died (the lock is held and consistent then), or an error. */
 static inline int shim_mutex_lock(void *p) {
+#ifdef SHALE_FAULTS
+    long fault = shim_fault("mutex_lock");
+    if (fault < 0) return (int)-fault;
+#endif
     int e = pthread_mutex_lock((pthread_mutex_t *)p);
     if (e == EOWNERDEAD) pthread_mutex_consistent((pthread_mutex_t *)p);
     return e;
@@ -160,6 +212,7 @@ static inline int shim_owner_dead(void) { return EOWNERDEAD; }
 #define SHIM_RESULT(call) do { long r_ = (long)(call); return r_ < 0 ? -errno : r_; } while (0)
 
 static inline long shim_sys_openat(int dir, const char *name, int flags, unsigned mode) {
+    SHIM_FAIL("openat");
     int fd;
     do fd = openat(dir, name, flags | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, (mode_t)mode);
     while (fd < 0 && errno == EINTR);
@@ -172,6 +225,7 @@ static inline long shim_sys_openat(int dir, const char *name, int flags, unsigne
     return fd;
 }
 static inline long shim_sys_open_directory(const char *path) {
+    SHIM_FAIL("open");
     int fd;
     do fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     while (fd < 0 && errno == EINTR);
@@ -183,40 +237,68 @@ static inline long shim_sys_open_directory(const char *path) {
     }
     return fd;
 }
-static inline long shim_sys_close(int fd) { SHIM_RESULT(close(fd)); }
-static inline long shim_sys_mkdir(const char *path, unsigned mode) { SHIM_RESULT(mkdir(path, (mode_t)mode)); }
-static inline long shim_sys_unlinkat(int dir, const char *name) { SHIM_RESULT(unlinkat(dir, name, 0)); }
+/* The descriptor is gone whatever close answers. */
+static inline long shim_sys_close(int fd) {
+    long r = close(fd) < 0 ? -errno : 0;
+    SHIM_FAIL("close");
+    return r;
+}
+static inline long shim_sys_mkdir(const char *path, unsigned mode) {
+    SHIM_FAIL("mkdir");
+    SHIM_RESULT(mkdir(path, (mode_t)mode));
+}
+static inline long shim_sys_unlinkat(int dir, const char *name) {
+    SHIM_FAIL("unlinkat");
+    SHIM_RESULT(unlinkat(dir, name, 0));
+}
 static inline long shim_sys_renameat(int dir, const char *from, const char *to) {
+    SHIM_FAIL("renameat");
     SHIM_RESULT(renameat(dir, from, dir, to));
 }
 static inline long shim_sys_pread(int fd, void *p, size_t n, int64_t at) {
+#ifdef SHALE_FAULTS
+    long fault = shim_fault("pread");
+    if (fault < 0) return fault;
+    if (fault > 0 && (size_t)fault < n) n = (size_t)fault; /* a short transfer */
+#endif
     ssize_t r;
     do r = pread(fd, p, n, at);
     while (r < 0 && errno == EINTR);
     return r < 0 ? -errno : (long)r;
 }
 static inline long shim_sys_pwrite(int fd, const void *p, size_t n, int64_t at) {
+#ifdef SHALE_FAULTS
+    long fault = shim_fault("pwrite");
+    if (fault < 0) return fault;
+    if (fault > 0 && (size_t)fault < n) n = (size_t)fault; /* a short transfer */
+#endif
     ssize_t r;
     do r = pwrite(fd, p, n, at);
     while (r < 0 && errno == EINTR);
     return r < 0 ? -errno : (long)r;
 }
 static inline long shim_sys_fdatasync(int fd) {
+    SHIM_FAIL("fdatasync");
     int r;
     do r = fdatasync(fd);
     while (r < 0 && errno == EINTR);
     return r < 0 ? -errno : 0;
 }
 static inline long shim_sys_fsync(int fd) {
+    SHIM_FAIL("fsync");
     int r;
     do r = fsync(fd);
     while (r < 0 && errno == EINTR);
     return r < 0 ? -errno : 0;
 }
-static inline long shim_sys_fchmod(int fd, unsigned mode) { SHIM_RESULT(fchmod(fd, (mode_t)mode)); }
+static inline long shim_sys_fchmod(int fd, unsigned mode) {
+    SHIM_FAIL("fchmod");
+    SHIM_RESULT(fchmod(fd, (mode_t)mode));
+}
 /* Blocks for [at, at + n) exist afterwards. A file-size limit is looked at
  * first: running into it would raise SIGXFSZ. */
 static inline long shim_sys_fallocate(int fd, int64_t at, int64_t n) {
+    SHIM_FAIL("fallocate");
     struct rlimit limit;
     if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY && (uint64_t)(at + n) > limit.rlim_cur)
         return -EFBIG;
@@ -226,6 +308,7 @@ static inline long shim_sys_fallocate(int fd, int64_t at, int64_t n) {
     return r < 0 ? -errno : 0;
 }
 static inline long shim_sys_punch(int fd, int64_t at, int64_t n) {
+    SHIM_FAIL("punch");
     int r;
     do r = fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, at, n);
     while (r < 0 && errno == EINTR);
@@ -233,6 +316,7 @@ static inline long shim_sys_punch(int fd, int64_t at, int64_t n) {
 }
 /* Byte-range lock of the open file description. kind: F_RDLCK, F_WRLCK, F_UNLCK. */
 static inline long shim_sys_lock(int fd, int64_t byte, int kind, _Bool wait) {
+    SHIM_FAIL("lock");
     struct flock l;
     memset(&l, 0, sizeof l);
     l.l_type = (short)kind;
@@ -256,6 +340,9 @@ static inline _Bool shim_sys_is_locked(int fd, int64_t byte) {
 }
 /* The mapping, or NULL with -errno in *error. fd < 0: anonymous, shared with forked children. */
 static inline void *shim_sys_map(int fd, size_t n, _Bool writable, long *error) {
+#ifdef SHALE_FAULTS
+    if ((*error = shim_fault("mmap")) < 0) return NULL;
+#endif
     void *p = mmap(NULL, n, PROT_READ | (writable ? PROT_WRITE : 0),
                    MAP_SHARED | MAP_NORESERVE | (fd < 0 ? MAP_ANONYMOUS : 0), fd, 0);
     if (p == MAP_FAILED) {
@@ -275,7 +362,10 @@ static inline void shim_sys_populate(void *p, size_t n) {
 }
 static inline void shim_sys_random_access(void *p, size_t n) { madvise(p, n, MADV_RANDOM); }
 static inline void shim_sys_huge_pages(void *p, size_t n) { madvise(p, n, MADV_HUGEPAGE); }
-static inline long shim_sys_release(void *p, size_t n) { SHIM_RESULT(madvise(p, n, MADV_REMOVE)); }
+static inline long shim_sys_release(void *p, size_t n) {
+    SHIM_FAIL("release");
+    SHIM_RESULT(madvise(p, n, MADV_REMOVE));
+}
 
 struct shim_stat {
     uint64_t device, inode, links, size, blocks /* of 512 bytes */;
@@ -291,27 +381,42 @@ static inline void shim_copy_stat(const struct stat *s, struct shim_stat *out) {
     out->owner = s->st_uid;
 }
 static inline long shim_sys_fstat(int fd, struct shim_stat *out) {
+    SHIM_FAIL("fstat");
     struct stat s;
     if (fstat(fd, &s) < 0) return -errno;
     shim_copy_stat(&s, out);
     return 0;
 }
 static inline long shim_sys_fstatat(int dir, const char *name, struct shim_stat *out) {
+    SHIM_FAIL("fstatat");
     struct stat s;
     if (fstatat(dir, name, &s, AT_SYMLINK_NOFOLLOW) < 0) return -errno;
     shim_copy_stat(&s, out);
     return 0;
 }
 static inline long shim_sys_filesystem(int fd, uint64_t *type) {
+    SHIM_FAIL("filesystem");
     struct statfs s;
     if (fstatfs(fd, &s) < 0) return -errno;
     *type = (uint64_t)(uint32_t)s.f_type;
     return 0;
 }
 static inline uint32_t shim_sys_euid(void) { return geteuid(); }
-static inline long shim_sys_random(void *p, size_t n) { SHIM_RESULT(getrandom(p, n, 0)); }
+static inline long shim_sys_random(void *p, size_t n) {
+    SHIM_FAIL("random");
+    SHIM_RESULT(getrandom(p, n, 0));
+}
 /* The first bytes of a small file, as /proc has them; the length, or -errno. */
 static inline long shim_sys_read_file(const char *path, void *p, size_t n) {
+#ifdef SHALE_FAULTS
+    if (shim_faults.boot_id && strstr(path, "boot_id")) {
+        size_t length = strlen(shim_faults.boot_id);
+        if (length < n) n = length;
+        memcpy(p, shim_faults.boot_id, n);
+        return (long)n;
+    }
+#endif
+    SHIM_FAIL("read_file");
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0) return -errno;
     ssize_t r;
@@ -327,6 +432,7 @@ static inline uint64_t shim_sys_pid_namespace(void) {
 }
 /* 1 where the directory holds something that is not Shale's, 0 where not, or -errno. `name` gets the first such. */
 static inline long shim_sys_has_foreign_files(int dir, char *name, size_t size) {
+    SHIM_FAIL("has_foreign_files");
     int fd = openat(dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (fd < 0) return -errno;
     DIR *d = fdopendir(fd);

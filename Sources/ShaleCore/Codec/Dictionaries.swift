@@ -233,7 +233,7 @@ struct DictionaryCache {
             p.set(16, 0)
             p.set(0, next)
             p.set(8, UInt64(size))
-            memcpy(p + DictionaryCache.headerSize, bytes, size)
+            shim_copy(p + DictionaryCache.headerSize, bytes, size)
             p.release(16, DictionaryCache.check(p, size: size, secret: engine.pointee.secret))
             word.release(0, next)
             index.release(IndexHead.dictionaryLast, next)

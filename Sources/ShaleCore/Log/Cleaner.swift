@@ -116,7 +116,7 @@ extension Shard {
         let to = Place(number: header.at.u64(Field.headNumber), offset: UInt64(offset(of: target)))
         let q = address(target)
         // With the old place's head check the copy is no record yet.
-        memcpy(q, p, length)
+        shim_copy(q, p, length)
         var moved = record
         moved.bodyCheck ^= from.mix(secret: secret) ^ to.mix(secret: secret)
         q.set(8, moved.bodyCheck)

@@ -209,11 +209,11 @@ extension Shard {
             for i in 0..<record.tagCount { (q + i * 8).set(0, tags[i]) }
             q += record.tagCount * 8
         }
-        memcpy(q, draft.key, record.keyLength)
+        shim_copy(q, draft.key, record.keyLength)
         q += record.keyLength
-        if record.metaLength > 0 { memcpy(q, draft.meta, record.metaLength) }
+        if record.metaLength > 0 { shim_copy(q, draft.meta, record.metaLength) }
         q += record.metaLength
-        if record.storedLength > 0 { memcpy(q, draft.stored, record.storedLength) }
+        if record.storedLength > 0 { shim_copy(q, draft.stored, record.storedLength) }
         record.setHeadCheck(record.computeHeadCheck(at: p, keyHash: draft.keyHash, place: place, secret: secret))
         record.seal(at: p)
         draft.record = record

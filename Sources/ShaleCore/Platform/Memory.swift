@@ -20,7 +20,7 @@ extension UnsafeMutableRawPointer {
     @inline(__always) func acquire(_ offset: Int) -> UInt64 { shim_load64_acquire(self + offset) }
     @inline(__always) func release(_ offset: Int, _ value: UInt64) { shim_store64_release(self + offset, value) }
 
-    @inline(__always) func zero(_ count: Int) { memset(self, 0, count) }
+    @inline(__always) func zero(_ count: Int) { shim_zero(self, count) }
 }
 
 /// Bytes that a caller lends for the length of a call.

@@ -69,7 +69,7 @@ struct Shard {
         Log.PlaceState(rawValue: (header.at + geometry.states + place).load(as: UInt8.self)) ?? .absent
     }
     func setState(ofPlace place: Int, _ state: Log.PlaceState) {
-        (header.at + geometry.states + place).storeBytes(of: state.rawValue, as: UInt8.self)
+        shim_store8(header.at + geometry.states + place, state.rawValue)
     }
     /// The place at a position of the log, counted from the tail.
     func queued(_ i: Int) -> Int {

@@ -43,7 +43,7 @@ enum Attachment {
     static func open(_ path: UnsafePointer<CChar>, _ configuration: Configuration) throws(Failure) -> Engine {
         var files = CacheFiles()
         files.isReadOnly = configuration.isReadOnly
-        guard let copy = strdup(path) else { throw Failure.outOfMemory }
+        guard let copy = shim_duplicate(path) else { throw Failure.outOfMemory }
         files.path = copy
         do throws(Failure) {
             try openDirectory(&files, configuration)

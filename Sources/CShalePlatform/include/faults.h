@@ -1,0 +1,23 @@
+/* Where a test takes part in what the library does: compiled in by SHALE_FAULTS
+ * alone, which CMake sets for the archive libshale_faults.a that the tests of
+ * faults link. The libraries that are installed know nothing of it. */
+#ifndef SHALE_FAULTS_H
+#define SHALE_FAULTS_H
+
+struct shim_faults {
+    /* Before each system call, lock ("mutex_lock") and allocation ("malloc"): 0 lets it happen, -errno is what it
+     * answers instead. For pread and pwrite n > 0 makes a transfer of at most n bytes. */
+    long (*call)(const char *name);
+    /* Before each store into memory that other threads or processes see. */
+    void (*store)(const void *at);
+    /* What the kernel says is the boot's id; NULL: what it really says. */
+    const char *boot_id;
+};
+extern struct shim_faults shim_faults;
+
+static inline long shim_fault(const char *name) { return shim_faults.call ? shim_faults.call(name) : 0; }
+static inline void shim_store_fault(const void *at) {
+    if (shim_faults.store) shim_faults.store(at);
+}
+
+#endif
