@@ -1,6 +1,7 @@
 /* A handle survives fork(): parent and child both go on using it, and each
  * closes its own copy, in either order. */
 #include "check.h"
+#include "gate.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -12,33 +13,6 @@ static shale_cache *open_cache(const char *directory) {
     shale_cache *cache = NULL;
     REQUIRE_STATUS(SHALE_OK, shale_open(directory, &four_mib, &cache));
     return cache;
-}
-
-/* One-byte signals between parent and child. */
-typedef struct {
-    int ends[2];
-} gate;
-
-static gate make_gate(void) {
-    gate made;
-    REQUIRE(pipe(made.ends) == 0);
-    return made;
-}
-
-static void pass(gate *g) {
-    if (write(g->ends[1], "x", 1) != 1)
-        _exit(1);
-}
-
-static void await(gate *g) {
-    char byte;
-    if (read(g->ends[0], &byte, 1) != 1)
-        _exit(1);
-}
-
-static void close_gate(gate *g) {
-    close(g->ends[0]);
-    close(g->ends[1]);
 }
 
 /* `count` entries of a range that belongs to the caller. */

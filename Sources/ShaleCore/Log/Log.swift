@@ -132,17 +132,20 @@ extension Shard {
         }
         unlock()
         guard let place = chosen else { return }
-        let done = (try? engine.pointee.files.allocateData(offset(ofPlace: place), segmentSize)) != nil
+        var done = true, isFull = false
+        do throws(Failure) { try engine.pointee.files.allocateData(offset(ofPlace: place), segmentSize) } catch {
+            done = false
+            isFull = error.status == .full
+        }
         if done { shim_sys_populate(engine.pointee.data + offset(ofPlace: place), segmentSize) }
         guard (try? lock()) != nil else { return }
         if state(ofPlace: place) == .preparing {
             beginChange()
             defer { endChange() }
             setState(ofPlace: place, done ? .free : .absent)
-            if !done {
-                header[Field.allocated] -= 1
-                header[Field.noSpace] = 64
-            }
+            if !done { header[Field.allocated] -= 1 }
+            // Any other cause is this handle's own; the next roll says what it is.
+            if isFull { header[Field.noSpace] = 64 }
         }
         unlock()
     }

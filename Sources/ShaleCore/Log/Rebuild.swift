@@ -7,6 +7,8 @@ import CShalePlatform
 extension Shard {
     /// The lock is held. `afterPowerLoss`: memory is gone, so pages may be missing and states unknown.
     func rebuild(afterPowerLoss: Bool) throws(Failure) {
+        // Before anything is changed: the program may have closed the descriptor.
+        let fileSize = try engine.pointee.files.dataSize(engine)
         if !afterPowerLoss, header.at.u64(Field.state) == ShardHeader.State.writing { takeBackUnfinished() }
         header.at.release(Field.epoch, header.at.u64(Field.epoch) | 1)
         header.at.set(Field.state, ShardHeader.State.rebuilding)
@@ -14,7 +16,7 @@ extension Shard {
         if header[Field.tablePages] == 0 { header[Field.tablePages] = geometry.shardIndexBytes(buckets: Table.leastBuckets) }
         resetIndex()
         var after = Aftermath()
-        let lost = try readSegments(afterPowerLoss: afterPowerLoss)
+        let lost = try readSegments(fileSize, afterPowerLoss: afterPowerLoss)
         header[Field.corrupt] += lost
         presizeTable()
         try replay(afterPowerLoss: afterPowerLoss, &after)
@@ -29,14 +31,13 @@ extension Shard {
     // MARK: The chain of segments
 
     /// Finds the log's segments and sets the queue. Returns how many are missing.
-    private func readSegments(afterPowerLoss: Bool) throws(Failure) -> Int {
+    private func readSegments(_ fileSize: Int, afterPowerLoss: Bool) throws(Failure) -> Int {
         let rows = geometry.rows
         guard let memory = shim_malloc(rows * MemoryLayout<SegmentHeader>.stride + SegmentHeader.size) else { throw Failure.outOfMemory }
         defer { shim_free(memory) }
         let page = memory
         let found = (memory + SegmentHeader.size).bindMemory(to: SegmentHeader.self, capacity: rows)
         var count = 0, allocated = 0
-        let fileSize = engine.pointee.files.dataSize(engine)
         for place in 0..<rows {
             let known = state(ofPlace: place)
             if !afterPowerLoss, known == .absent { continue }

@@ -537,6 +537,8 @@ enum Attachment {
         guard ref.pointee.syncsAtClose, shim_sys_lock(fd, Lock.writers, Int32(SHIM_WRITE_LOCK), false) == 0 else { return }
         try Engine(ref).sync()
         for i in 0..<ref.pointee.geometry.shards where Shard(ref, i).header.at.u64(ShardHeader.Field.state) != ShardHeader.State.quiet { return }
+        // Without its descriptor the index cannot be synced, and must not be believed after a power cut.
+        guard CacheFiles.identity(files.index) == files.indexIdentity else { return }
         let nonce = max(1, try randomWord())
         ref.pointee.index.release(IndexHead.cleanMark, nonce)
         try ref.pointee.files.sync(files.index, CacheFiles.indexName)

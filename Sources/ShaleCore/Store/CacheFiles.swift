@@ -33,10 +33,11 @@ struct CacheFiles {
 
     /// A daemonizing program may have closed our descriptors, and others may have taken their numbers.
     private func verify(_ fd: Int32, _ identity: Identity, _ name: StaticString) throws(Failure) {
-        guard CacheFiles.identity(fd) == identity else {
-            throw Message().adding(path).adding("/").adding(name).adding(": the cache's descriptor was closed or replaced by the program; open the cache again")
-                .failure(.io, errno: Int32(SHIM_EBADF))
-        }
+        guard CacheFiles.identity(fd) == identity else { throw lost(name) }
+    }
+    private func lost(_ name: StaticString) -> Failure {
+        Message().adding(path).adding("/").adding(name).adding(": the cache's descriptor was closed or replaced by the program; open the cache again")
+            .failure(.io, errno: Int32(SHIM_EBADF))
     }
 
     func allocateData(_ offset: Int, _ count: Int) throws(Failure) {
@@ -70,19 +71,21 @@ struct CacheFiles {
             memcpy(p, engine.pointee.data + offset, count)
             return true
         }
+        // The whole segment must be inside the file before the mapping is used.
+        if try dataSize(engine) < min(offset + engine.pointee.geometry.segmentSize, engine.pointee.geometry.dataSize) { return false }
         let result = shim_sys_pread(data, p, count, Int64(offset))
         if result < 0 { throw Failure.system("read", path, CacheFiles.dataName, result) }
-        if result < count { return false }
-        // The whole segment must be inside the file before the mapping is used.
-        var s = shim_stat()
-        return shim_sys_fstat(data, &s) == 0 && Int(s.size) >= min(offset + engine.pointee.geometry.segmentSize, engine.pointee.geometry.dataSize)
+        return result == count
     }
 
-    /// Bytes up to the end of the data file.
-    func dataSize(_ engine: EngineRef) -> Int {
-        var s = shim_stat()
+    /// Bytes up to the end of the data file. What is not the data file says nothing of what is in it.
+    func dataSize(_ engine: EngineRef) throws(Failure) -> Int {
         if isMemory { return engine.pointee.geometry.dataSize }
-        return shim_sys_fstat(data, &s) == 0 ? Int(s.size) : 0
+        var s = shim_stat()
+        let result = shim_sys_fstat(data, &s)
+        guard result == 0 || result == -SHIM_EBADF else { throw Failure.system("look at", path, CacheFiles.dataName, result) }
+        guard result == 0, Identity(device: s.device, inode: s.inode) == dataIdentity else { throw lost(CacheFiles.dataName) }
+        return Int(s.size)
     }
 
     func sync(_ fd: Int32, _ name: StaticString) throws(Failure) {

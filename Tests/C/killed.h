@@ -1,0 +1,28 @@
+/* A writer that is killed in the middle of a set: whoever locks its shard next
+ * has to rebuild it. For programs that link shale_faults. */
+#ifndef KILLED_H
+#define KILLED_H
+
+#include "check.h"
+#include "faults.h"
+
+static inline void kill_before_store(const void *at UNUSED) {
+    static int stores;
+    if (++stores == 3)
+        kill(getpid(), SIGKILL);
+}
+
+/* A child does it with the inherited handle; its shard is that of `key`. */
+static inline void kill_a_writer(shale_cache *cache, const char *key) {
+    pid_t child = fork();
+    if (child == 0) {
+        begin_child(30);
+        shim_faults.call = NULL;
+        shim_faults.store = kill_before_store;
+        set_text(cache, key, "unfinished", NULL);
+        _exit(1);
+    }
+    CHECK_EQUAL(128 + SIGKILL, wait_for(child));
+}
+
+#endif
