@@ -52,9 +52,18 @@ enum Attachment {
             _ = shim_sys_lock(engine.ref.pointee.files.data, Lock.setup, Int32(SHIM_UNLOCK), false)
             return engine
         } catch {
+            unlock(files.data)
             files.closeAll()
             throw error
         }
+    }
+
+    /// Before a description that no handle uses is closed: a child that another thread has forked meanwhile
+    /// holds it as well, and would hold its locks for as long as it lives.
+    private static func unlock(_ fd: Int32) {
+        if fd < 0 { return }
+        _ = shim_sys_lock(fd, Lock.writers, Int32(SHIM_UNLOCK), false)
+        _ = shim_sys_lock(fd, Lock.setup, Int32(SHIM_UNLOCK), false)
     }
 
     private static func openDirectory(_ files: inout CacheFiles, _ configuration: Configuration) throws(Failure) {
@@ -531,6 +540,7 @@ enum Attachment {
             return
         }
         let fd = Int32(opened)
+        defer { unlock(fd) }
         _ = shim_sys_lock(fd, Lock.setup, Int32(SHIM_WRITE_LOCK), true)
         _ = shim_sys_close(files.data)
         ref.pointee.files.data = fd
