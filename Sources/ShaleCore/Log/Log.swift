@@ -38,10 +38,14 @@ extension Shard {
 
     private var indexBytes: Int { header[Field.tablePages] }
 
+    /// What the budget leaves beside the tables.
+    @inline(__always) private var budgetedPlaces: Int {
+        min(geometry.rows, max(0, geometry.shardBudget &- indexBytes) &>> geometry.segmentShift)
+    }
     /// How many places the shard may use: what its budget leaves beside the tables, or, on a full
     /// disk, what it has.
     var usablePlaces: Int {
-        let byBudget = min(geometry.rows, max(0, geometry.shardBudget - indexBytes) / segmentSize)
+        let byBudget = budgetedPlaces
         return header[Field.noSpace] > 0 ? min(byBudget, header[Field.allocated]) : byBudget
     }
     /// Places that a roll can still take.
@@ -55,7 +59,7 @@ extension Shard {
     /// A place to write to. Prefers one that exists on disk.
     private func takePlace() throws(Failure) -> Int {
         if header[Field.allocated] > header[Field.queueCount], let place = firstPlace(.free) { return place }
-        let allowed = header[Field.allocated] < min(geometry.rows, max(0, geometry.shardBudget - indexBytes) / segmentSize)
+        let allowed = header[Field.allocated] < budgetedPlaces
         var cause: Failure?
         if header[Field.noSpace] > 0 { header[Field.noSpace] -= 1 }
         if allowed, header[Field.noSpace] == 0, let place = firstPlace(.absent) {
@@ -123,7 +127,7 @@ extension Shard {
     func prepareNextPlace() {
         guard (try? lock()) != nil else { return }
         var chosen: Int?
-        if wantsPlace, header[Field.noSpace] == 0, header[Field.allocated] < min(geometry.rows, max(0, geometry.shardBudget - indexBytes) / segmentSize), let place = firstPlace(.absent) {
+        if wantsPlace, header[Field.noSpace] == 0, header[Field.allocated] < budgetedPlaces, let place = firstPlace(.absent) {
             beginChange()
             setState(ofPlace: place, .preparing)
             header[Field.allocated] += 1

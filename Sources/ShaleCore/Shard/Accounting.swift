@@ -53,6 +53,19 @@ extension Shard {
         if m.dictionary != 0 { adjust(dictionaryField(m.dictionary), sign) }
     }
 
+    /// One entry in the place of another, of the same key and kind.
+    @inline(__always)
+    func exchange(_ old: Measure, _ oldWord0: UInt64, for new: Measure, _ newFlags: UInt64) {
+        adjust(Field.live, new.bytes &- old.bytes)
+        adjust(Field.raw, new.raw &- old.raw)
+        adjust(Field.stored, new.stored &- old.stored)
+        if old.dictionary != new.dictionary {
+            if old.dictionary != 0 { adjust(dictionaryField(old.dictionary), -1) }
+            if new.dictionary != 0 { adjust(dictionaryField(new.dictionary), 1) }
+        }
+        if (oldWord0 ^ newFlags) & Slot.pinnedBit != 0 { adjust(Field.pinned, Slot.isPinned(newFlags) ? 1 : -1) }
+    }
+
     /// How many current records of this shard need a dictionary; by its number, modulo the places.
     func dictionaryField(_ number: UInt16) -> Int { Field.dictionaries + Int(number) % max(1, geometry.dictionaryPlaces) * 8 }
 

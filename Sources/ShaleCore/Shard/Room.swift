@@ -12,11 +12,12 @@ extension Shard {
         static let livePercent = 82
     }
 
-    var wantedFree: Int { max(Log.reserve + 1, usablePlaces / Pace.freeShare) }
+    var wantedFree: Int { wantedFree(of: usablePlaces) }
+    @inline(__always) private func wantedFree(of usable: Int) -> Int { max(Log.reserve + 1, usable / Pace.freeShare) }
 
     /// Live bytes at most, so that a whole round of cleaning always gains something.
-    var liveLimit: Int {
-        let usable = usablePlaces
+    var liveLimit: Int { liveLimit(of: usablePlaces) }
+    @inline(__always) private func liveLimit(of usable: Int) -> Int {
         let byShare = usable * segmentSize / 100 * Pace.livePercent
         let byReserve = (usable - Log.reserve - 1) * (segmentSize - segmentSize / 16)
         return max(segmentSize / 2, min(byShare, byReserve))
@@ -24,8 +25,9 @@ extension Shard {
 
     /// Makes room for a record of `length` bytes at the head; `live` where it will be current.
     func makeRoom(_ length: Int, live: Bool, now: UInt64, _ after: inout Aftermath) throws(Failure) {
+        let usable = usablePlaces
         if live {
-            let limit = liveLimit
+            let limit = liveLimit(of: usable)
             if length > limit { throw tooLarge(length) }
             while header[Field.live] + length > limit {
                 // A manifest's parts are in other shards mostly: evicting more here would empty this one in vain.
@@ -35,7 +37,7 @@ extension Shard {
             }
             if header[Field.live] + length > limit - limit / 16 { victims.sweep(buckets: 64) { dropIfGone($0, now: now, &after) } }
         }
-        if availablePlaces < wantedFree {
+        if usable - header[Field.queueCount] < wantedFree(of: usable) {
             var left = length * Pace.factor + segmentSize / 256
             while left > 0 {
                 let cleaned = try clean(now: now, &after)
@@ -175,7 +177,7 @@ extension Shard {
             table.begin(Table.Shape.Mode.shrinking)
             return true
         }
-        if header[Field.tablePages] > geometry.shardIndexBytes(buckets: shape.buckets) { shrinkPages(shape.buckets) }
+        if header[Field.sets] & 63 == 0, header[Field.tablePages] > geometry.shardIndexBytes(buckets: shape.buckets) { shrinkPages(shape.buckets) }
         return true
     }
 

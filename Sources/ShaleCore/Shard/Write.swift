@@ -39,6 +39,19 @@ private struct Entry {
 }
 
 extension Shard {
+    // MARK: On the way
+
+    /// What a change of the key will look at is fetched while the value is hashed and compressed: its slot first,
+    /// then the record that the slot points to. Hints: without the lock, and whatever they find.
+    @inline(__always) func prefetchSlot(_ key: Key) { shim_prefetch(table.bucket(table.shape.home(key.fraction))) }
+    @inline(__always) func prefetchRecord(_ key: Key) {
+        let line = table.bucket(table.shape.home(key.fraction))
+        for i in 0..<4 {
+            let word0 = line.u64(i &* Slot.size)
+            if Slot.probe(word0) == key.fraction & 0xFF_FFFF, isSound(Slot.location(word0)) { shim_prefetch(address(Slot.location(word0))) }
+        }
+    }
+
     // MARK: Finding, under the lock
 
     func lookup(_ key: Key, isPart: Bool = false) -> Memory? {
@@ -113,7 +126,8 @@ extension Shard {
         if before < segmentSize / 2, header[Field.headOffset] >= segmentSize / 2, wantsPlace { after.wantsPlace = true }
         let flags = (record.isPinned ? Slot.pinnedBit : 0) | (isPart ? Slot.Kind.part : record.tagCount > 0 ? Slot.Kind.tagged : Slot.Kind.plain)
         let word1 = Slot.word1(stamp: nextStamp(), expiry: SlotExpiry.of(gone: draft.lifetime.gone, base: engine.pointee.block.expiryBase))
-        do throws(Failure) { try publish(slot, key, location: location, flags: flags, word1: word1, now: now, &after) } catch {
+        let measure = record.isKind(.value) ? Measure(record) : measure(location)
+        do throws(Failure) { try publish(slot, key, location: location, flags: flags, word1: word1, measure, now: now, &after) } catch {
             // The call fails: its record must not come to light in a rebuild.
             address(location).release(16, 0)
             header[Field.headOffset] -= record.length
@@ -123,20 +137,19 @@ extension Shard {
     }
 
     /// Points the key's slot to a new record, or takes a free one.
-    private func publish(_ slot: Memory?, _ key: Key, location: UInt32, flags: UInt64, word1: UInt64, now: UInt64, _ after: inout Aftermath) throws(Failure) {
+    private func publish(_ slot: Memory?, _ key: Key, location: UInt32, flags: UInt64, word1: UInt64, _ new: Measure, now: UInt64, _ after: inout Aftermath) throws(Failure) {
         if let slot {
-            let old = slot.u64(0)
-            let m = measure(Slot.location(old))
-            account(m, sign: -1)
-            count(old, sign: -1)
+            let word0 = slot.u64(0)
+            let old = measure(Slot.location(word0))
+            exchange(old, word0, for: new, flags)
             slot.release(8, word1)
-            slot.release(0, Slot.with(old, location: location) & ~Slot.keptFlags | flags)
-            if m.blob.blob != 0 { release(m.blob, &after) }
+            slot.release(0, Slot.with(word0, location: location) & ~Slot.keptFlags | flags)
+            if old.blob.blob != 0 { release(old.blob, &after) }
         } else {
             try place(key, location, flags, word1, now: now, &after)
+            account(new, sign: 1)
+            count(flags, sign: 1)
         }
-        account(measure(location), sign: 1)
-        count(flags, sign: 1)
     }
 
     private func place(_ key: Key, _ location: UInt32, _ flags: UInt64, _ word1: UInt64, now: UInt64, _ after: inout Aftermath) throws(Failure) {

@@ -53,8 +53,9 @@ extension Engine {
 
     // MARK: Set
 
-    private func checkLengths(_ value: Bytes, _ options: SetOptions) throws(Failure) {
-        if options.meta.count > Limits.metaLength { throw Message().adding("meta has ").adding(options.meta.count).adding(" bytes; it has at most 65,535").failure(.invalid) }
+    @inline(__always)
+    private func checkLengths(_ value: Bytes, metaLength: Int) throws(Failure) {
+        if metaLength > Limits.metaLength { throw Message().adding("meta has ").adding(metaLength).adding(" bytes; it has at most 65,535").failure(.invalid) }
         let most = min(Limits.valueLength, ref.pointee.block.capacity / 4)
         if value.count > Int(most) {
             throw Message().adding("the value has ").adding(value.count).adding(" bytes; this cache takes values up to ").adding(Int(most))
@@ -72,13 +73,14 @@ extension Engine {
     public func set(_ bytes: Bytes, _ value: Bytes, _ options: borrowing SetOptions, version: inout UInt64) throws(Failure) -> Status {
         let key = try key(bytes)
         try checkWritable()
-        try checkLengths(value, copy options)
+        let shard = Shard(ref, keyHash: key.hash)
+        shard.prefetchSlot(key)
+        try checkLengths(value, metaLength: options.meta.count)
         let ages = try ages(options.maxAge, options.stale)
         let now = ref.pointee.clock.now48
         guard let scratch = ref.pointee.scratch.take() else { throw Failure.outOfMemory }
         defer { ref.pointee.scratch.give(scratch) }
         let entry = Pending(key: key, lifetime: Lifetime(from: now, maxAge: ages.maxAge, stale: ages.stale), now: now)
-        let shard = Shard(ref, keyHash: key.hash)
         let status: Status
         if value.count > ref.pointee.geometry.segmentSize / 8 {
             status = try setLarge(shard, entry, value, copy options, scratch, &version)
@@ -118,6 +120,7 @@ extension Engine {
     private func put(_ shard: Shard, _ entry: Pending, _ kind: RecordHeader.Kind, _ encoded: Encoded, raw: Int, _ options: borrowing SetOptions,
                      _ version: inout UInt64) throws(Failure) -> PutOutcome {
         let secret = ref.pointee.secret
+        shard.prefetchRecord(entry.key)
         var tags = options.tags
         let header = entry.header(kind, options, encoded, raw: raw)
         if header.length + SegmentHeader.size + RecordHeader.size > ref.pointee.geometry.segmentSize {
