@@ -59,7 +59,7 @@ public struct Configuration: Sendable {
         }
         block.maxAge = maxAge == 0 ? Age.never : maxAge
         block.stale = stale == 0 ? Age.none : stale
-        let units = UInt64(max(0, now)) / SlotExpiry.unit
+        let units = Age.point(now) / SlotExpiry.unit
         block.expiryBase = units > 65_536 ? units - 65_536 : 0
         block.mode = mode == 0 ? 0o600 : mode
         let dictionary = Geometry.dictionaryPlaces(Int(block.capacity))
