@@ -1,0 +1,315 @@
+/* What others do to the directory of a cache that is in use: they delete its
+ * files, copy them, rename it and put another in its place. Whoever has it open
+ * goes on with the files that it opened, whoever opens it anew gets what is at
+ * the path or is told, and nothing is mixed.
+ *
+ * directory [number of copies] [seed] */
+#include "check.h"
+#include "gate.h"
+#include "pattern.h"
+
+#include <stdatomic.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+
+enum { entries = 300 };
+
+static const shale_options four_mib = {.struct_size = sizeof four_mib, .capacity = 4 << 20},
+                           read_only = {.struct_size = sizeof read_only, .flags = SHALE_OPEN_READ_ONLY};
+
+static uint64_t seed, found_in_copies, missing_in_copies;
+static int copies;
+
+static shale_cache *open_cache(const char *directory) {
+    shale_cache *cache = NULL;
+    REQUIRE_STATUS(SHALE_OK, shale_open(directory, &four_mib, &cache));
+    return cache;
+}
+
+static void delete_file(const char *directory, const char *file) {
+    char path[512];
+    snprintf(path, sizeof path, "%s/%s", directory, file);
+    CHECK(unlink(path) == 0);
+}
+
+static void run_program(const char *const *arguments) {
+    pid_t child = fork();
+    if (child == 0) {
+        execvp(arguments[0], (char *const *)arguments);
+        _exit(1);
+    }
+    CHECK_EQUAL(0, wait_for(child));
+}
+
+/* Entries whose keys and values name the cache that they belong to. */
+
+static void fill(shale_cache *cache, const char *owner, uint32_t round) {
+    char key[64], text[400];
+    for (uint32_t i = 0; i < entries; i++) {
+        snprintf(key, sizeof key, "%u", i);
+        int size = snprintf(text, sizeof text, "%s %u %u %0*d", owner, i, round, (int)(i % 200) + 1, 0);
+        CHECK_STATUS(SHALE_OK, shale_set(cache, key, strlen(key), text, (size_t)size, NULL));
+    }
+    CHECK_STATUS(SHALE_OK, set_text(cache, "removed", owner, NULL));
+    CHECK_STATUS(SHALE_OK, shale_remove(cache, "removed", 7, 0));
+}
+
+static void check_filled(shale_cache *cache, const char *owner, uint32_t round) {
+    char key[64], text[400];
+    shale_value value = SHALE_VALUE_INIT;
+    shale_report report = {.struct_size = sizeof report};
+    for (uint32_t i = 0; i < entries; i++) {
+        snprintf(key, sizeof key, "%u", i);
+        int size = snprintf(text, sizeof text, "%s %u %u %0*d", owner, i, round, (int)(i % 200) + 1, 0);
+        CHECK_STATUS(SHALE_OK, shale_get(cache, key, strlen(key), 0, &value));
+        CHECK(holds_bytes(&value, text, (size_t)size));
+    }
+    CHECK_STATUS(SHALE_MISS, get_text(cache, "removed", 0, &value));
+    CHECK_STATUS(SHALE_OK, shale_verify(cache, &report));
+    CHECK_EQUAL(0, report.corrupt_records);
+    shale_value_free(&value);
+}
+
+/* An index that is not trusted is replaced by a new file. */
+static ino_t index_at(const char *directory) {
+    char path[512];
+    struct stat status;
+    snprintf(path, sizeof path, "%s/shale.index", directory);
+    return stat(path, &status) == 0 ? status.st_ino : 0;
+}
+
+static void check_at(const char *directory, const char *owner, uint32_t round, bool is_trusted) {
+    ino_t before = index_at(directory);
+    shale_cache *cache = open_cache(directory);
+    CHECK_EQUAL(is_trusted, before == index_at(directory));
+    check_filled(cache, owner, round);
+    CHECK_STATUS(SHALE_OK, shale_close(cache));
+}
+
+/* ---- files are deleted ---- */
+
+static void test_the_index_is_deleted(void) {
+    for (int killed = 0; killed < 2; killed++) {
+        char *directory = path_to(killed ? "index-killed" : "index-closed");
+        gate ready = make_gate(), go_on = make_gate();
+        pid_t writer = fork();
+        if (writer == 0) {
+            begin_child(30);
+            shale_cache *cache = open_cache(directory);
+            fill(cache, "first", 1);
+            pass(&ready);
+            await(&go_on);
+            check_filled(cache, "first", 1);
+            fill(cache, "first", 2);
+            if (check_failures == 0 && killed)
+                kill(getpid(), SIGKILL);
+            CHECK_STATUS(SHALE_OK, shale_close(cache));
+            _exit(check_failures != 0);
+        }
+        await(&ready);
+        shale_cache *reader = NULL, *refused = NULL;
+        REQUIRE_STATUS(SHALE_OK, shale_open(directory, &read_only, &reader));
+        delete_file(directory, "shale.index");
+        CHECK_STATUS(SHALE_E_BUSY, shale_open(directory, &four_mib, &refused));
+        CHECK(strstr(shale_last_error(), directory) && strstr(shale_last_error(), "shale.index"));
+        CHECK_STATUS(SHALE_E_BUSY, shale_open(directory, &read_only, &refused));
+        CHECK(strstr(shale_last_error(), directory) != NULL);
+        check_filled(reader, "first", 1);
+        pass(&go_on);
+        CHECK_EQUAL(killed ? 128 + SIGKILL : 0, wait_for(writer));
+        check_filled(reader, "first", 2); /* its index is the deleted one, which the writer kept up */
+        check_at(directory, "first", 2, false);
+        CHECK_STATUS(SHALE_OK, shale_close(reader));
+        check_at(directory, "first", 2, true);
+        close_gate(&ready);
+        close_gate(&go_on);
+        free(directory);
+    }
+}
+
+static void test_the_data_is_deleted(void) {
+    for (int both = 0; both < 2; both++) {
+        char *directory = path_to(both ? "all-deleted" : "data-deleted");
+        shale_cache *old = open_cache(directory), *reader = NULL;
+        shale_value value = SHALE_VALUE_INIT;
+        fill(old, "old", 1);
+        REQUIRE_STATUS(SHALE_OK, shale_open(directory, &read_only, &reader));
+        if (both)
+            remove_tree(directory);
+        else
+            delete_file(directory, "shale.data");
+        check_filled(old, "old", 1);
+        shale_cache *new = open_cache(directory);
+        CHECK_STATUS(SHALE_MISS, get_text(new, "1", 0, &value));
+        fill(new, "new", 1);
+        fill(old, "old", 2);
+        CHECK_STATUS(SHALE_OK, shale_sync(old));
+        check_filled(old, "old", 2);
+        check_filled(new, "new", 1);
+        if (both) {
+            check_filled(reader, "old", 2);
+        } else { /* the new index took the place of the one that it reads */
+            CHECK_STATUS(SHALE_E_BUSY, get_text(reader, "1", 0, &value));
+            CHECK(strstr(shale_last_error(), "open it again") != NULL);
+        }
+        CHECK_STATUS(SHALE_OK, shale_close(reader));
+        CHECK_STATUS(SHALE_OK, shale_close(old));
+        check_filled(new, "new", 1);
+        CHECK_STATUS(SHALE_OK, shale_close(new));
+        check_at(directory, "new", 1, true);
+        shale_value_free(&value);
+        free(directory);
+    }
+}
+
+/* ---- the directory is replaced ---- */
+
+static void test_the_directory_is_renamed(void) {
+    char *path = path_to("path"), *away = path_to("away"), *next = path_to("next");
+    shale_cache *first = open_cache(path), *second = open_cache(next);
+    fill(first, "first", 1);
+    fill(second, "second", 1);
+    CHECK(rename(path, away) == 0);
+    CHECK(rename(next, path) == 0);
+    check_at(path, "second", 1, true); /* both are in use under their other names */
+    check_at(away, "first", 1, true);
+    fill(first, "first", 2);
+    fill(second, "second", 2);
+    CHECK_STATUS(SHALE_OK, shale_sync(first));
+    shale_cache *renamed = open_cache(away);
+    check_filled(renamed, "first", 2);
+    fill(renamed, "first", 3);
+    check_filled(first, "first", 3);
+    CHECK_STATUS(SHALE_OK, shale_close(first));
+    CHECK_STATUS(SHALE_OK, shale_close(renamed));
+    CHECK_STATUS(SHALE_OK, shale_close(second));
+    check_at(away, "first", 3, true);
+    check_at(path, "second", 2, true);
+    free(path);
+    free(away);
+    free(next);
+}
+
+/* ---- copies ---- */
+
+static void copy(const char *from, const char *to) {
+    remove_tree(to);
+    run_program((const char *const[]){"cp", "-a", from, to, NULL});
+}
+
+static void test_a_copy_at_rest(void) {
+    char *original = path_to("original"), *copied = path_to("copied"), *foreign = path_to("foreign");
+    shale_cache *cache = open_cache(original);
+    fill(cache, "original", 1);
+    CHECK_STATUS(SHALE_OK, shale_close(cache));
+    copy(original, copied);
+    check_at(copied, "original", 1, false);
+    cache = open_cache(copied);
+    fill(cache, "copy", 2);
+    CHECK_STATUS(SHALE_OK, shale_close(cache));
+    check_at(copied, "copy", 2, true);
+    check_at(original, "original", 1, true);
+
+    /* A copy of a copy's index beside the original's data: same geometry, same secret, another file. */
+    char index[512], target[512];
+    snprintf(index, sizeof index, "%s/shale.index", copied);
+    snprintf(target, sizeof target, "%s/shale.index", original);
+    run_program((const char *const[]){"cp", "-a", "--remove-destination", index, target, NULL});
+    check_at(original, "original", 1, false);
+    /* The index of a cache that has nothing to do with it. */
+    cache = open_cache(foreign);
+    fill(cache, "foreign", 1);
+    CHECK_STATUS(SHALE_OK, shale_close(cache));
+    snprintf(index, sizeof index, "%s/shale.index", foreign);
+    run_program((const char *const[]){"mv", "-f", index, target, NULL});
+    check_at(original, "original", 1, false);
+    check_at(foreign, "foreign", 1, false);
+    free(original);
+    free(copied);
+    free(foreign);
+}
+
+/* A copy that was taken while somebody wrote is no picture of one moment, but a cache all the same: what it
+ * holds are whole values that were set once. */
+
+enum { key_count = 3000, largest = 3000 };
+
+static void write_for_ever(const char *directory, _Atomic uint64_t *highest) {
+    random_source source = {seed};
+    static unsigned char bytes[largest];
+    shale_cache *cache = open_cache(directory);
+    for (uint64_t n = 1;; n++) {
+        uint64_t key = random_below(&source, key_count);
+        size_t size = sizeof(pattern_head) + random_below(&source, largest - sizeof(pattern_head));
+        pattern_fill(bytes, key, n, size);
+        atomic_store(highest, n);
+        if (shale_set(cache, &key, sizeof key, bytes, size, NULL) != SHALE_OK ||
+            (n % 5000 == 0 && shale_sync(cache) != SHALE_OK))
+            _exit(1);
+    }
+}
+
+static void check_copy(const char *directory, uint64_t highest) {
+    shale_cache *cache = open_cache(directory);
+    shale_value value = SHALE_VALUE_INIT;
+    for (uint64_t key = 0; key < key_count; key++) {
+        uint64_t version = 0;
+        shale_status status = shale_get(cache, &key, sizeof key, 0, &value);
+        missing_in_copies += status == SHALE_MISS;
+        if (status == SHALE_MISS)
+            continue;
+        CHECK_STATUS(SHALE_OK, status);
+        found_in_copies++;
+        const char *wrong = pattern_check(value.data, value.size, key, &version);
+        check_that(!wrong && version <= highest, __FILE__, __LINE__, "copied value", ": %s; seed %" PRIu64,
+                   wrong ? wrong : "from the future", seed);
+    }
+    shale_report report = {.struct_size = sizeof report};
+    CHECK_STATUS(SHALE_OK, shale_verify(cache, &report));
+    CHECK_EQUAL(0, report.corrupt_records);
+    fill(cache, "copy", 1);
+    check_filled(cache, "copy", 1);
+    CHECK_STATUS(SHALE_OK, shale_close(cache));
+    check_at(directory, "copy", 1, true);
+}
+
+static void test_copies_in_use(void) {
+    char *directory = path_to("in-use"), *copied = path_to("copy-in-use");
+    _Atomic uint64_t *highest = mmap(NULL, sizeof *highest, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    REQUIRE(highest != MAP_FAILED);
+    pid_t writer = fork();
+    if (writer == 0) {
+        begin_child((unsigned)copies + 60);
+        write_for_ever(directory, highest);
+    }
+    while (atomic_load(highest) < 3000)
+        sleep_us(1000);
+    random_source source = {seed};
+    for (int i = 0; i < copies && check_failures == 0; i++) {
+        for (uint64_t next = atomic_load(highest) + random_below(&source, 3000); atomic_load(highest) < next;)
+            sleep_us(100);
+        copy(directory, copied);
+        check_copy(copied, atomic_load(highest));
+    }
+    CHECK_EQUAL(0, waitpid(writer, NULL, WNOHANG)); /* it never failed */
+    kill(writer, SIGKILL);
+    wait_for(writer);
+    munmap((void *)highest, sizeof *highest);
+    free(directory);
+    free(copied);
+}
+
+int main(int argument_count, char **arguments) {
+    copies = argument_count > 1 ? atoi(arguments[1]) : 5;
+    seed = argument_count > 2 ? strtoull(arguments[2], NULL, 0) : (uint64_t)time(NULL) * 1000003 + (uint64_t)getpid();
+    watch((unsigned)copies + 60);
+    RUN(test_the_index_is_deleted);
+    RUN(test_the_data_is_deleted);
+    RUN(test_the_directory_is_renamed);
+    RUN(test_a_copy_at_rest);
+    RUN(test_copies_in_use);
+    if (check_failures)
+        fprintf(stderr, "reproduce: directory %d %" PRIu64 "\n", copies, seed);
+    printf("%d copies in use: %" PRIu64 " whole values, %" PRIu64 " misses\n", copies, found_in_copies, missing_in_copies);
+    return finish();
+}
