@@ -255,27 +255,43 @@ static inline long shim_sys_renameat(int dir, const char *from, const char *to) 
     SHIM_FAIL("renameat");
     SHIM_RESULT(renameat(dir, from, dir, to));
 }
+/* Less than n only at the end of the file: some file systems transfer in pieces. */
 static inline long shim_sys_pread(int fd, void *p, size_t n, int64_t at) {
+    size_t done = 0;
+    while (done < n) {
+        size_t count = n - done;
 #ifdef SHALE_FAULTS
-    long fault = shim_fault("pread");
-    if (fault < 0) return fault;
-    if (fault > 0 && (size_t)fault < n) n = (size_t)fault; /* a short transfer */
+        long fault = shim_fault("pread");
+        if (fault < 0) return fault;
+        if (fault > 0 && (size_t)fault < count) count = (size_t)fault; /* a short transfer */
 #endif
-    ssize_t r;
-    do r = pread(fd, p, n, at);
-    while (r < 0 && errno == EINTR);
-    return r < 0 ? -errno : (long)r;
+        ssize_t r = pread(fd, (char *)p + done, count, at + (int64_t)done);
+        if (r == 0) break;
+        if (r < 0 && errno != EINTR) return -errno;
+        if (r > 0) done += (size_t)r;
+    }
+    return (long)done;
+}
+/* Whether a write up to `end` would raise SIGXFSZ. */
+static inline _Bool shim_exceeds_file_limit(int64_t end) {
+    struct rlimit limit;
+    return getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY && (uint64_t)end > limit.rlim_cur;
 }
 static inline long shim_sys_pwrite(int fd, const void *p, size_t n, int64_t at) {
+    if (shim_exceeds_file_limit(at + (int64_t)n)) return -EFBIG;
+    size_t done = 0;
+    while (done < n) {
+        size_t count = n - done;
 #ifdef SHALE_FAULTS
-    long fault = shim_fault("pwrite");
-    if (fault < 0) return fault;
-    if (fault > 0 && (size_t)fault < n) n = (size_t)fault; /* a short transfer */
+        long fault = shim_fault("pwrite");
+        if (fault < 0) return fault;
+        if (fault > 0 && (size_t)fault < count) count = (size_t)fault; /* a short transfer */
 #endif
-    ssize_t r;
-    do r = pwrite(fd, p, n, at);
-    while (r < 0 && errno == EINTR);
-    return r < 0 ? -errno : (long)r;
+        ssize_t r = pwrite(fd, (const char *)p + done, count, at + (int64_t)done);
+        if (r < 0 && errno != EINTR) return -errno;
+        if (r > 0) done += (size_t)r;
+    }
+    return (long)done;
 }
 static inline long shim_sys_fdatasync(int fd) {
     SHIM_FAIL("fdatasync");
@@ -295,13 +311,10 @@ static inline long shim_sys_fchmod(int fd, unsigned mode) {
     SHIM_FAIL("fchmod");
     SHIM_RESULT(fchmod(fd, (mode_t)mode));
 }
-/* Blocks for [at, at + n) exist afterwards. A file-size limit is looked at
- * first: running into it would raise SIGXFSZ. */
+/* Blocks for [at, at + n) exist afterwards. Where it fails, some may. */
 static inline long shim_sys_fallocate(int fd, int64_t at, int64_t n) {
     SHIM_FAIL("fallocate");
-    struct rlimit limit;
-    if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY && (uint64_t)(at + n) > limit.rlim_cur)
-        return -EFBIG;
+    if (shim_exceeds_file_limit(at + n)) return -EFBIG;
     int r;
     do r = fallocate(fd, 0, at, n);
     while (r < 0 && errno == EINTR);
@@ -328,15 +341,18 @@ static inline long shim_sys_lock(int fd, int64_t byte, int kind, _Bool wait) {
     while (r < 0 && errno == EINTR);
     return r < 0 ? -errno : 0;
 }
-/* Whether another open file description holds a lock on the byte. */
+/* Whether another open file description holds a lock on the byte; true where that cannot be told. */
 static inline _Bool shim_sys_is_locked(int fd, int64_t byte) {
+#ifdef SHALE_FAULTS
+    if (shim_fault("is_locked") < 0) return 1;
+#endif
     struct flock l;
     memset(&l, 0, sizeof l);
     l.l_type = F_WRLCK;
     l.l_whence = SEEK_SET;
     l.l_start = byte;
     l.l_len = 1;
-    return fcntl(fd, F_OFD_GETLK, &l) == 0 && l.l_type != F_UNLCK;
+    return fcntl(fd, F_OFD_GETLK, &l) < 0 || l.l_type != F_UNLCK;
 }
 /* The mapping, or NULL with -errno in *error. fd < 0: anonymous, shared with forked children. */
 static inline void *shim_sys_map(int fd, size_t n, _Bool writable, long *error) {
@@ -404,7 +420,10 @@ static inline long shim_sys_filesystem(int fd, uint64_t *type) {
 static inline uint32_t shim_sys_euid(void) { return geteuid(); }
 static inline long shim_sys_random(void *p, size_t n) {
     SHIM_FAIL("random");
-    SHIM_RESULT(getrandom(p, n, 0));
+    ssize_t r;
+    do r = getrandom(p, n, 0);
+    while (r < 0 && errno == EINTR);
+    return r < 0 ? -errno : (long)r;
 }
 /* The first bytes of a small file, as /proc has them; the length, or -errno. */
 static inline long shim_sys_read_file(const char *path, void *p, size_t n) {
@@ -426,9 +445,12 @@ static inline long shim_sys_read_file(const char *path, void *p, size_t n) {
     close(fd);
     return r < 0 ? e : (long)r;
 }
-static inline uint64_t shim_sys_pid_namespace(void) {
+static inline long shim_sys_pid_namespace(uint64_t *number) {
+    SHIM_FAIL("pid_namespace");
     struct stat s;
-    return stat("/proc/self/ns/pid", &s) < 0 ? 0 : s.st_ino;
+    if (stat("/proc/self/ns/pid", &s) < 0) return -errno;
+    *number = s.st_ino;
+    return 0;
 }
 /* 1 where the directory holds something that is not Shale's, 0 where not, or -errno. `name` gets the first such. */
 static inline long shim_sys_has_foreign_files(int dir, char *name, size_t size) {
@@ -443,13 +465,14 @@ static inline long shim_sys_has_foreign_files(int dir, char *name, size_t size) 
     }
     long found = 0;
     const struct dirent *entry;
-    while (!found && (entry = readdir(d))) {
+    while (!found && (errno = 0, entry = readdir(d))) {
         const char *n = entry->d_name;
         if (n[0] == '.' || !strcmp(n, "lost+found") || !strcmp(n, "shale.data") || !strncmp(n, "shale.index", 11)) continue;
         strncpy(name, n, size - 1);
         name[size - 1] = 0;
         found = 1;
     }
+    if (!found) found = -errno;
     closedir(d);
     return found;
 }

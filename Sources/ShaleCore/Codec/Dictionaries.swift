@@ -102,13 +102,16 @@ struct DictionaryCache {
             && p.u64(16) == check(p, size: size, secret: engine.pointee.secret)
     }
 
-    /// Fills the index's numbers from the data file. `readable`: whether a place is inside the file.
-    static func restore(_ engine: EngineRef, readable: (Int) -> Bool) {
+    /// Fills the index's numbers from the data file.
+    static func restore(_ engine: EngineRef) throws(Failure) {
         let g = engine.pointee.geometry
+        let size = try engine.pointee.files.dataSize(engine)
         var newest: UInt64 = 0
-        for i in 0..<g.dictionaryPlaces where readable(g.dictionaries + i * g.dictionarySize) {
-            let p = engine.pointee.data + g.dictionaries + i * g.dictionarySize
-            let number = p.u64(0)
+        for i in 0..<g.dictionaryPlaces {
+            let offset = g.dictionaries + i * g.dictionarySize
+            var number: UInt64 = 0
+            guard offset + g.dictionarySize <= size, try engine.pointee.files.readData(engine, offset, into: &number, 8) else { continue }
+            let p = engine.pointee.data + offset
             guard number > 0, number <= 65_535, Int(number) % g.dictionaryPlaces == i, isSound(p, number: UInt16(number), engine) else { continue }
             (engine.pointee.index + IndexHead.dictionaryNumbers + i * 8).release(0, number)
             newest = max(newest, number)

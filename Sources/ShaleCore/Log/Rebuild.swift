@@ -45,17 +45,21 @@ extension Shard {
                 setState(ofPlace: place, .absent)
                 continue
             }
-            let sound: SegmentHeader? = try engine.pointee.files.readData(engine, offset(ofPlace: place), into: page, SegmentHeader.size)
-                ? SegmentHeader(at: page, shard: number, place: place, secret: secret) : nil
+            var sound: SegmentHeader?
+            // The whole segment must be inside the file before the mapping is used.
+            if offset(ofPlace: place) + segmentSize <= fileSize, try engine.pointee.files.readData(engine, offset(ofPlace: place), into: page, SegmentHeader.size) {
+                sound = SegmentHeader(at: page, shard: number, place: place, secret: secret)
+            }
             if let sound {
                 found[count] = sound
                 count += 1
                 setState(ofPlace: place, .free)
                 allocated += 1
             } else if afterPowerLoss {
-                // Allocated or not, nobody knows: give it back, so that the sum is right.
-                _ = engine.pointee.files.releaseData(offset(ofPlace: place), segmentSize)
-                setState(ofPlace: place, .absent)
+                // Allocated or not, nobody knows: give it back, so that the sum is right, or count it.
+                let released = engine.pointee.files.releaseData(offset(ofPlace: place), segmentSize)
+                setState(ofPlace: place, released ? .absent : .preparing)
+                if !released { allocated += 1 }
             } else {
                 if known == .inLog { setState(ofPlace: place, .free) }
                 allocated += 1

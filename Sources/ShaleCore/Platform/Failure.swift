@@ -84,12 +84,17 @@ extension Failure {
     static let outOfMemorySentence: StaticString = "out of memory; the call changed nothing"
     static var outOfMemory: Failure { because(.memory, outOfMemorySentence) }
 
-    /// A system call's failure: "cannot open /dir/shale.data: Permission denied; advice".
+    /// A system call's failure: "cannot open /dir/shale.data: Permission denied; advice". Without a directory
+    /// the file's name stands alone.
     static func system(_ what: StaticString, _ directory: UnsafePointer<CChar>?, _ file: StaticString, _ result: Int,
                        status: Status? = nil, advice: StaticString = "") -> Failure {
         let code = Int32(truncatingIfNeeded: -result)
-        var message = Message().adding("cannot ").adding(what).adding(" ").adding(directory)
-        if file.utf8CodeUnitCount > 0 { message = message.adding("/").adding(file) }
+        var message = Message().adding("cannot ").adding(what).adding(" ")
+        if let directory {
+            message = message.adding(UnsafePointer(directory))
+            if file.utf8CodeUnitCount > 0 { message = message.adding("/") }
+        }
+        message = message.adding(file)
         message = message.adding(": ").adding(errno: code)
         if advice.utf8CodeUnitCount > 0 { message = message.adding("; ").adding(advice) }
         return message.failure(status ?? Failure.status(of: code), errno: code)

@@ -14,7 +14,7 @@ enum Attachment {
 
     static func openInMemory(_ configuration: Configuration) throws(Failure) -> Engine {
         if configuration.isReadOnly || configuration.mustExist { throw Failure.because(.invalid, "a cache in memory is new: it cannot be read-only, and cannot exist before") }
-        let block = try configuration.newSuperblock(secret: try randomWord(), now: clock(configuration).now)
+        let block = try configuration.newSuperblock(secret: try randomWord(nil), now: clock(configuration).now)
         let geometry = Geometry(block)
         var files = CacheFiles()
         let data = try map(-1, geometry.dataSize, writable: true, &files, "memory")
@@ -27,13 +27,12 @@ enum Attachment {
         }
         files.indexBase = index
         do throws(Failure) {
-            let ref = try makeState(block, configuration, files, data: data, index: index)
-            initialiseIndex(ref)
-            try initialiseLocks(ref)
-            return Engine(ref)
+            return try finish(block, configuration, files, data, index, geometry) { ref throws(Failure) in
+                initialiseIndex(ref)
+                try initialiseLocks(ref)
+            }
         } catch {
             shim_sys_unmap(data, geometry.dataSize)
-            shim_sys_unmap(index, geometry.indexSize)
             throw error
         }
     }
@@ -48,9 +47,14 @@ enum Attachment {
         do throws(Failure) {
             try openDirectory(&files, configuration)
             try openData(&files, configuration)
+            try identifySystem(&files)
             let engine = try attach(&files, configuration)
-            _ = shim_sys_lock(engine.ref.pointee.files.data, Lock.setup, Int32(SHIM_UNLOCK), false)
-            return engine
+            let released = shim_sys_lock(files.data, Lock.setup, Int32(SHIM_UNLOCK), false)
+            if released == 0 { return engine }
+            // Kept, it would let nobody else in.
+            unmap(engine.ref)
+            freeState(engine.ref)
+            throw Failure.system("unlock", files.path, CacheFiles.dataName, released)
         } catch {
             unlock(files.data)
             files.closeAll()
@@ -71,15 +75,19 @@ enum Attachment {
         if directory == -SHIM_ENOENT, !configuration.isReadOnly, !configuration.mustExist {
             // Nothing is created for options that no cache can have.
             _ = try configuration.newSuperblock(secret: 0, now: 0)
-            makeDirectories(files.path.unsafelyUnwrapped)
+            let made = makeDirectories(files.path.unsafelyUnwrapped)
             directory = shim_sys_open_directory(files.path)
+            if directory == -SHIM_ENOENT, made < 0 {
+                throw Failure.system("create the directory", files.path, "", made, advice: "choose a path that is, or can become, a directory of yours")
+            }
         }
         if directory < 0 {
             throw Failure.system("open the directory", files.path, "", directory, advice: configuration.mustExist || configuration.isReadOnly
                 ? "open it without SHALE_OPEN_MUST_EXIST and SHALE_OPEN_READ_ONLY to create it" : "choose a path that is, or can become, a directory of yours")
         }
         files.directory = Int32(directory)
-        files.directoryIdentity = CacheFiles.identity(files.directory)
+        let s = try files.look(files.directory, "")
+        files.directoryIdentity = CacheFiles.Identity(device: s.device, inode: s.inode)
         var type: UInt64 = 0
         _ = shim_sys_filesystem(files.directory, &type)
         // NFS, SMB, SMB2, CIFS, AFS, Coda, NCP, 9P, Ceph, Lustre, GFS2, OCFS2.
@@ -89,18 +97,20 @@ enum Attachment {
         }
     }
 
-    /// Missing parents too. What goes wrong shows when the directory is opened.
-    private static func makeDirectories(_ path: UnsafeMutablePointer<CChar>) {
-        var i = 1
-        while path[i] != 0 {
-            if path[i] == 47 {
+    /// Missing parents too. Returns what went wrong first; whether it matters shows when the directory is opened.
+    private static func makeDirectories(_ path: UnsafeMutablePointer<CChar>) -> Int {
+        var i = 1, failed = 0
+        while path[i - 1] != 0 {
+            if path[i] == 47 || path[i] == 0 {
+                let end = path[i]
                 path[i] = 0
-                _ = shim_sys_mkdir(path, 0o777)
-                path[i] = 47
+                let made = shim_sys_mkdir(path, end == 0 ? 0o700 : 0o777)
+                if failed == 0, made != -SHIM_EEXIST { failed = made }
+                path[i] = end
             }
             i += 1
         }
-        _ = shim_sys_mkdir(path, 0o700)
+        return failed
     }
 
     /// Opens or creates `shale.data` and takes the set-up byte on the file that the path leads to.
@@ -126,13 +136,13 @@ enum Attachment {
             }
             if fd < 0 { throw Failure.system("open", files.path, CacheFiles.dataName, fd) }
             files.data = Int32(fd)
-            try checkOwner(files, files.data, CacheFiles.dataName)
+            files.dataIdentity = try checkOwner(files, files.data, CacheFiles.dataName)
             let locked = shim_sys_lock(files.data, Lock.setup, Int32(configuration.isReadOnly ? SHIM_READ_LOCK : SHIM_WRITE_LOCK), true)
             if locked < 0 { throw Failure.system("lock", files.path, CacheFiles.dataName, locked) }
-            files.dataIdentity = CacheFiles.identity(files.data)
             var s = shim_stat()
-            if shim_sys_fstatat(files.directory, name(CacheFiles.dataName), &s) == 0,
-               CacheFiles.Identity(device: s.device, inode: s.inode) == files.dataIdentity { return }
+            let found = shim_sys_fstatat(files.directory, name(CacheFiles.dataName), &s)
+            if found == 0, CacheFiles.Identity(device: s.device, inode: s.inode) == files.dataIdentity { return }
+            if found < 0, found != -SHIM_ENOENT { throw Failure.system("look at", files.path, CacheFiles.dataName, found) }
             // Somebody replaced it between the two calls.
             _ = shim_sys_close(files.data)
             files.data = -1
@@ -153,14 +163,14 @@ enum Attachment {
     }
 
     /// A cache that somebody else prepared in a shared place is never used.
-    private static func checkOwner(_ files: CacheFiles, _ fd: Int32, _ file: StaticString) throws(Failure) {
-        var s = shim_stat()
-        let result = shim_sys_fstat(fd, &s)
-        if result < 0 { throw Failure.system("look at", files.path, file, result) }
+    @discardableResult
+    private static func checkOwner(_ files: CacheFiles, _ fd: Int32, _ file: StaticString) throws(Failure) -> CacheFiles.Identity {
+        let s = try files.look(fd, file)
         var message: Message { Message().adding(files.path).adding("/").adding(file) }
         if s.mode & 0o170000 != 0o100000 { throw message.adding(" is not a regular file; a cache is never kept there").failure(.permission) }
         if s.owner != shim_sys_euid(), s.owner != 0 { throw message.adding(" belongs to another user; use a directory of your own").failure(.permission) }
         if s.links > 1 { throw message.adding(" has more than one link; use a directory of your own").failure(.permission) }
+        return CacheFiles.Identity(device: s.device, inode: s.inode)
     }
 
     // MARK: Attach
@@ -171,11 +181,11 @@ enum Attachment {
             _ = shim_sys_lock(files.data, Lock.readers, Int32(SHIM_READ_LOCK), false)
             alone = false
         } else {
-            alone = shim_sys_lock(files.data, Lock.writers, Int32(SHIM_WRITE_LOCK), false) == 0
-            if !alone {
-                let shared = shim_sys_lock(files.data, Lock.writers, Int32(SHIM_READ_LOCK), false)
-                if shared < 0 { throw Failure.system("lock", files.path, CacheFiles.dataName, shared, status: .busy) }
-            }
+            let exclusive = shim_sys_lock(files.data, Lock.writers, Int32(SHIM_WRITE_LOCK), false)
+            alone = exclusive == 0
+            // Shared at once: the set-up byte keeps others out until all is settled.
+            let shared = alone || exclusive == -SHIM_EAGAIN ? shim_sys_lock(files.data, Lock.writers, Int32(SHIM_READ_LOCK), false) : exclusive
+            if shared < 0 { throw Failure.system("lock", files.path, CacheFiles.dataName, shared) }
         }
         var (block, isNew) = try readSuperblock(files, configuration, alone: alone)
         let change = try compare(&block, configuration, files, alone: alone)
@@ -188,11 +198,9 @@ enum Attachment {
             if alone {
                 do throws(Failure) {
                     try settleAlone(engine.ref, change)
-                    let shared = shim_sys_lock(engine.ref.pointee.files.data, Lock.writers, Int32(SHIM_READ_LOCK), false)
-                    if shared < 0 { throw Failure.system("lock", files.path, CacheFiles.dataName, shared) }
                 } catch {
                     shim_sys_unmap(engine.ref.pointee.index, geometry.indexSize)
-                    freeState(engine.ref, keepMappings: true)
+                    freeState(engine.ref)
                     throw error
                 }
             }
@@ -210,7 +218,7 @@ enum Attachment {
         if opened < 0 { throw Failure.system("open", files.path, CacheFiles.dataName, opened) }
         let fd = Int32(opened)
         defer { _ = shim_sys_close(fd) }
-        guard CacheFiles.identity(fd) == files.dataIdentity else {
+        guard try checkOwner(files, fd, CacheFiles.dataName) == files.dataIdentity else {
             throw Message().adding(files.path).adding("/shale.data was replaced while it was being opened; try again").failure(.busy)
         }
         return try map(fd, geometry.dataSize, writable: writable, &files, CacheFiles.dataName)
@@ -227,8 +235,7 @@ enum Attachment {
         switch Superblock.read(page) {
         case .sound(let block):
             guard isPossible(block) else { throw message.adding(": its superblock is damaged; remove the directory to start anew").failure(.format) }
-            var s = shim_stat()
-            guard shim_sys_fstat(files.data, &s) == 0, Int(s.size) >= Geometry(block).dictionaries else {
+            guard Int(try files.look(files.data, CacheFiles.dataName).size) >= Geometry(block).dictionaries else {
                 throw message.adding(" was cut short; remove the directory to start anew").failure(.format)
             }
             return (block, false)
@@ -238,9 +245,9 @@ enum Attachment {
         case .empty:
             guard alone else { throw message.adding(" is not complete yet; open it for writing first").failure(.busy) }
             // A creation that was cut off may have left blocks.
-            var s = shim_stat()
-            if shim_sys_fstat(files.data, &s) == 0, s.size > 0 { _ = files.releaseData(0, Int(s.size)) }
-            return (try configuration.newSuperblock(secret: try randomWord(), now: clock(configuration).now), true)
+            let size = Int(try files.look(files.data, CacheFiles.dataName).size)
+            if size > 0 { _ = files.releaseData(0, size) }
+            return (try configuration.newSuperblock(secret: try randomWord(files.path), now: clock(configuration).now), true)
         }
     }
 
@@ -278,10 +285,12 @@ enum Attachment {
     private static func writeNewData(_ files: CacheFiles, _ block: Superblock, _ geometry: Geometry, _ data: Memory) throws(Failure) {
         try files.allocateData(0, geometry.dictionaries)
         data.zero(geometry.dictionaries)
+        // The name is durable only once the directory is; some file systems cannot sync one. Before the
+        // superblock: where it fails, the file stays empty, and the next to open it tries again.
+        let synced = shim_sys_fsync(files.directory)
+        if synced < 0, synced != -SHIM_EINVAL { throw Failure.system("sync the directory", files.path, "", synced) }
         var block = block
         block.write(to: data)
-        // The name is durable only once the directory is.
-        _ = shim_sys_fsync(files.directory)
     }
 
     // MARK: The index
@@ -294,8 +303,7 @@ enum Attachment {
         var verdict = Trust.absent
         if fd >= 0 {
             files.index = Int32(fd)
-            try checkOwner(files, files.index, CacheFiles.indexName)
-            files.indexIdentity = CacheFiles.identity(files.index)
+            files.indexIdentity = try checkOwner(files, files.index, CacheFiles.indexName)
             verdict = try judge(files, block, geometry, data)
         } else if fd == -SHIM_ELOOP {
             throw Failure.system("open", files.path, CacheFiles.indexName, fd, status: .permission, advice: "it is a symbolic link, which is never followed")
@@ -330,7 +338,7 @@ enum Attachment {
         do throws(Failure) {
             let ref = try makeState(block, configuration, files, data: data, index: index)
             do throws(Failure) { try prepare(ref) } catch {
-                freeState(ref, keepMappings: true)
+                freeState(ref)
                 throw error
             }
             return Engine(ref)
@@ -348,16 +356,15 @@ enum Attachment {
         guard let page = shim_calloc(pageSize) else { throw Failure.outOfMemory }
         defer { shim_free(page) }
         guard shim_sys_pread(files.index, page, pageSize, 0) == pageSize else { return .unusable }
-        var s = shim_stat()
-        guard shim_sys_fstat(files.index, &s) == 0, Int(s.size) >= leastIndexSize(geometry) else { return .unusable }
+        guard Int(try files.look(files.index, CacheFiles.indexName).size) >= leastIndexSize(geometry) else { return .unusable }
         guard page.u64(IndexHead.magicWord) == IndexHead.magic, page.u64(IndexHead.versionWord) == IndexHead.version,
               page.u64(IndexHead.secretCheck) == secretCheck(block), page.u64(IndexHead.geometryCheck) == geometryCheck(geometry),
               page.u64(IndexHead.ownDevice) == files.indexIdentity.device, page.u64(IndexHead.ownInode) == files.indexIdentity.inode,
               page.u64(IndexHead.dataDevice) == files.dataIdentity.device, page.u64(IndexHead.dataInode) == files.dataIdentity.inode,
               page.u64(IndexHead.retired) == 0 else { return .unusable }
-        let boot = bootIdentity()
+        let boot = files.boot
         if boot != (0, 0), page.u64(IndexHead.bootLow) == boot.0, page.u64(IndexHead.bootHigh) == boot.1 {
-            return page.u64(IndexHead.pidNamespace) == shim_sys_pid_namespace() && page.u64(IndexHead.libc) == shim_libc_identity() ? .live : .otherKind
+            return page.u64(IndexHead.pidNamespace) == files.pidNamespace && page.u64(IndexHead.libc) == shim_libc_identity() ? .live : .otherKind
         }
         let mark = data.u64(Superblock.cleanMark)
         return mark != 0 && page.u64(IndexHead.cleanMark) == mark ? .clean : .stale
@@ -374,12 +381,17 @@ enum Attachment {
         var words = (UInt64(g.shards), UInt64(g.segmentSize), UInt64(g.rows), UInt64(g.shardStride), UInt64(shim_mutex_size()))
         return withUnsafeBytes(of: &words) { shim_hash($0.start, 40, IndexHead.magic) }
     }
-    /// 0 and 0 where it cannot be read, which equals no other.
-    private static func bootIdentity() -> (UInt64, UInt64) {
+    /// Boot and PID namespace, unknown where there is no /proc. That one cannot be read for another reason
+    /// is an error: nobody else would believe the index.
+    private static func identifySystem(_ files: inout CacheFiles) throws(Failure) {
+        func check(_ result: Int, _ file: StaticString) throws(Failure) {
+            if result < 0, result != -SHIM_ENOENT, result != -SHIM_EACCES { throw Failure.system("read", nil, file, result) }
+        }
         var text: (UInt64, UInt64, UInt64, UInt64, UInt64, UInt64) = (0, 0, 0, 0, 0, 0)
         let n = withUnsafeMutableBytes(of: &text) { shim_sys_read_file("/proc/sys/kernel/random/boot_id", $0.baseAddress, 48) }
-        guard n >= 36 else { return (0, 0) }
-        return withUnsafeBytes(of: &text) { (shim_hash($0.start, 36, 1), shim_hash($0.start, 36, 2)) }
+        try check(n, "/proc/sys/kernel/random/boot_id")
+        if n >= 36 { files.boot = withUnsafeBytes(of: &text) { (shim_hash($0.start, 36, 1), shim_hash($0.start, 36, 2)) } }
+        try check(shim_sys_pid_namespace(&files.pidNamespace), "/proc/self/ns/pid")
     }
 
     /// A new file in place of one that cannot be trusted; never the old one formatted anew, which
@@ -387,17 +399,22 @@ enum Attachment {
     private static func replaceIndex(_ files: inout CacheFiles, _ configuration: Configuration, _ block: Superblock, _ data: Memory, _ geometry: Geometry, isNew: Bool) throws(Failure) -> Engine {
         if files.index >= 0 {
             var one: UInt64 = 1
-            _ = shim_sys_pwrite(files.index, &one, 8, Int64(IndexHead.retired))
+            let retired = shim_sys_pwrite(files.index, &one, 8, Int64(IndexHead.retired))
+            // Nobody can have mapped a file that has no room for the mark.
+            if retired < 0, Int(try files.look(files.index, CacheFiles.indexName).size) > IndexHead.retired {
+                throw Failure.system("write to", files.path, CacheFiles.indexName, retired, advice: "remove this file; it is made anew")
+            }
             _ = shim_sys_close(files.index)
             files.index = -1
+            files.indexIdentity = CacheFiles.Identity()
         }
         _ = shim_sys_unlinkat(files.directory, name(CacheFiles.newIndexName))
         let fd = shim_sys_openat(files.directory, name(CacheFiles.newIndexName), Int32(SHIM_O_RDWR | SHIM_O_CREAT | SHIM_O_EXCL), 0o600)
         if fd < 0 { throw Failure.system("create", files.path, CacheFiles.newIndexName, fd) }
         files.index = Int32(fd)
+        files.indexIdentity = try checkOwner(files, files.index, CacheFiles.newIndexName)
         _ = shim_sys_fchmod(files.index, block.mode)
         shim_sys_no_copy_on_write(files.index)
-        files.indexIdentity = CacheFiles.identity(files.index)
         // The old index's space counts until it is gone.
         _ = shim_sys_unlinkat(files.directory, name(CacheFiles.indexName))
         do throws(Failure) { try allocateIndex(files, geometry) } catch {
@@ -444,11 +461,7 @@ enum Attachment {
     }
 
     private static func rebuildAll(_ ref: EngineRef) throws(Failure) {
-        let files = ref.pointee.files
-        var s = shim_stat()
-        let size = shim_sys_fstat(files.data, &s) == 0 ? Int(s.size) : 0
-        let dictionarySize = ref.pointee.geometry.dictionarySize
-        DictionaryCache.restore(ref) { $0 + dictionarySize <= size }
+        try DictionaryCache.restore(ref)
         for i in 0..<ref.pointee.geometry.shards { try Shard(ref, i).rebuild(afterPowerLoss: true) }
     }
 
@@ -462,12 +475,9 @@ enum Attachment {
             shard.header[ShardHeader.Field.headOffset] = geometry.segmentSize
             shard.header[ShardHeader.Field.tailOffset] = SegmentHeader.size
         }
-        let boot = bootIdentity()
         index.set(IndexHead.versionWord, IndexHead.version)
         index.set(IndexHead.secretCheck, secretCheck(ref.pointee.block))
         index.set(IndexHead.geometryCheck, geometryCheck(geometry))
-        index.set(IndexHead.bootLow, boot.0)
-        index.set(IndexHead.bootHigh, boot.1)
         index.set(IndexHead.ownDevice, files.indexIdentity.device)
         index.set(IndexHead.ownInode, files.indexIdentity.inode)
         index.set(IndexHead.dataDevice, files.dataIdentity.device)
@@ -482,11 +492,10 @@ enum Attachment {
         for i in 0..<ref.pointee.geometry.shards where result == 0 {
             result = shim_mutex_init(Shard(ref, i).header.at + ShardHeader.Field.mutex)
         }
-        if result != 0 { throw Message().adding("cannot make a lock shared between processes: ").adding(errno: result).failure(.io, errno: result) }
-        let boot = bootIdentity()
-        index.set(IndexHead.bootLow, boot.0)
-        index.set(IndexHead.bootHigh, boot.1)
-        index.set(IndexHead.pidNamespace, shim_sys_pid_namespace())
+        if result != 0 { throw Failure.system("make the locks of", ref.pointee.files.path, ref.pointee.files.isMemory ? "the cache in memory" : "", -Int(result)) }
+        index.set(IndexHead.bootLow, ref.pointee.files.boot.0)
+        index.set(IndexHead.bootHigh, ref.pointee.files.boot.1)
+        index.set(IndexHead.pidNamespace, ref.pointee.files.pidNamespace)
         index.set(IndexHead.libc, shim_libc_identity())
     }
 
@@ -494,10 +503,13 @@ enum Attachment {
     private static func settleAlone(_ ref: EngineRef, _ change: Change) throws(Failure) {
         let data = ref.pointee.data
         data.release(Superblock.generation, data.u64(Superblock.generation) &+ 1)
-        if data.u64(Superblock.cleanMark) != 0 {
-            // Durably, before the first change: after a power cut nobody may believe a changed index.
+        let index = ref.pointee.index
+        if data.u64(Superblock.cleanMark) != 0 || index.u64(IndexHead.cleanMark) != 0 {
+            // Durably, before the first change: after a power cut nobody may believe a changed index. The
+            // index's mark goes last: while it is there, it is not known whether the other's end was synced.
             data.release(Superblock.cleanMark, 0)
             try ref.pointee.files.syncData()
+            index.release(IndexHead.cleanMark, 0)
         }
         switch change {
         case .none: break
@@ -520,6 +532,8 @@ enum Attachment {
         if !ref.pointee.files.isMemory, !ref.pointee.isReadOnly {
             do throws(Failure) { try leave(ref) } catch { failure = error }
         }
+        unmap(ref)
+        ref.pointee.files.closeAll()
         freeState(ref)
         if let failure { throw failure }
     }
@@ -528,28 +542,39 @@ enum Attachment {
     /// parent's lock description, so being alone is asked of a new one.
     private static func leave(_ ref: EngineRef) throws(Failure) {
         let files = ref.pointee.files
-        guard CacheFiles.identity(files.data) == files.dataIdentity else {
+        guard CacheFiles.isOurs(files.data, files.dataIdentity) else {
             // Closed or reused by the program: not ours any more.
             ref.pointee.files.data = -1
-            if CacheFiles.identity(files.index) != files.indexIdentity { ref.pointee.files.index = -1 }
+            if !CacheFiles.isOurs(files.index, files.indexIdentity) { ref.pointee.files.index = -1 }
             return
         }
-        let opened = shim_sys_openat(files.directory, name(CacheFiles.dataName), Int32(SHIM_O_RDWR), 0)
-        guard opened >= 0, CacheFiles.identity(Int32(opened)) == files.dataIdentity else {
-            if opened >= 0 { _ = shim_sys_close(Int32(opened)) }
-            return
+        var fresh: Int32 = -1
+        defer { unlock(fresh) }
+        // 0: alone; -EAGAIN: not alone; another error: nobody knows.
+        var alone = shim_sys_openat(files.directory, name(CacheFiles.dataName), Int32(SHIM_O_RDWR), 0)
+        if alone == -SHIM_ENOENT { return }
+        if alone >= 0 {
+            let fd = Int32(alone)
+            guard CacheFiles.isOurs(fd, files.dataIdentity) else {
+                _ = shim_sys_close(fd)
+                return
+            }
+            alone = shim_sys_lock(fd, Lock.setup, Int32(SHIM_WRITE_LOCK), true)
+            _ = shim_sys_close(alone == 0 ? files.data : fd)
+            if alone == 0 {
+                fresh = fd
+                ref.pointee.files.data = fd
+                alone = shim_sys_lock(fd, Lock.writers, Int32(SHIM_WRITE_LOCK), false)
+            }
         }
-        let fd = Int32(opened)
-        defer { unlock(fd) }
-        _ = shim_sys_lock(fd, Lock.setup, Int32(SHIM_WRITE_LOCK), true)
-        _ = shim_sys_close(files.data)
-        ref.pointee.files.data = fd
-        guard ref.pointee.syncsAtClose, shim_sys_lock(fd, Lock.writers, Int32(SHIM_WRITE_LOCK), false) == 0 else { return }
+        if !ref.pointee.syncsAtClose || alone == -SHIM_EAGAIN { return }
+        // In doubt what was written is made durable, and the files are not marked.
         try Engine(ref).sync()
+        if alone != 0 { return }
         for i in 0..<ref.pointee.geometry.shards where Shard(ref, i).header.at.u64(ShardHeader.Field.state) != ShardHeader.State.quiet { return }
         // Without its descriptor the index cannot be synced, and must not be believed after a power cut.
-        guard CacheFiles.identity(files.index) == files.indexIdentity else { return }
-        let nonce = max(1, try randomWord())
+        guard CacheFiles.isOurs(files.index, files.indexIdentity) else { return }
+        let nonce = max(1, try randomWord(files.path))
         ref.pointee.index.release(IndexHead.cleanMark, nonce)
         try ref.pointee.files.sync(files.index, CacheFiles.indexName)
         ref.pointee.data.release(Superblock.cleanMark, nonce)
@@ -563,8 +588,13 @@ enum Attachment {
         // A part, or a record of an eighth of a segment, compressed; or an increment's meta and tags.
         let buffer = max(Int(shim_lz4_bound(Int32(geometry.segmentSize / 8))), Limits.metaLength + 1 + Limits.tagCount * 8)
         guard let scratch = ScratchPool(bufferSize: buffer) else { throw Failure.outOfMemory }
-        guard let dictionaries = DictionaryCache(dictionarySize: geometry.dictionarySize), let memory = shim_aligned(64, MemoryLayout<EngineState>.stride) else {
+        guard let dictionaries = DictionaryCache(dictionarySize: geometry.dictionarySize) else {
             scratch.free()
+            throw Failure.outOfMemory
+        }
+        guard let memory = shim_aligned(64, MemoryLayout<EngineState>.stride) else {
+            scratch.free()
+            dictionaries.free()
             throw Failure.outOfMemory
         }
         let ref = memory.bindMemory(to: EngineState.self, capacity: 1)
@@ -575,14 +605,15 @@ enum Attachment {
         return ref
     }
 
-    private static func freeState(_ ref: EngineRef, keepMappings: Bool = false) {
+    private static func unmap(_ ref: EngineRef) {
+        shim_sys_unmap(ref.pointee.data, ref.pointee.geometry.dataSize)
+        shim_sys_unmap(ref.pointee.index, ref.pointee.geometry.indexSize)
+    }
+
+    /// The handle's memory; mappings and files are the caller's.
+    private static func freeState(_ ref: EngineRef) {
         ref.pointee.scratch.free()
         ref.pointee.dictionaries.free()
-        if !keepMappings {
-            shim_sys_unmap(ref.pointee.data, ref.pointee.geometry.dataSize)
-            shim_sys_unmap(ref.pointee.index, ref.pointee.geometry.indexSize)
-            ref.pointee.files.closeAll()
-        }
         ref.deinitialize(count: 1)
         shim_free(ref)
     }
@@ -590,17 +621,17 @@ enum Attachment {
     private static func map(_ fd: Int32, _ count: Int, writable: Bool, _ files: inout CacheFiles, _ file: StaticString) throws(Failure) -> Memory {
         var error = 0
         guard let p = shim_sys_map(fd, count, writable, &error) else {
-            throw Failure.system("map", files.path, file, error, advice: "raise the limit on virtual memory, or use a smaller capacity")
+            throw Failure.system("map", files.path, file, error, advice: error == -SHIM_ENOMEM ? "raise the limit on virtual memory, or use a smaller capacity" : "")
         }
         return p
     }
 
     private static func clock(_ configuration: Configuration) -> Clock { Clock(function: configuration.clock, context: configuration.clockContext) }
 
-    private static func randomWord() throws(Failure) -> UInt64 {
+    private static func randomWord(_ path: UnsafePointer<CChar>?) throws(Failure) -> UInt64 {
         var word: UInt64 = 0
         let result = shim_sys_random(&word, 8)
-        guard result == 8 else { throw Failure.because(.io, "the system gives no random numbers; try again") }
+        guard result == 8 else { throw Failure.system("get random numbers for", path, path == nil ? "the cache in memory" : "", result, advice: "try again") }
         return word
     }
 

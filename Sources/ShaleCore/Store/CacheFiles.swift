@@ -13,6 +13,10 @@ struct CacheFiles {
     var isReadOnly = false
     var dataBase: Memory?
     var indexBase: Memory?
+    /// Two hashes of the boot's id; 0 and 0 where it cannot be known, which equals no other.
+    var boot: (UInt64, UInt64) = (0, 0)
+    /// 0 where it cannot be known.
+    var pidNamespace: UInt64 = 0
 
     struct Identity: Equatable {
         var device: UInt64 = 0
@@ -25,19 +29,19 @@ struct CacheFiles {
 
     var isMemory: Bool { data < 0 }
 
-    static func identity(_ fd: Int32) -> Identity {
+    /// Whether a descriptor still leads to the file that was opened. A daemonizing program may have closed
+    /// it, and another file may have taken its number; that it cannot be looked at proves neither.
+    static func isOurs(_ fd: Int32, _ identity: Identity) -> Bool {
         var s = shim_stat()
-        guard shim_sys_fstat(fd, &s) == 0 else { return Identity() }
-        return Identity(device: s.device, inode: s.inode)
+        let result = shim_sys_fstat(fd, &s)
+        return result == 0 ? Identity(device: s.device, inode: s.inode) == identity : result != -SHIM_EBADF
     }
 
-    /// A daemonizing program may have closed our descriptors, and others may have taken their numbers.
     private func verify(_ fd: Int32, _ identity: Identity, _ name: StaticString) throws(Failure) {
-        guard CacheFiles.identity(fd) == identity else { throw lost(name) }
-    }
-    private func lost(_ name: StaticString) -> Failure {
-        Message().adding(path).adding("/").adding(name).adding(": the cache's descriptor was closed or replaced by the program; open the cache again")
-            .failure(.io, errno: Int32(SHIM_EBADF))
+        guard CacheFiles.isOurs(fd, identity) else {
+            throw Message().adding(path).adding("/").adding(name).adding(": the cache's descriptor was closed or replaced by the program; open the cache again")
+                .failure(.io, errno: Int32(SHIM_EBADF))
+        }
     }
 
     func allocateData(_ offset: Int, _ count: Int) throws(Failure) {
@@ -55,12 +59,12 @@ struct CacheFiles {
 
     func releaseData(_ offset: Int, _ count: Int) -> Bool {
         if isMemory { return dataBase.map { shim_sys_release($0 + offset, count) == 0 } ?? false }
-        guard !isReadOnly, CacheFiles.identity(data) == dataIdentity else { return false }
+        guard !isReadOnly, CacheFiles.isOurs(data, dataIdentity) else { return false }
         return shim_sys_punch(data, Int64(offset), Int64(count)) == 0
     }
     func releaseIndex(_ offset: Int, _ count: Int) -> Bool {
         if index < 0 { return indexBase.map { shim_sys_release($0 + offset, count) == 0 } ?? false }
-        guard CacheFiles.identity(index) == indexIdentity else { return false }
+        guard CacheFiles.isOurs(index, indexIdentity) else { return false }
         return shim_sys_punch(index, Int64(offset), Int64(count)) == 0
     }
 
@@ -71,8 +75,6 @@ struct CacheFiles {
             memcpy(p, engine.pointee.data + offset, count)
             return true
         }
-        // The whole segment must be inside the file before the mapping is used.
-        if try dataSize(engine) < min(offset + engine.pointee.geometry.segmentSize, engine.pointee.geometry.dataSize) { return false }
         let result = shim_sys_pread(data, p, count, Int64(offset))
         if result < 0 { throw Failure.system("read", path, CacheFiles.dataName, result) }
         return result == count
@@ -81,11 +83,15 @@ struct CacheFiles {
     /// Bytes up to the end of the data file. What is not the data file says nothing of what is in it.
     func dataSize(_ engine: EngineRef) throws(Failure) -> Int {
         if isMemory { return engine.pointee.geometry.dataSize }
+        try verify(data, dataIdentity, CacheFiles.dataName)
+        return Int(try look(data, CacheFiles.dataName).size)
+    }
+
+    func look(_ fd: Int32, _ name: StaticString) throws(Failure) -> shim_stat {
         var s = shim_stat()
-        let result = shim_sys_fstat(data, &s)
-        guard result == 0 || result == -SHIM_EBADF else { throw Failure.system("look at", path, CacheFiles.dataName, result) }
-        guard result == 0, Identity(device: s.device, inode: s.inode) == dataIdentity else { throw lost(CacheFiles.dataName) }
-        return Int(s.size)
+        let result = shim_sys_fstat(fd, &s)
+        if result < 0 { throw Failure.system("look at", path, name, result) }
+        return s
     }
 
     func sync(_ fd: Int32, _ name: StaticString) throws(Failure) {
@@ -107,7 +113,7 @@ struct CacheFiles {
     mutating func closeAll() {
         // A number that the program closed may be somebody else's by now.
         for (fd, identity) in [(directory, directoryIdentity), (data, dataIdentity), (index, indexIdentity)] where fd >= 0 {
-            if identity == Identity() || CacheFiles.identity(fd) == identity { _ = shim_sys_close(fd) }
+            if identity == Identity() || CacheFiles.isOurs(fd, identity) { _ = shim_sys_close(fd) }
         }
         directory = -1
         data = -1
