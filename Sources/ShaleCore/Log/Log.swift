@@ -58,10 +58,10 @@ extension Shard {
 
     /// A place to write to. Prefers one that exists on disk.
     private func takePlace() throws(Failure) -> Int {
+        if header[Field.noSpace] > 0 { header[Field.noSpace] -= 1 }
         if header[Field.allocated] > header[Field.queueCount], let place = firstPlace(.free) { return place }
         let allowed = header[Field.allocated] < budgetedPlaces
         var cause: Failure?
-        if header[Field.noSpace] > 0 { header[Field.noSpace] -= 1 }
         if allowed, header[Field.noSpace] == 0, let place = firstPlace(.absent) {
             do throws(Failure) {
                 try allocate(place)
@@ -77,7 +77,7 @@ extension Shard {
             try engine.pointee.files.allocateData(offset(ofPlace: place), segmentSize)
             return place
         }
-        throw cause ?? Failure.because(.full, "no segment is free; the cache is too small for what it has to hold, or pinned entries fill it")
+        throw cause ?? noSpace("the disk is full, or pinned entries fill the cache; free some, or raise its capacity")
     }
 
     /// Counted first, so that a kill in between never lets the directory outgrow its capacity.
@@ -85,10 +85,16 @@ extension Shard {
         setState(ofPlace: place, .preparing)
         header[Field.allocated] += 1
         do throws(Failure) { try engine.pointee.files.allocateData(offset(ofPlace: place), segmentSize) } catch {
-            setState(ofPlace: place, .absent)
-            header[Field.allocated] -= 1
+            giveUp(place)
             throw error
         }
+    }
+
+    /// What could be allocated of a place goes back, or counts as a place that is not ready yet.
+    private func giveUp(_ place: Int) {
+        guard engine.pointee.files.releaseData(offset(ofPlace: place), segmentSize) else { return }
+        setState(ofPlace: place, .absent)
+        header[Field.allocated] -= 1
     }
 
     /// Two places for the cleaner to begin with, where a smaller budget would allow none: the larger one
@@ -146,8 +152,7 @@ extension Shard {
         if state(ofPlace: place) == .preparing {
             beginChange()
             defer { endChange() }
-            setState(ofPlace: place, done ? .free : .absent)
-            if !done { header[Field.allocated] -= 1 }
+            if done { setState(ofPlace: place, .free) } else { giveUp(place) }
             // Any other cause is this handle's own; the next roll says what it is.
             if isFull { header[Field.noSpace] = 64 }
         }

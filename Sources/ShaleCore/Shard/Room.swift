@@ -33,7 +33,7 @@ extension Shard {
                 // A manifest's parts are in other shards mostly: evicting more here would empty this one in vain.
                 if after.blobCount == 0, evict(now: now, &after) { continue }
                 after.crowdedBy = crowdingPart()
-                throw Failure.because(.full, "no space: pinned entries fill the cache; unpin or remove some, or raise its capacity")
+                throw noSpace("pinned entries fill the cache; unpin or remove some, or raise its capacity")
             }
             if header[Field.live] + length > limit - limit / 16 { victims.sweep(buckets: 64) { dropIfGone($0, now: now, &after) } }
         }
@@ -48,8 +48,13 @@ extension Shard {
         var rounds = 0
         while length > headRoom {
             if availablePlaces > Log.reserve {
-                try roll()
-                break
+                do throws(Failure) {
+                    try roll()
+                    break
+                } catch {
+                    // On a full disk, what there is has to do.
+                    guard error.status == .full, header[Field.noSpace] > 0 else { throw error }
+                }
             }
             // Rare: a run of segments with nothing to gain. Clean whole ones, and evict where that is not enough.
             rounds += 1
@@ -63,9 +68,17 @@ extension Shard {
                 cleaned += try clean(now: now, &after)
             }
             if cleaned == 0 || rounds > 4 * geometry.rows + 16 {
-                throw Failure.because(.full, "no space: the disk is full, or pinned entries fill the cache; free some, or raise its capacity")
+                // The disk may have room again; if not, the attempt says why.
+                header[Field.noSpace] = 0
+                guard availablePlaces > Log.reserve else { throw noSpace("pinned entries fill the cache; unpin or remove some, or raise its capacity") }
+                try roll()
+                break
             }
         }
+    }
+
+    func noSpace(_ why: StaticString) -> Failure {
+        Message().adding("no space in ").adding(engine.pointee.files.path).adding(": ").adding(why).failure(.full)
     }
 
     private func tooLarge(_ length: Int) -> Failure {
@@ -199,14 +212,15 @@ extension Shard {
     private func allocateTable(_ buckets: Int) -> Bool {
         guard buckets <= geometry.maxBuckets - Table.spill else { return false }
         let wanted = geometry.shardIndexBytes(buckets: buckets)
-        if wanted <= header[Field.tablePages] { return true }
-        let fits = header[Field.allocated] * segmentSize + wanted <= geometry.shardBudget
-        if !fits, availablePlaces <= Log.reserve { return false }
-        trim(extra: wanted - header[Field.tablePages])
-        guard header[Field.allocated] * segmentSize + wanted <= geometry.shardBudget else { return false }
-        // Counted first, so that a kill in between never lets the directory outgrow its capacity.
-        let before = header[Field.tablePages]
-        header[Field.tablePages] = wanted
+        if wanted > header[Field.tablePages] {
+            let fits = header[Field.allocated] * segmentSize + wanted <= geometry.shardBudget
+            if !fits, availablePlaces <= Log.reserve { return false }
+            trim(extra: wanted - header[Field.tablePages])
+            guard header[Field.allocated] * segmentSize + wanted <= geometry.shardBudget else { return false }
+            // Counted first, so that a kill in between never lets the directory outgrow its capacity.
+            header[Field.tablePages] = wanted
+        }
+        // What is counted need not be there: giving it back may have failed halfway.
         let base = Geometry.indexHead + number * geometry.shardStride
         let files = engine.pointee.files
         do throws(Failure) {
@@ -215,7 +229,7 @@ extension Shard {
             try files.allocateIndex(base + geometry.heaps.1, Geometry.heapBytes(buckets))
             return true
         } catch {
-            header[Field.tablePages] = before
+            shrinkPages(table.shape.buckets)
             return false
         }
     }
@@ -249,7 +263,7 @@ extension Shard {
                 cleaned += step
             }
             if cleaned == 0 || rounds > 8 * geometry.rows {
-                throw Failure.because(.full, "the cache cannot shrink that far: pinned entries or its index need more; unpin or remove some, or choose a larger capacity")
+                throw noSpace("the cache cannot shrink that far, as pinned entries or its index need more; unpin or remove some, or choose a larger capacity")
             }
         }
     }

@@ -165,7 +165,7 @@ extension Shard {
             } else if tries > 2 || !maintainTable(&after) {
                 guard evict(now: now, &after), tries < 10_000 else {
                     header.at.set(Field.ghost, header.at.u64(Field.headNumber))
-                    throw Failure.because(.full, "no space: the index is full of pinned entries; unpin or remove some, or raise the capacity")
+                    throw noSpace("pinned entries fill the index; unpin or remove some, or raise the capacity")
                 }
             }
         }
@@ -178,11 +178,11 @@ extension Shard {
             // The limit gives a warning of one sweep, so that the first victim does not wait for all of it.
             if header[Field.entries] + limit / 32 >= limit { victims.sweep(buckets: 64) { dropIfGone($0, now: now, &after) } }
             while header[Field.entries] >= limit {
-                guard evict(now: now, &after) else { throw Failure.because(.full, "no space: pinned entries fill the cache up to max_entries; unpin or remove some") }
+                guard evict(now: now, &after) else { throw noSpace("pinned entries fill the cache up to max_entries; unpin or remove some") }
             }
         }
         if !tableHasRoom, !evict(now: now, &after) {
-            throw Failure.because(.full, "no space: the index cannot grow and all entries are pinned; raise the capacity")
+            throw noSpace("the index cannot grow, and all entries are pinned; free space on the disk, or raise the capacity")
         }
     }
 

@@ -72,7 +72,9 @@ public struct Engine: @unchecked Sendable {
                 return result
             } catch {
                 let settled = after.blobCount > 0
-                if after.blobCount > 0 || after.wantsPlace { settle(shard, &after) }
+                // (Preparing a place could fail too, and put its sentence over that of this error.)
+                after.wantsPlace = false
+                if settled { settle(shard, &after) }
                 // Other shards' parts fill this one: their owners go, and it is tried again.
                 let blob = after.crowdedBy
                 after.crowdedBy = Aftermath.Blob()
