@@ -36,14 +36,14 @@ public struct Cursor {
                     // The record has moved on: the slot says where to.
                     if size == nil, word.acquire(0) != word0 { continue }
                 }
+                // (Where this fails, the next call begins with the same slot.)
+                let status = try size.map { size throws(Failure) in try engine.get(Bytes(start: key.data, count: size), options.union(.peek), &value, &found) }
                 slot += 1
                 if slot == 4 {
                     slot = 0
                     position += 1
                 }
-                guard let size else { continue }
-                let status = try engine.get(Bytes(start: key.data, count: size), options.union(.peek), &value, &found)
-                if status == .ok || status == .stale {
+                if let size, let status, status == .ok || status == .stale {
                     keySize = size
                     return status
                 }
