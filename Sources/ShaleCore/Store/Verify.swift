@@ -44,10 +44,10 @@ extension Engine {
         for position in start..<max(start, stop) {
             let p = shard.table.bucket(position)
             for i in stride(from: 0, to: Table.bucketSize, by: Slot.size) {
-                let word0 = p.u64(i)
-                if Slot.isFree(word0) { continue }
+                let checked = shard.check(p + i)
+                if checked == .free { continue }
                 report.records += 1
-                if let bytes = shard.soundBytes(Slot.location(word0)) { report.bytes += UInt64(bytes) } else {
+                if case .sound(let bytes) = checked { report.bytes += UInt64(bytes) } else {
                     damaged += 1
                     if drops { shard.table.clear(p + i) }
                 }
@@ -65,7 +65,23 @@ extension Engine {
     }
 }
 
+private enum Checked: Equatable { case free, sound(Int), damaged }
+
 extension Shard {
+    /// What a slot points to. Without the lock it may be recycled meanwhile, and is looked at again.
+    fileprivate func check(_ slot: Memory) -> Checked {
+        while true {
+            let word0 = slot.acquire(0)
+            if Slot.isFree(word0) { return .free }
+            let location = Slot.location(word0)
+            guard isSound(location) else { return .damaged }
+            let segment = numberWord(place(of: location)).acquire(0)
+            if let bytes = soundBytes(location) { return .sound(bytes) }
+            shim_fence_acquire()
+            if (slot.acquire(0) ^ word0) & ~Slot.reachBit == 0, numberWord(place(of: location)).acquire(0) == segment { return .damaged }
+        }
+    }
+
     /// The record's length, with its touch target's, or nil where one of its checks fails.
     func soundBytes(_ location: UInt32) -> Int? {
         guard isSound(location) else { return nil }

@@ -1,0 +1,243 @@
+/* Readers that are stopped in the middle of a call, for as long as it takes the
+ * writers to go round the log several times, and then go on: they give bytes
+ * that were current during the call, or a miss where there was one; never a mix.
+ * And readers that look at everything while everything changes.
+ *
+ * readers [seconds] [seed] */
+#include "check.h"
+#include "killed.h"
+#include "pattern.h"
+
+#include <stdatomic.h>
+#include <sys/mman.h>
+
+enum { capacity = 4 << 20, large_size = 700000, small_size = 3000 };
+
+static const shale_options options = {.struct_size = sizeof options, .capacity = capacity, .flags = SHALE_OPEN_NO_SYNC},
+                           read_only = {.struct_size = sizeof read_only, .flags = SHALE_OPEN_READ_ONLY};
+
+static uint64_t seed, stops, wraps, looks;
+
+static shale_cache *open_cache(const char *directory, const shale_options *how) {
+    shale_cache *cache = NULL;
+    REQUIRE_STATUS(SHALE_OK, shale_open(directory, how, &cache));
+    return cache;
+}
+
+/* ---- one entry, whose versions are numbered; what readers may find ---- */
+
+static struct {
+    _Atomic uint64_t begun, completed; /* of the last set */
+    _Atomic uint64_t gets;
+} *ledger;
+
+static unsigned char bytes[large_size];
+
+static void set_next(shale_cache *cache, size_t size, uint32_t flags) {
+    uint64_t version = atomic_load(&ledger->begun) + 1;
+    pattern_fill(bytes, 1, version, size);
+    atomic_store(&ledger->begun, version);
+    shale_set_options how = {.struct_size = sizeof how, .flags = flags};
+    CHECK_STATUS(SHALE_OK, shale_set(cache, "entry", 5, bytes, size, &how));
+    atomic_store(&ledger->completed, version);
+}
+
+/* `may_miss`: something may have removed it during the call. */
+static void get_and_check(shale_cache *cache, bool may_miss) {
+    shale_value value = SHALE_VALUE_INIT; /* a new one: its memory is allocated in the middle of the call */
+    uint64_t oldest = atomic_load(&ledger->completed), version = 0;
+    shale_status status = get_text(cache, "entry", 0, &value);
+    uint64_t newest = atomic_load(&ledger->begun);
+    if (status == SHALE_MISS && may_miss)
+        return;
+    CHECK_STATUS(SHALE_OK, status);
+    const char *wrong = pattern_check(value.data, value.size, 1, &version);
+    if (!wrong && (version < oldest || version > newest))
+        wrong = "not current during the call";
+    check_that(!wrong, __FILE__, __LINE__, "value", ": %s (%" PRIu64 " of %" PRIu64 "...%" PRIu64 ", seed %" PRIu64 ")",
+               wrong ? wrong : "", version, oldest, newest, seed);
+    atomic_fetch_add(&ledger->gets, 1);
+    shale_value_free(&value);
+}
+
+/* Other entries, until the log has gone round twice. */
+static void go_round(shale_cache *cache) {
+    static unsigned char other[20000];
+    static uint32_t number;
+    for (size_t written = 0; written < 2 * capacity; written += sizeof other, number++) {
+        memcpy(other, &number, sizeof number);
+        uint32_t key = number % 100;
+        CHECK_STATUS(SHALE_OK, shale_set(cache, &key, sizeof key, other, sizeof other,
+                                         &(shale_set_options){.struct_size = sizeof(shale_set_options),
+                                                              .flags = SHALE_SET_UNCOMPRESSED}));
+    }
+    wraps += 2;
+}
+
+/* ---- stopped where a buffer is allocated: between the header and the bytes ---- */
+
+static unsigned allocations, stop_at;
+
+static long stop_at_allocation(const char *name) {
+    if (strcmp(name, "malloc") == 0 && ++allocations == stop_at)
+        raise(SIGSTOP);
+    return 0;
+}
+
+enum change { overwritten, removed, cleared, moved, rebuilt, evicted, change_count };
+
+static void make_change(shale_cache *cache, enum change change, size_t size) {
+    switch (change) {
+    case overwritten: set_next(cache, size, SHALE_SET_PINNED); break;
+    case removed: CHECK_STATUS(SHALE_OK, shale_remove(cache, "entry", 5, 0)); break;
+    case cleared: CHECK_STATUS(SHALE_OK, shale_clear(cache)); break;
+    case evicted: CHECK_STATUS(SHALE_OK, shale_evict(cache, 1000, NULL)); break;
+    case rebuilt: kill_a_writer(cache, "entry 2"); break;
+    default: break;
+    }
+    go_round(cache);
+}
+
+static void test_stopped_between_header_and_bytes(void) {
+    char *directory = path_to("stopped");
+    shale_cache *cache = open_cache(directory, &options);
+    for (int n = 0; n < 2 * 2 * 2 * change_count; n++) {
+        size_t size = n % 2 ? large_size : small_size;
+        enum change change = n / 8;
+        set_next(cache, size, change == evicted ? 0 : SHALE_SET_PINNED);
+        pid_t reader = fork();
+        if (reader == 0) {
+            begin_child(60);
+            shale_cache *own = n / 4 % 2 ? open_cache(directory, &read_only) : cache;
+            stop_at = 1 + (unsigned)n / 2 % 2;
+            shim_faults.call = stop_at_allocation;
+            get_and_check(own, change == removed || change == cleared || change == evicted);
+            shim_faults.call = NULL;
+            get_and_check(own, change == removed || change == cleared || change == evicted);
+            _exit(check_failures != 0);
+        }
+        int status = 0;
+        CHECK(waitpid(reader, &status, WUNTRACED) == reader);
+        if (WIFSTOPPED(status)) { /* a small value's reader allocates once */
+            stops++;
+            make_change(cache, change, size);
+            kill(reader, SIGCONT);
+            CHECK_EQUAL(0, wait_for(reader));
+        } else {
+            CHECK(size == small_size && WIFEXITED(status) && WEXITSTATUS(status) == 0);
+        }
+        shale_remove(cache, "entry", 5, 0);
+    }
+    CHECK_STATUS(SHALE_OK, shale_close(cache));
+    remove_tree(directory);
+    free(directory);
+}
+
+/* ---- stopped anywhere ---- */
+
+static void test_stopped_anywhere(int64_t duration) {
+    char *directory = path_to("anywhere");
+    shale_cache *cache = open_cache(directory, &options);
+    random_source source = {seed};
+    set_next(cache, large_size, SHALE_SET_PINNED);
+    pid_t reader = fork();
+    if (reader == 0) {
+        begin_child((unsigned)(duration / 1000) + 60);
+        for (;;) {
+            get_and_check(cache, false);
+            if (check_failures)
+                _exit(1);
+        }
+    }
+    int64_t end = monotonic_ms() + duration;
+    for (bool is_over = false; !is_over;) {
+        uint64_t before = atomic_load(&ledger->gets);
+        while (atomic_load(&ledger->gets) == before && waitpid(reader, NULL, WNOHANG) == 0)
+            sleep_us(50);
+        sleep_us((int64_t)random_below(&source, 2000));
+        int status = 0;
+        kill(reader, SIGSTOP);
+        CHECK(waitpid(reader, &status, WUNTRACED) == reader);
+        is_over = monotonic_ms() >= end || !CHECK(WIFSTOPPED(status));
+        stops++;
+        size_t size = random_below(&source, 4) ? large_size - random_below(&source, 100000) : small_size;
+        if (random_below(&source, 3))
+            set_next(cache, size, SHALE_SET_PINNED);
+        if (random_below(&source, 3))
+            go_round(cache);
+        if (random_below(&source, 10) == 0)
+            kill_a_writer(cache, "entry 2");
+        kill(reader, SIGCONT);
+    }
+    kill(reader, SIGKILL);
+    wait_for(reader);
+    CHECK_STATUS(SHALE_OK, shale_close(cache));
+    remove_tree(directory);
+    free(directory);
+}
+
+/* ---- a look at everything while everything changes ---- */
+
+static void write_for_ever(shale_cache *cache, uint64_t number) {
+    random_source source = {seed + number};
+    static unsigned char data[6000];
+    for (;;) {
+        uint32_t key = (uint32_t)random_below(&source, 2000);
+        size_t size = random_below(&source, sizeof data);
+        pattern_fill(data, key, 1, sizeof data);
+        shale_set_options how = {.struct_size = sizeof how, .max_age_ms = 1 + (int64_t)random_below(&source, 1000)};
+        if (shale_set(cache, &key, sizeof key, data, size, &how) < 0 || shale_touch(cache, &key, sizeof key, 5000) < 0 ||
+            (key % 50 == 0 && shale_remove(cache, &key, sizeof key, 0) < 0))
+            _exit(1);
+    }
+}
+
+static void test_verify_beside_writers(int64_t duration) {
+    char *directory = path_to("verify");
+    shale_cache *cache = open_cache(directory, &options), *reader = open_cache(directory, &read_only);
+    pid_t writers[2];
+    for (uint64_t i = 0; i < 2; i++) {
+        writers[i] = fork();
+        if (writers[i] == 0) {
+            begin_child((unsigned)(duration / 1000) + 60);
+            write_for_ever(cache, i);
+        }
+    }
+    shale_stats stats = {.struct_size = sizeof stats};
+    shale_report report = {.struct_size = sizeof report};
+    for (int64_t end = monotonic_ms() + duration; monotonic_ms() < end && check_failures == 0; looks++) {
+        CHECK_STATUS(SHALE_OK, shale_verify(looks % 8 ? reader : cache, &report));
+        check_that(report.corrupt_records == 0, __FILE__, __LINE__, "verify",
+                   ": %" PRIu64 " of %" PRIu64 " records are called damaged, seed %" PRIu64, report.corrupt_records,
+                   report.records, seed);
+    }
+    for (int i = 0; i < 2; i++) {
+        CHECK_EQUAL(0, waitpid(writers[i], NULL, WNOHANG)); /* they never failed */
+        kill(writers[i], SIGKILL);
+        wait_for(writers[i]);
+    }
+    CHECK_STATUS(SHALE_OK, shale_verify(cache, &report));
+    CHECK_EQUAL(0, report.corrupt_records);
+    CHECK_STATUS(SHALE_OK, shale_get_stats(cache, &stats));
+    CHECK(stats.cleaned_bytes > 0 || duration < 500);
+    CHECK_EQUAL(0, stats.corrupt_records);
+    CHECK_STATUS(SHALE_OK, shale_close(reader));
+    CHECK_STATUS(SHALE_OK, shale_close(cache));
+    free(directory);
+}
+
+int main(int argument_count, char **arguments) {
+    int64_t duration = (argument_count > 1 ? atoi(arguments[1]) : 5) * 1000;
+    seed = argument_count > 2 ? strtoull(arguments[2], NULL, 0) : (uint64_t)time(NULL) * 1000003 + (uint64_t)getpid();
+    watch((unsigned)(duration / 1000) + 60);
+    ledger = mmap(NULL, sizeof *ledger, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    REQUIRE(ledger != MAP_FAILED);
+    RUN(test_stopped_between_header_and_bytes);
+    test_stopped_anywhere(duration * 2 / 5);
+    test_verify_beside_writers(duration * 2 / 5);
+    if (check_failures)
+        fprintf(stderr, "reproduce: readers %" PRId64 " %" PRIu64 "\n", duration / 1000, seed);
+    printf("%" PRIu64 " stops of a reader in a call, %" PRIu64 " times round the log, %" PRIu64 " whole values, %" PRIu64
+           " looks at all records\n", stops, wraps, (uint64_t)ledger->gets, looks);
+    return finish();
+}
