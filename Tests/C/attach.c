@@ -7,10 +7,10 @@
 #include <stdatomic.h>
 #include <sys/mman.h>
 
-enum { process_count = 4, keys_each = 20 };
+enum { most_processes = 20, keys_each = 20 };
 
 static struct {
-    _Atomic uint64_t completed[process_count][keys_each];
+    _Atomic uint64_t completed[most_processes][keys_each];
     _Atomic uint64_t openings;
 } *ledger;
 
@@ -60,7 +60,7 @@ static pid_t start(const char *directory, uint64_t process, uint64_t life, int64
     return child;
 }
 
-static void run(const char *directory, int64_t duration, bool kills) {
+static void run(const char *directory, int64_t duration, uint64_t process_count, bool kills) {
     shale_options options = {.struct_size = sizeof options, .capacity = 4 << 20};
     shale_cache *cache = NULL;
     memset(ledger, 0, sizeof *ledger);
@@ -69,7 +69,7 @@ static void run(const char *directory, int64_t duration, bool kills) {
 
     int64_t end = monotonic_ms() + duration;
     random_source source = {seed};
-    pid_t children[process_count];
+    pid_t children[most_processes];
     uint64_t life = 0, killed = 0;
     for (uint64_t i = 0; i < process_count; i++)
         children[i] = start(directory, i, life++, end);
@@ -82,7 +82,7 @@ static void run(const char *directory, int64_t duration, bool kills) {
         killed++;
         children[victim] = start(directory, victim, life++, end);
     }
-    for (int i = 0; i < process_count; i++)
+    for (uint64_t i = 0; i < process_count; i++)
         CHECK_EQUAL(0, wait_for(children[i]));
 
     REQUIRE_STATUS(SHALE_OK, shale_open(directory, NULL, &cache));
@@ -92,8 +92,8 @@ static void run(const char *directory, int64_t duration, bool kills) {
     if (!kills)
         CHECK_EQUAL(0, stats.rebuilds);
     CHECK_STATUS(SHALE_OK, shale_close(cache));
-    printf("%" PRIu64 " openings, %" PRIu64 " killed, %" PRIu64 " shards rebuilt\n", (uint64_t)ledger->openings, killed,
-           stats.rebuilds);
+    printf("%" PRIu64 " processes: %" PRIu64 " openings, %" PRIu64 " killed, %" PRIu64 " shards rebuilt\n",
+           process_count, (uint64_t)ledger->openings, killed, stats.rebuilds);
 }
 
 int main(int argument_count, char **arguments) {
@@ -102,12 +102,17 @@ int main(int argument_count, char **arguments) {
     watch((unsigned)(duration / 1000) + 60);
     ledger = mmap(NULL, sizeof *ledger, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     REQUIRE(ledger != MAP_FAILED);
-    char *orderly = path_to("orderly"), *killed = path_to("killed");
-    run(orderly, duration / 2, false);
-    run(killed, duration / 2, true);
+    static const struct {
+        const char *name;
+        uint64_t processes;
+        bool kills;
+    } runs[] = {{"few", 4, false}, {"few-killed", 4, true}, {"many", 20, false}, {"many-killed", 20, true}};
+    for (int i = 0; i < 4; i++) {
+        char *directory = path_to(runs[i].name);
+        run(directory, duration / 4, runs[i].processes, runs[i].kills);
+        free(directory);
+    }
     if (check_failures)
-        fprintf(stderr, "seed %" PRIu64 "\n", seed);
-    free(orderly);
-    free(killed);
+        fprintf(stderr, "reproduce: attach %" PRId64 " %" PRIu64 "\n", duration / 1000, seed);
     return finish();
 }

@@ -202,6 +202,38 @@ static void test_memory_is_shared_with_children(void) {
 
 static atomic_bool stop;
 
+static void *write_large_until_stopped(void *cache) {
+    static const size_t size = 300000;
+    char *data = calloc(1, size);
+    for (uint32_t n = 0; !atomic_load(&stop); n = (n + 1) % 3) {
+        uint32_t key[2] = {101, n};
+        memcpy(data, key, sizeof key);
+        if (shale_set(cache, key, sizeof key, data, size, NULL) != SHALE_OK) {
+            free(data);
+            return "a large set failed";
+        }
+    }
+    free(data);
+    return NULL;
+}
+
+static void *look_until_stopped(void *cache) {
+    const char *failure = NULL;
+    shale_value key = SHALE_VALUE_INIT, value = SHALE_VALUE_INIT;
+    while (!failure && !atomic_load(&stop)) {
+        shale_cursor *cursor = NULL;
+        shale_status status = shale_cursor_open(cache, &cursor);
+        while (status == SHALE_OK && !atomic_load(&stop))
+            status = shale_cursor_next(cursor, 0, &key, &value);
+        if (status < 0)
+            failure = "a cursor failed";
+        shale_cursor_close(cursor);
+    }
+    shale_value_free(&key);
+    shale_value_free(&value);
+    return (void *)failure;
+}
+
 static void *write_until_stopped(void *cache) {
     for (uint32_t n = 0; !atomic_load(&stop); n = (n + 1) % 2000) {
         uint32_t key[2] = {100, n};
@@ -211,28 +243,42 @@ static void *write_until_stopped(void *cache) {
     return NULL;
 }
 
+static void kill_when_writing(shale_cache *cache) {
+    if (fork() == 0) {
+        pid_t writer = getppid();
+        sleep_us(2000);
+        kill(writer, SIGKILL);
+        _exit(0);
+    }
+    for (;;)
+        write_range(cache, 1, 100);
+}
+
 static void test_fork_among_threads(void) {
     char *directory = path_to("threads");
     shale_cache *caches[2] = {open_cache(directory), open_cache(NULL)};
     for (int i = 0; i < 2; i++) {
         shale_cache *cache = caches[i];
-        pthread_t threads[2];
+        pthread_t threads[3];
+        void *(*const work[3])(void *) = {write_until_stopped, write_large_until_stopped, look_until_stopped};
         atomic_store(&stop, false);
-        for (int t = 0; t < 2; t++)
-            REQUIRE(pthread_create(&threads[t], NULL, write_until_stopped, cache) == 0);
+        for (int t = 0; t < 3; t++)
+            REQUIRE(pthread_create(&threads[t], NULL, work[t], cache) == 0);
         for (int round = 0; round < 20; round++) {
             pid_t child = fork();
             if (child == 0) {
                 begin_child(30);
                 write_range(cache, 1, 100);
                 check_range(cache, 1, 100);
+                if (round % 5 == 4) /* in the middle of a set: the parent's threads find a shard to rebuild */
+                    kill_when_writing(cache);
                 CHECK_STATUS(SHALE_OK, shale_close(cache));
                 _exit(check_failures != 0);
             }
-            CHECK_EQUAL(0, wait_for(child));
+            CHECK_EQUAL(round % 5 == 4 ? 128 + SIGKILL : 0, wait_for(child));
         }
         atomic_store(&stop, true);
-        for (int t = 0; t < 2; t++) {
+        for (int t = 0; t < 3; t++) {
             void *failure = NULL;
             pthread_join(threads[t], &failure);
             CHECK(failure == NULL);
@@ -240,6 +286,73 @@ static void test_fork_among_threads(void) {
         check_range(cache, 1, 100);
         CHECK_STATUS(SHALE_OK, shale_close(cache));
     }
+    free(directory);
+}
+
+/* A cursor that is open when its process forks goes on in both. */
+static void test_open_cursors(void) {
+    char *directory = path_to("cursors");
+    shale_cache *cache = open_cache(directory);
+    write_range(cache, 1, 500);
+    shale_cursor *cursor = NULL;
+    shale_value key = SHALE_VALUE_INIT;
+    CHECK_STATUS(SHALE_OK, shale_cursor_open(cache, &cursor));
+    for (int i = 0; i < 100; i++)
+        CHECK_STATUS(SHALE_OK, shale_cursor_next(cursor, 0, &key, NULL));
+    for (int closes = 0; closes < 2; closes++) {
+        pid_t child = fork();
+        if (child == 0) {
+            begin_child(30);
+            int rest = 0;
+            while (shale_cursor_next(cursor, 0, &key, NULL) == SHALE_OK)
+                rest++;
+            CHECK_EQUAL(400, rest);
+            if (closes) {
+                shale_cursor_close(cursor);
+                CHECK_STATUS(SHALE_OK, shale_close(cache));
+            }
+            _exit(check_failures != 0);
+        }
+        CHECK_EQUAL(0, wait_for(child));
+    }
+    int rest = 0;
+    while (shale_cursor_next(cursor, 0, &key, NULL) == SHALE_OK)
+        rest++;
+    CHECK_EQUAL(400, rest);
+    shale_cursor_close(cursor);
+    shale_value_free(&key);
+    CHECK_STATUS(SHALE_OK, shale_close(cache));
+    check_reopens_trusted(directory, 1);
+    free(directory);
+}
+
+/* Each generation writes, forks the next and closes, some before their child and some after it. */
+static void live_generation(shale_cache *cache, uint32_t generation) {
+    write_range(cache, generation, 500);
+    check_range(cache, generation - 1, 500);
+    pid_t child = -1;
+    if (generation < 6) {
+        child = fork();
+        if (child == 0) {
+            begin_child(60);
+            live_generation(cache, generation + 1);
+            _exit(check_failures != 0);
+        }
+    }
+    if (generation % 2)
+        CHECK_STATUS(SHALE_OK, shale_close(cache));
+    if (child > 0)
+        CHECK_EQUAL(0, wait_for(child));
+    if (generation % 2 == 0)
+        CHECK_STATUS(SHALE_OK, shale_close(cache));
+}
+
+static void test_forks_of_forks(void) {
+    char *directory = path_to("generations");
+    shale_cache *cache = open_cache(directory);
+    write_range(cache, 1, 500);
+    live_generation(cache, 2);
+    check_reopens_trusted(directory, 6);
     free(directory);
 }
 
@@ -251,5 +364,7 @@ int main(void) {
     RUN(test_parent_is_killed);
     RUN(test_memory_is_shared_with_children);
     RUN(test_fork_among_threads);
+    RUN(test_open_cursors);
+    RUN(test_forks_of_forks);
     return finish();
 }

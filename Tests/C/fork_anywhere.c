@@ -185,6 +185,81 @@ static uint64_t fork_at_moments(void (*prepare)(const char *), void (*life)(cons
     return forks;
 }
 
+/* ---- a fork while a dictionary is being prepared ---- */
+
+/* The forking thread holds the handle's lock for dictionaries then, and in the child nobody will ever release
+ * it: the child does without new ones, and reads on what was stored with those that are there. */
+
+static shale_cache *texts;
+static uint32_t text_count;
+static uint64_t dictionary_forks, forks_beside_dictionary;
+
+static int make_text(char *text, size_t size, uint32_t number) {
+    return snprintf(text, size, "{\"identifier\": %" PRIu32 ", \"name\": \"customer %" PRIu32
+                    "\", \"street\": \"%" PRIu32 " long avenue\", \"country\": \"far away\", \"orders\": [%" PRIu32 ", %" PRIu32 "]}",
+                    number, number * 7919, number % 97, number * 31, number * 37);
+}
+
+static void set_text_number(uint32_t number) {
+    char text[400];
+    int size = make_text(text, sizeof text, number);
+    CHECK_STATUS(SHALE_OK, shale_set(texts, &number, sizeof number, text, (size_t)size, NULL));
+}
+
+static void check_texts(uint32_t from, uint32_t to) {
+    char text[400];
+    shale_value value = SHALE_VALUE_INIT;
+    for (uint32_t number = from; number < to; number++) {
+        int size = make_text(text, sizeof text, number);
+        CHECK_STATUS(SHALE_OK, shale_get(texts, &number, sizeof number, 0, &value));
+        CHECK(holds_bytes(&value, text, (size_t)size));
+    }
+    shale_value_free(&value);
+}
+
+static uint64_t dictionaries(void) {
+    shale_stats stats = {.struct_size = sizeof stats};
+    CHECK_STATUS(SHALE_OK, shale_get_stats(texts, &stats));
+    return stats.dictionaries;
+}
+
+static long fork_at_allocation(const char *name) {
+    if (strcmp(name, "malloc") != 0)
+        return 0;
+    dictionary_forks++;
+    forks_beside_dictionary += dictionaries() > 0;
+    pid_t user = fork();
+    if (user == 0) {
+        begin_child(30);
+        shim_faults.call = NULL;
+        check_texts(0, text_count);
+        uint32_t more = 1000000 * (uint32_t)dictionary_forks;
+        for (uint32_t i = 0; i < 3000; i++)
+            set_text_number(more + i);
+        check_texts(more, more + 3000);
+        CHECK_STATUS(SHALE_OK, shale_close(texts));
+        _exit(check_failures != 0);
+    }
+    CHECK_EQUAL(0, wait_for(user));
+    return 0;
+}
+
+static void test_fork_with_the_dictionarys_lock(void) {
+    char *directory = path_to("dictionaries");
+    alarm(60);
+    texts = open_cache(directory, &(shale_options){.struct_size = sizeof(shale_options), .capacity = 16 << 20});
+    shim_faults.call = fork_at_allocation;
+    for (; text_count < 20000 && dictionaries() == 0; text_count++)
+        set_text_number(text_count);
+    for (int i = 0; i < 1000; i++, text_count++)
+        set_text_number(text_count);
+    shim_faults.call = NULL;
+    CHECK(dictionaries() > 0 && forks_beside_dictionary > 0);
+    check_texts(0, text_count);
+    CHECK_STATUS(SHALE_OK, shale_close(texts));
+    free(directory);
+}
+
 int main(int argument_count, char **arguments) {
     uint64_t step = argument_count > 1 ? strtoull(arguments[1], NULL, 0) : 8;
     uint64_t first = argument_count > 2 ? strtoull(arguments[2], NULL, 0) : (uint64_t)getpid() % step + 1;
@@ -192,6 +267,8 @@ int main(int argument_count, char **arguments) {
         bytes[at] = (unsigned char)(at * at % 251 + at / 1000);
     uint64_t used = fork_at_moments(prepare_nothing, create_and_use, first, step);
     uint64_t opened = fork_at_moments(prepare_without_index, open_and_fail, first, step);
-    printf("%" PRIu64 " forks in the middle of a life, %" PRIu64 " in the middle of openings\n", used, opened);
+    RUN(test_fork_with_the_dictionarys_lock);
+    printf("%" PRIu64 " forks in the middle of a life, %" PRIu64 " in the middle of openings, %" PRIu64
+           " while dictionaries are made\n", used, opened, dictionary_forks);
     return finish();
 }

@@ -132,6 +132,87 @@ static void test_two_handles(void) {
     free(directory);
 }
 
+/* A lock of the process, rather than of the handle, would go with the first handle that is closed. */
+static void test_handles_are_closed_in_any_order(void) {
+    static const int orders[6][3] = {{0, 1, 2}, {0, 2, 1}, {1, 0, 2}, {1, 2, 0}, {2, 0, 1}, {2, 1, 0}};
+    shale_options other = four_mib;
+    other.max_entries = 1000;
+    for (int order = 0; order < 6; order++) {
+        char *directory = path_to("order");
+        shale_cache *caches[3];
+        shale_value value = SHALE_VALUE_INIT;
+        for (int i = 0; i < 3; i++)
+            REQUIRE_STATUS(SHALE_OK, shale_open(directory, &four_mib, &caches[i]));
+        for (int i = 0; i < 3; i++) {
+            char key[2] = {(char)('a' + i), 0};
+            CHECK_STATUS(SHALE_E_BUSY, open_status(directory, &other)); /* somebody is still attached */
+            CHECK_STATUS(SHALE_OK, set_text(caches[orders[order][i]], key, "value", NULL));
+            for (int j = i; j < 3; j++)
+                CHECK_STATUS(SHALE_OK, get_text(caches[orders[order][j]], key, 0, &value));
+            CHECK_STATUS(SHALE_OK, shale_close(caches[orders[order][i]]));
+        }
+        shale_cache *cache = NULL;
+        REQUIRE_STATUS(SHALE_OK, shale_open(directory, &other, &cache));
+        shale_stats stats = {.struct_size = sizeof stats};
+        CHECK_STATUS(SHALE_OK, shale_get_stats(cache, &stats));
+        CHECK_EQUAL(3, stats.entries);
+        CHECK_EQUAL(0, stats.rebuilds);
+        CHECK_STATUS(SHALE_OK, shale_close(cache));
+        shale_value_free(&value);
+        remove_tree(directory);
+        free(directory);
+    }
+}
+
+/* Compression and default ages belong to the handle, the rest to the cache. */
+static void test_handles_with_other_options(void) {
+    char *directory = path_to("others-options"), text[3000];
+    memset(text, 't', sizeof text - 1);
+    text[sizeof text - 1] = 0;
+    shale_options plain = {.struct_size = sizeof plain, .compression = SHALE_COMPRESSION_NONE, .max_age_ms = 3600000,
+                           .stale_ms = SHALE_NEVER, .mode = 0640, .flags = SHALE_OPEN_NO_SYNC};
+    shale_options packed = {.struct_size = sizeof packed, .capacity = 4 << 20, .compression = SHALE_COMPRESSION_LZ4};
+    shale_cache *one = NULL, *two = NULL;
+    shale_value value = SHALE_VALUE_INIT;
+    REQUIRE_STATUS(SHALE_OK, shale_open(directory, &four_mib, &one));
+    REQUIRE_STATUS(SHALE_OK, shale_open(directory, &plain, &two));
+    CHECK_STATUS(SHALE_OK, set_text(one, "packed", text, NULL));
+    CHECK_STATUS(SHALE_OK, set_text(two, "plain", text, NULL));
+    CHECK_STATUS(SHALE_OK, get_text(two, "packed", 0, &value));
+    CHECK(holds_text(&value, text) && value.stored_size < 100);
+    CHECK_EQUAL(SHALE_NEVER, value.expires_ms);
+    CHECK_STATUS(SHALE_OK, get_text(one, "plain", 0, &value));
+    CHECK(holds_text(&value, text) && value.stored_size == sizeof text - 1);
+    CHECK_EQUAL(value.created_ms + 3600000, value.expires_ms);
+
+    static const struct {
+        shale_options options;
+        shale_status expected;
+        const char *word;
+    } others[] = {
+        {{.capacity = 8 << 20}, SHALE_E_BUSY, "capacity"},
+        {{.capacity = 2 << 20}, SHALE_E_BUSY, "capacity"},
+        {{.capacity = (uint64_t)1 << 40}, SHALE_E_BUSY, "capacity"},
+        {{.max_entries = 1}, SHALE_E_BUSY, "max_entries"},
+        {{.shards = 2}, SHALE_E_INVALID, "shard"},
+        {{.segment_size = 1 << 20}, SHALE_E_INVALID, "segment"},
+        {{.flags = SHALE_OPEN_READ_ONLY, .capacity = 4 << 20}, SHALE_E_INVALID, "read-only"},
+        {{.flags = SHALE_OPEN_READ_ONLY, .max_entries = 5}, SHALE_E_INVALID, "read-only"},
+    };
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+        shale_options options = others[i].options;
+        options.struct_size = sizeof options;
+        CHECK_STATUS(others[i].expected, open_status(directory, &options));
+        CHECK(strstr(shale_last_error(), others[i].word) != NULL);
+    }
+    CHECK_STATUS(SHALE_OK, open_status(directory, &packed));
+    CHECK_STATUS(SHALE_OK, get_text(one, "plain", 0, &value));
+    CHECK_STATUS(SHALE_OK, shale_close(one));
+    CHECK_STATUS(SHALE_OK, shale_close(two));
+    shale_value_free(&value);
+    free(directory);
+}
+
 static void test_read_only(void) {
     char *directory = path_to("read-only");
     shale_options options = {.struct_size = sizeof options, .flags = SHALE_OPEN_READ_ONLY};
@@ -502,6 +583,8 @@ int main(void) {
     watch(120);
     RUN(test_contents_are_kept);
     RUN(test_two_handles);
+    RUN(test_handles_are_closed_in_any_order);
+    RUN(test_handles_with_other_options);
     RUN(test_read_only);
     RUN(test_must_exist);
     RUN(test_what_is_not_a_cache);
