@@ -31,12 +31,16 @@ struct Superblock {
 
     static func read(_ page: Memory) -> Found {
         var best: Superblock?
-        var sawMagic = false, sawNewer = false
+        var sawMagic = false, sawNewer = false, newest: UInt64 = 0
         for copy in [copies.0, copies.1] {
             let p = page + copy
             guard p.u64(0) == magic else { continue }
             sawMagic = true
-            if p.u32(8) > formatVersion { sawNewer = true }
+            if p.u32(8) > formatVersion {
+                sawNewer = true
+                // Sound and later than what this library knows: the cache has been taken over.
+                if p.u64(120) == check(p) { newest = max(newest, p.u64(16)) }
+            }
             guard p.u32(8) == formatVersion, p.u64(120) == check(p) else { continue }
             let block = Superblock(sequence: p.u64(16), secret: p.u64(24), capacity: p.u64(32), maxEntries: p.u64(40),
                                    shards: p.u32(48), segmentSize: p.u32(52), maxAge: Int64(bitPattern: p.u64(56)),
@@ -44,7 +48,7 @@ struct Superblock {
                                    dictionaryPlaces: p.u32(88), dictionarySize: p.u32(92))
             if best == nil || block.sequence > best.unsafelyUnwrapped.sequence { best = block }
         }
-        if let best { return .sound(best) }
+        if let best, best.sequence >= newest { return .sound(best) }
         if sawNewer { return .newer }
         if sawMagic { return .damaged }
         for at in stride(from: 0, to: pageSize, by: 8) where page.u64(at) != 0 { return .foreign }
