@@ -100,6 +100,12 @@ extension Shard {
         // Merge the touch into the copy.
         let touchAt = address(pointed)
         let touch = RecordHeader(at: touchAt)
+        guard touch.verifiesHead(at: touchAt, keyHash: keyHash, place: placeOf(pointed), secret: secret) else {
+            // The age would get a sound check in the copy.
+            header[Field.corrupt] += 1
+            drop(slot, &after)
+            return
+        }
         if now >= touch.gone(at: touchAt) {
             header[Field.expirations] += 1
             drop(slot, &after)

@@ -260,14 +260,13 @@ extension Shard {
         switch kind {
         case .value, .manifest, .part:
             let isPart = kind == .part
-            let body = bodyHash(meta: p + record.metaOffset, metaLength: record.metaLength, stored: p + record.storedOffset, storedLength: record.storedLength, secret: secret)
             let slot = lookup(key, isPart: isPart)
             if record.codec == RecordHeader.Codec.dictionary, !DictionaryCache.has(engine, record.dictionary) {
                 // Evicted before its dictionary made room for another.
                 if let slot { drop(slot, &after) }
                 return
             }
-            guard body ^ here.mix(secret: secret) == record.bodyCheck else {
+            guard isBodySound(record, p, here) else {
                 // It still supersedes what is older.
                 header[Field.corrupt] += 1
                 if let slot { drop(slot, &after) }
@@ -297,6 +296,12 @@ extension Shard {
             count(flags, sign: 1)
         case .touch:
             guard record.storedLength == TouchTarget.size, let slot = lookup(key) else { return }
+            guard isBodySound(record, p, here) else {
+                // It still supersedes the age that the value had before.
+                header[Field.corrupt] += 1
+                drop(slot, &after)
+                return
+            }
             let target = TouchTarget(at: p + record.storedOffset)
             let old = Slot.location(slot.u64(0))
             var current = RecordHeader(at: address(old))

@@ -72,12 +72,13 @@ extension Shard {
         return memcmp(p + record.keyOffset, key.bytes, key.length) == 0
     }
 
+    /// Nil where the heads of its records are damaged: what they say is not to be acted on.
     private func entry(_ slot: Memory, now: UInt64) -> Entry? {
         var at = Slot.location(slot.u64(0))
         guard isSound(at) else { return nil }
         var p = address(at)
         var record = RecordHeader(at: p)
-        guard record.isPlausible(room: segmentSize - offsetInSegment(at)) else { return nil }
+        guard isHeadSound(record, p, at) else { return nil }
         let lifetime = record.lifetime(at: p)
         if record.isKind(.touch) {
             guard record.storedLength == TouchTarget.size else { return nil }
@@ -86,10 +87,14 @@ extension Shard {
             at = target.location
             p = address(at)
             record = RecordHeader(at: p)
-            guard record.lsn == target.lsn, record.isPlausible(room: segmentSize - offsetInSegment(at)) else { return nil }
+            guard record.lsn == target.lsn, isHeadSound(record, p, at) else { return nil }
         }
         let isGone = now >= lifetime.gone || tags.invalidates(record, at: p)
         return Entry(slot: slot, value: record, valueAt: p, valueLocation: at, lifetime: lifetime, isGone: isGone, isFresh: !isGone && now < lifetime.expires)
+    }
+    private func isHeadSound(_ record: RecordHeader, _ p: Memory, _ location: UInt32) -> Bool {
+        record.isPlausible(room: segmentSize - offsetInSegment(location))
+            && record.verifiesHead(at: p, keyHash: shim_hash(p + record.keyOffset, record.keyLength, secret), place: placeOf(location), secret: secret)
     }
     private func entry(_ key: Key, now: UInt64) -> Entry? { lookup(key).flatMap { entry($0, now: now) } }
 
@@ -290,7 +295,8 @@ extension Shard {
         var record: RecordHeader
         let lifetime: Lifetime
         var tagCount = 0
-        if let existing = entry(key, now: now), existing.isFresh {
+        // A damaged number must not become the start of a sound one.
+        if let existing = entry(key, now: now), existing.isFresh, soundBytes(Slot.location(existing.slot.u64(0))) != nil {
             let value = existing.value
             guard value.isKind(.value), value.codec == RecordHeader.Codec.raw, value.storedLength == 8 else {
                 throw Failure.because(.invalid, "the value is not an 8-byte integer; shale_increment works on those alone")

@@ -82,6 +82,11 @@ extension Shard {
         }
     }
 
+    func isBodySound(_ record: RecordHeader, _ p: Memory, _ place: Place) -> Bool {
+        bodyHash(meta: p + record.metaOffset, metaLength: record.metaLength, stored: p + record.storedOffset, storedLength: record.storedLength, secret: secret)
+            ^ place.mix(secret: secret) == record.bodyCheck
+    }
+
     /// The record's length, with its touch target's, or nil where one of its checks fails.
     func soundBytes(_ location: UInt32) -> Int? {
         guard isSound(location) else { return nil }
@@ -90,9 +95,7 @@ extension Shard {
         guard record.isPlausible(room: segmentSize - offsetInSegment(location)), record.keyLength > 0 else { return nil }
         let place = placeOf(location)
         let hash = shim_hash(p + record.keyOffset, record.keyLength, secret)
-        guard record.verifiesHead(at: p, keyHash: hash, place: place, secret: secret),
-              bodyHash(meta: p + record.metaOffset, metaLength: record.metaLength, stored: p + record.storedOffset, storedLength: record.storedLength, secret: secret)
-                ^ place.mix(secret: secret) == record.bodyCheck else { return nil }
+        guard record.verifiesHead(at: p, keyHash: hash, place: place, secret: secret), isBodySound(record, p, place) else { return nil }
         guard record.isKind(.touch) else { return record.length }
         let target = TouchTarget(at: p + record.storedOffset)
         guard isSound(target.location), !RecordHeader(at: address(target.location)).isKind(.touch) else { return nil }
