@@ -130,8 +130,15 @@ struct Table {
 
     @inline(__always) var shape: Shape { Shape(header.at.acquire(ShardHeader.Field.shape)) }
     func fraction(at position: Int, _ word0: UInt64, _ shape: Shape) -> UInt32 {
-        let home = position - Slot.displacement(word0)
+        // (A damaged slot may name a home below the first.)
+        let home = max(0, position - Slot.displacement(word0))
         return Table.fraction(fingerprint: word0, home: home, buckets: shape.buckets(ofHome: home))
+    }
+
+    /// Whether a probe for the fraction comes by the slot.
+    func reaches(_ slot: Memory, _ fraction: UInt32, _ position: Int, _ shape: Shape) -> Bool {
+        let displacement = Slot.displacement(slot.u64(0)), home = shape.home(fraction)
+        return home + displacement == position && reach(ofHome: home) >= displacement
     }
 
     @inline(__always) func bucket(_ position: Int) -> Memory { buckets + position &* Table.bucketSize }

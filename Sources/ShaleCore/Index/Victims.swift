@@ -96,7 +96,11 @@ struct Victims {
             header[Field.heapCurrent] = 1 - current
             header[Field.sweepState] = State.idle
             header[Field.sweepAt] = 0
-            if count(current) == 0 { barren += 1 }
+            if count(current) == 0 {
+                barren += 1
+                // Stamps above the counter's, after damage to it, are collected all the same; ranks follow.
+                header.at.set(Field.stamp, Slot.stampMask)
+            }
         }
         return nil
     }
@@ -152,7 +156,13 @@ struct Victims {
                     header.at.set(Field.sweepLimit, limit)
                     if Victims.rank(word1) > limit { continue }
                 }
-                push(target, Slot.stamp(word1) << 26 | UInt64(table.fraction(at: position, word0, shape) >> 6))
+                let fraction = table.fraction(at: position, word0, shape)
+                guard table.reaches(p + i, fraction, position, shape) else {
+                    // Damaged: no key leads to it, nor would its victim.
+                    table.clear(p + i)
+                    continue
+                }
+                push(target, Slot.stamp(word1) << 26 | UInt64(fraction >> 6))
             }
             position += 1
         }

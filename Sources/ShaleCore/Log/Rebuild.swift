@@ -42,6 +42,7 @@ extension Shard {
             let known = state(ofPlace: place)
             if !afterPowerLoss, known == .absent { continue }
             if offset(ofPlace: place) >= fileSize {
+                numberWord(place).release(0, 0)
                 setState(ofPlace: place, .absent)
                 continue
             }
@@ -58,6 +59,7 @@ extension Shard {
             } else if afterPowerLoss {
                 // Allocated or not, nobody knows: give it back, so that the sum is right, or count it.
                 let released = engine.pointee.files.releaseData(offset(ofPlace: place), segmentSize)
+                numberWord(place).release(0, 0)
                 setState(ofPlace: place, released ? .absent : .preparing)
                 if !released { allocated += 1 }
             } else {

@@ -125,7 +125,7 @@ extension Shard {
     @inline(__always)
     private func read(_ slot: Memory, _ word0: UInt64, _ key: Key, _ options: ReadOptions, _ epoch: UInt64, _ buffer: inout ValueBuffer, _ found: inout Found) -> Outcome {
         let location = Slot.location(word0)
-        guard isSound(location) else { return .damaged }
+        guard isInside(location) else { return .damaged }
         // The lines of a small record together, rather than one wait after the other.
         let line = address(location)
         shim_prefetch(line)
@@ -135,6 +135,7 @@ extension Shard {
         let segment = numberWord.acquire(0)
         // Pointed to while the place held this segment: so the location is the current one's.
         if (slot.acquire(0) ^ word0) & ~Slot.reachBit != 0 { return .moved }
+        if segment == 0 { return .damaged }
         let word1 = slot.u64(8)
         let at = Place(number: segment, offset: UInt64(truncatingIfNeeded: offset(of: location)))
         var p = address(location)

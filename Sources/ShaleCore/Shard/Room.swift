@@ -88,7 +88,12 @@ extension Shard {
 
     /// Evicts the least recently used entry. False where all that is left is pinned.
     func evict(now: UInt64, _ after: inout Aftermath) -> Bool {
-        let victim = victims.next { dropIfGone($0, now: now, &after) }
+        var victim = victims.next { dropIfGone($0, now: now, &after) }
+        if victim == nil, header[Field.unsure] != 0 {
+            header[Field.unsure] = 0
+            recount()
+            victim = victims.next { dropIfGone($0, now: now, &after) }
+        }
         guard let slot = victim else { return false }
         drop(slot, &after)
         header[Field.evictions] += 1
@@ -151,7 +156,8 @@ extension Shard {
                 guard !Slot.isFree(word0), Slot.isPart(word0), isSound(Slot.location(word0)) else { continue }
                 let at = address(Slot.location(word0))
                 let record = RecordHeader(at: at)
-                guard record.isKind(.part), record.keyLength == PartKey.size else { continue }
+                guard record.isKind(.part), record.keyLength == PartKey.size,
+                      record.isPlausible(room: segmentSize - offsetInSegment(Slot.location(word0))) else { continue }
                 let key = PartKey(at: at + record.keyOffset)
                 if isOwned(key), !isBeingWritten(key.blob) { return Aftermath.Blob(blob: key.blob, owner: key.owner, parts: 0) }
             }

@@ -58,8 +58,12 @@ struct Shard {
         UInt32(truncatingIfNeeded: ((place &<< engine.pointee.geometry.segmentShift) &+ offset) &>> 3)
     }
     /// Whether a location lies inside the shard's places: what comes from a slot may be damaged.
-    @inline(__always) func isSound(_ location: UInt32) -> Bool {
+    @inline(__always) func isInside(_ location: UInt32) -> Bool {
         place(of: location) < engine.pointee.geometry.rows && offsetInSegment(location) <= segmentSize &- RecordHeader.size
+    }
+    /// And whether a segment was ever there: a place without a number may lie beyond the end of the file.
+    @inline(__always) func isSound(_ location: UInt32) -> Bool {
+        isInside(location) && numberWord(place(of: location)).u64(0) != 0
     }
     @inline(__always) func placeOf(_ location: UInt32) -> Place {
         Place(number: numberWord(place(of: location)).u64(0), offset: UInt64(truncatingIfNeeded: offset(of: location)))

@@ -323,11 +323,17 @@ enum Attachment {
             throw Message().adding(files.path).adding(" is being written to, with an index that is gone or damaged; close its writers, then open it again").failure(.busy)
         }
         if trusted, !mustReplace {
-            // (A trusted index is used as it is; what it points to is checked record by record.)
             let index = try map(files.index, geometry.indexSize, writable: !configuration.isReadOnly, &files, CacheFiles.indexName)
-            return try finish(block, configuration, files, data, index, geometry) { ref throws(Failure) in
-                if alone { try initialiseLocks(ref) }
+            // Beside writers its words are in motion; the first of them has looked.
+            let isAtRest = alone || configuration.isReadOnly && !shim_sys_is_locked(files.data, Lock.writers)
+            var isUsable = true
+            let engine = try finish(block, configuration, files, data, index, geometry) { ref throws(Failure) in
+                isUsable = !isAtRest || isConsistent(ref)
+                if alone, isUsable { try initialiseLocks(ref) }
             }
+            if isUsable { return engine }
+            freeState(engine.ref, keepMappings: true)
+            shim_sys_unmap(index, geometry.indexSize)
         }
         if configuration.isReadOnly { return try privateIndex(&files, configuration, block, data, geometry) }
         return try replaceIndex(&files, configuration, block, data, geometry, isNew: isNew)
@@ -368,6 +374,17 @@ enum Attachment {
         }
         let mark = data.u64(Superblock.cleanMark)
         return mark != 0 && page.u64(IndexHead.cleanMark) == mark ? .clean : .stale
+    }
+
+    private static func isConsistent(_ ref: EngineRef) -> Bool {
+        let dataSize = ref.pointee.files.dataSize(ref)
+        var s = shim_stat()
+        let indexSize = shim_sys_fstat(ref.pointee.files.index, &s) == 0 ? Int(s.size) : 0
+        let mark = ref.pointee.data.u64(Superblock.cleanMark)
+        let isClean = mark != 0 && ref.pointee.index.u64(IndexHead.cleanMark) == mark
+        guard ref.pointee.index.u64(IndexHead.lsn) >> 56 == 0, DictionaryCache.isConsistent(ref, dataSize: dataSize) else { return false }
+        for i in 0..<ref.pointee.geometry.shards where !Shard(ref, i).isConsistent(dataSize: dataSize, indexSize: indexSize, isClean: isClean) { return false }
+        return true
     }
 
     private static func leastIndexSize(_ g: Geometry) -> Int {
@@ -491,6 +508,7 @@ enum Attachment {
         var result = shim_mutex_init(index + IndexHead.dictionaryLock)
         for i in 0..<ref.pointee.geometry.shards where result == 0 {
             result = shim_mutex_init(Shard(ref, i).header.at + ShardHeader.Field.mutex)
+            Shard(ref, i).header[ShardHeader.Field.unsure] = 1
         }
         if result != 0 { throw Failure.system("make the locks of", ref.pointee.files.path, ref.pointee.files.isMemory ? "the cache in memory" : "", -Int(result)) }
         index.set(IndexHead.bootLow, ref.pointee.files.boot.0)

@@ -20,28 +20,28 @@ extension Engine {
         s.dictionaries = index.u64(IndexHead.dictionaryLast)
         for i in 0..<geometry.shards {
             let p = Shard(ref, i).header.at
-            s.entries += p.u64(Field.entries)
-            s.liveBytes += p.u64(Field.live)
-            s.rawBytes += p.u64(Field.raw)
-            s.storedBytes += p.u64(Field.stored)
-            s.sets += p.u64(Field.sets)
-            s.removes += p.u64(Field.removes)
-            s.evictions += p.u64(Field.evictions)
-            s.expirations += p.u64(Field.expirations)
-            s.invalidations += p.u64(Field.invalidations)
-            s.cleanedBytes += p.u64(Field.cleaned)
-            s.corruptRecords += p.u64(Field.corrupt)
-            s.rebuilds += p.u64(Field.rebuilds)
+            s.entries &+= p.u64(Field.entries)
+            s.liveBytes &+= p.u64(Field.live)
+            s.rawBytes &+= p.u64(Field.raw)
+            s.storedBytes &+= p.u64(Field.stored)
+            s.sets &+= p.u64(Field.sets)
+            s.removes &+= p.u64(Field.removes)
+            s.evictions &+= p.u64(Field.evictions)
+            s.expirations &+= p.u64(Field.expirations)
+            s.invalidations &+= p.u64(Field.invalidations)
+            s.cleanedBytes &+= p.u64(Field.cleaned)
+            s.corruptRecords &+= p.u64(Field.corrupt)
+            s.rebuilds &+= p.u64(Field.rebuilds)
             if files.isMemory {
-                s.dataBytes += p.u64(Field.allocated) * UInt64(geometry.segmentSize)
-                s.indexBytes += p.u64(Field.tablePages)
+                s.dataBytes &+= p.u64(Field.allocated) &* UInt64(geometry.segmentSize)
+                s.indexBytes &+= p.u64(Field.tablePages)
             }
         }
         for i in 0..<IndexHead.stripes {
             let p = index + IndexHead.counters + i * 64
-            s.hits += p.u64(IndexHead.hits)
-            s.misses += p.u64(IndexHead.misses)
-            s.staleHits += p.u64(IndexHead.staleHits)
+            s.hits &+= p.u64(IndexHead.hits)
+            s.misses &+= p.u64(IndexHead.misses)
+            s.staleHits &+= p.u64(IndexHead.staleHits)
         }
         if files.isMemory { s.indexBytes += UInt64(Geometry.indexHead) } else {
             s.dataBytes = files.diskBytes(files.data)

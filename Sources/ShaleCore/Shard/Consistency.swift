@@ -1,0 +1,93 @@
+import CShalePlatform
+
+/// What must hold of an index before it is believed. It has no checksums, so
+/// who attaches alone looks once whether all that is used without a further
+/// look is possible: every length, count and place of a shard header, and that
+/// they agree with each other, with the files' sizes and with the synced
+/// position. Where they do not, the index is made anew from the log.
+///
+/// It costs about a microsecond a shard, as it leaves the tables out: a slot is
+/// checked each time that it is used.
+extension Shard {
+    /// `isClean`: a close left the index as it is, so the log ends where it was synced.
+    func isConsistent(dataSize: Int, indexSize: Int, isClean: Bool) -> Bool {
+        // No number that later sums could carry over an edge.
+        for field in stride(from: Field.state, to: Field.dictionaries + 128, by: 8) where header.at.u64(field) >> 56 != 0 { return false }
+        let isQuiet = header.at.u64(Field.state) == ShardHeader.State.quiet
+        return header.at.u64(Field.state) <= ShardHeader.State.rebuilding && !(isQuiet && header.at.u64(Field.epoch) & 1 != 0)
+            && isTableConsistent(indexSize, isQuiet) && isLogConsistent(dataSize, isQuiet) && !(isQuiet && header[Field.queueCount] > 0 && !agreesWithSynced(isClean))
+    }
+
+    private func isTableConsistent(_ indexSize: Int, _ isQuiet: Bool) -> Bool {
+        let shape = table.shape, pages = header[Field.tablePages]
+        guard shape.mode <= Table.Shape.Mode.shrinking, shape.buckets >= Table.leastBuckets, shape.frontier <= shape.buckets,
+              shape.extent <= geometry.maxBuckets - Table.spill,
+              pages >= geometry.shardIndexBytes(buckets: shape.extent), pages <= geometry.shardIndexBytes(buckets: geometry.maxBuckets),
+              Geometry.indexHead + number * geometry.shardStride + geometry.table + Geometry.tableBytes(shape.extent) <= indexSize else { return false }
+        let most = Victims.capacity(buckets: geometry.maxBuckets)
+        guard header[Field.heapCounts] <= most, header[Field.heapCounts + 8] <= most, header[Field.heapCurrent] <= 1,
+              header[Field.sweepState] <= Victims.State.complete, header[Field.sweepAt] <= geometry.maxBuckets + Table.spill,
+              header[Field.used] <= (shape.extent + Table.spill) * 4 else { return false }
+        if !isQuiet { return true }
+        return header[Field.entries] <= header[Field.used] && header[Field.pinned] <= header[Field.entries] && tags.isConsistent
+    }
+
+    private func isLogConsistent(_ dataSize: Int, _ isQuiet: Bool) -> Bool {
+        let rows = geometry.rows, count = header[Field.queueCount]
+        guard header[Field.queueFirst] < rows, count <= rows, header[Field.headPlace] < rows,
+              isOffset(header[Field.headOffset]), isOffset(header[Field.tailOffset]) else { return false }
+        var allocated = 0, inLog = 0
+        for place in 0..<rows {
+            let state = (header.at + geometry.states + place).load(as: UInt8.self), number = numberWord(place).u64(0)
+            // A place that is read or written is inside the file.
+            if number != 0 || state == Log.PlaceState.free.rawValue || state == Log.PlaceState.inLog.rawValue {
+                guard offset(ofPlace: place) + segmentSize <= dataSize else { return false }
+            }
+            guard state <= Log.PlaceState.preparing.rawValue, number >> 56 == 0, number == 0 || state != Log.PlaceState.absent.rawValue else { return false }
+            if state != Log.PlaceState.absent.rawValue { allocated += 1 }
+            if state == Log.PlaceState.inLog.rawValue { inLog += 1 }
+        }
+        if !isQuiet { return true }
+        guard allocated == header[Field.allocated], inLog == count, header[Field.live] <= count * segmentSize,
+              header[Field.lastNumber] >= header[Field.headNumber] else { return false }
+        var previous: UInt64 = 0
+        for i in 0..<count {
+            let place = queued(i), segment = numberWord(place).u64(0)
+            guard state(ofPlace: place) == .inLog, segment > previous else { return false }
+            previous = segment
+        }
+        return count == 0 || queued(count - 1) == header[Field.headPlace] && previous == header.at.u64(Field.headNumber)
+    }
+
+    private func isOffset(_ offset: Int) -> Bool { offset >= SegmentHeader.size && offset <= segmentSize && offset & 7 == 0 }
+
+    /// The log goes at least as far as it was synced; after a clean close, exactly as far.
+    private func agreesWithSynced(_ isClean: Bool) -> Bool {
+        let synced = SyncedPosition.read(engine, shard: number)
+        let segment = header.at.u64(Field.headNumber), offset = header[Field.headOffset]
+        if synced.number == .max { return true }
+        return isClean ? synced.number == segment && synced.offset == offset : !synced.covers(segment, offset)
+    }
+}
+
+extension TagTable {
+    var isConsistent: Bool {
+        var count = 0
+        for i in 0..<TagTable.places where at.u64(i * 16) != 0 { count += 1 }
+        return count == header[ShardHeader.Field.tagCount]
+    }
+}
+
+extension DictionaryCache {
+    /// The index's numbers are such as their places can have, and the places inside the file.
+    static func isConsistent(_ engine: EngineRef, dataSize: Int) -> Bool {
+        let g = engine.pointee.geometry, index = engine.pointee.index
+        let current = index.u64(IndexHead.dictionaryCurrent), last = index.u64(IndexHead.dictionaryLast)
+        guard last <= 65_535, current <= last, current == 0 || g.dictionaryPlaces > 0 && has(engine, UInt16(current)) else { return false }
+        for i in 0..<g.dictionaryPlaces {
+            let number = index.u64(IndexHead.dictionaryNumbers + i * 8)
+            guard number == 0 || number <= last && Int(number) % g.dictionaryPlaces == i && g.dictionaries + (i + 1) * g.dictionarySize <= dataSize else { return false }
+        }
+        return true
+    }
+}
