@@ -12,6 +12,8 @@ struct shim_faults {
     void (*store)(const void *at);
     /* What the kernel says is the boot's id; NULL: what it really says. */
     const char *boot_id;
+    /* A cache's random secret, so that one seed repeats a run; NULL: the kernel's. */
+    unsigned long long (*random)(void);
 };
 extern struct shim_faults shim_faults;
 

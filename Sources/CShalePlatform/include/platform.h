@@ -420,6 +420,13 @@ static inline long shim_sys_filesystem(int fd, uint64_t *type) {
 static inline uint32_t shim_sys_euid(void) { return geteuid(); }
 static inline long shim_sys_random(void *p, size_t n) {
     SHIM_FAIL("random");
+#ifdef SHALE_FAULTS
+    if (shim_faults.random && n == 8) {
+        unsigned long long word = shim_faults.random();
+        memcpy(p, &word, 8);
+        return 8;
+    }
+#endif
     ssize_t r;
     do r = getrandom(p, n, 0);
     while (r < 0 && errno == EINTR);

@@ -1,0 +1,120 @@
+/* The bytes of a cache, as Documentation/format.md gives them: enough to find
+ * every structure in a copy of the two files that is known to be sound. */
+#ifndef LAYOUT_H
+#define LAYOUT_H
+
+#include <stdint.h>
+#include <string.h>
+
+enum { page_bytes = 4096, index_head_bytes = 3 * page_bytes, record_header_bytes = 48, segment_header_bytes = 64 };
+
+/* Fields of the superblock and the words beside it. */
+enum { super_copy = 2048, super_version = 8, super_sequence = 16, super_check = 120, super_bytes = 128,
+       super_clean_mark = 1024, super_generation = 1032 };
+
+/* Fields of the index head. */
+enum { index_own_device = 48, index_data_device = 64, index_clean_mark = 80, index_lsn = 512,
+       index_dictionary_words = 640, index_writing = 1024, index_counters = 4096 };
+
+/* Fields of a shard header. */
+enum { shard_shape = 64, shard_moves = 72, shard_epoch = 80, shard_tag_count = 88, shard_stamp = 128, shard_state = 192,
+       shard_entries = 200, shard_head_place = 256, shard_head_offset = 264, shard_head_number = 272,
+       shard_tail_offset = 280, shard_queue_first = 288, shard_queue_count = 296, shard_heap_counts = 408,
+       shard_dictionaries = 512, shard_header_bytes = 1024 };
+
+enum record_kind { record_value = 1, record_manifest, record_part, record_tombstone, record_touch, record_invalidate,
+                   record_end, record_gap };
+
+typedef struct {
+    uint64_t shards, segment_size, rows, dictionary_places, dictionary_size;
+    uint64_t dictionaries, segments;                                /* in shale.data */
+    uint64_t queue, states, tags, fixed, heap_bytes, table, stride; /* in a shard's region of shale.index */
+} layout;
+
+/* A record of the log, where it is in shale.data. */
+typedef struct {
+    uint64_t offset, length, lsn;
+    unsigned kind, codec, tags, flags, dictionary;
+    uint64_t key, key_size, meta, meta_size, stored, stored_size; /* offsets in shale.data */
+} record_view;
+
+static inline uint64_t word_at(const unsigned char *p) {
+    uint64_t word;
+    memcpy(&word, p, 8);
+    return word;
+}
+
+static inline uint32_t half_at(const unsigned char *p) {
+    uint32_t half;
+    memcpy(&half, p, 4);
+    return half;
+}
+
+static inline uint64_t round_up(uint64_t value, uint64_t unit) {
+    return (value + unit - 1) / unit * unit;
+}
+
+static inline uint64_t larger(uint64_t a, uint64_t b) {
+    return a > b ? a : b;
+}
+
+static inline layout layout_of(const unsigned char *data) {
+    const unsigned char *super = word_at(data + super_sequence) > word_at(data + super_copy + super_sequence) ? data : data + super_copy;
+    layout l = {.shards = half_at(super + 48), .segment_size = half_at(super + 52), .rows = half_at(super + 80),
+                .dictionary_places = half_at(super + 88), .dictionary_size = half_at(super + 92)};
+    l.dictionaries = page_bytes + round_up(l.shards * 16, page_bytes);
+    l.segments = l.dictionaries + l.dictionary_places * l.dictionary_size;
+    l.queue = shard_header_bytes + l.rows * 8;
+    l.states = round_up(l.queue + l.rows * 4, 8);
+    l.tags = round_up(l.states + l.rows, 64);
+    l.fixed = round_up(l.tags + 512 * 16, page_bytes);
+    uint64_t buckets = larger(256, l.rows * l.segment_size / 56 / 2) + 64;
+    l.heap_bytes = round_up(larger(256, buckets / 8) * 8, page_bytes);
+    l.table = l.fixed + 2 * l.heap_bytes;
+    l.stride = l.table + round_up((buckets + 16) * 64, page_bytes);
+    return l;
+}
+
+static inline uint64_t shard_offset(const layout *l, uint64_t shard) {
+    return index_head_bytes + shard * l->stride;
+}
+
+static inline uint64_t place_offset(const layout *l, uint64_t shard, uint64_t place) {
+    return l->segments + (place * l->shards + shard) * l->segment_size;
+}
+
+/* Of the slot's low word. */
+static inline uint64_t location_offset(const layout *l, uint64_t shard, uint32_t location) {
+    uint64_t bytes = (uint64_t)location * 8;
+    return place_offset(l, shard, bytes / l->segment_size) + bytes % l->segment_size;
+}
+
+static inline uint64_t shape_mode(const unsigned char *shard) {
+    return word_at(shard + shard_shape) >> 48;
+}
+
+/* Buckets in use, those behind the last home included. */
+static inline uint64_t buckets_of(const unsigned char *shard) {
+    uint64_t buckets = word_at(shard + shard_shape) & 0xffffff;
+    return buckets + (shape_mode(shard) == 1 ? larger(64, buckets / 5) : 0) + 16;
+}
+
+static inline uint64_t queued_place(const layout *l, const unsigned char *shard, uint64_t i) {
+    return half_at(shard + l->queue + (word_at(shard + shard_queue_first) + i) % l->rows * 4);
+}
+
+static inline record_view record_at(const unsigned char *data, uint64_t offset) {
+    const unsigned char *p = data + offset;
+    record_view r = {.offset = offset, .lsn = word_at(p), .kind = p[20] & 15, .codec = p[20] >> 4, .tags = p[21] & 15,
+                     .flags = p[21] >> 4, .dictionary = (unsigned)p[40] | (unsigned)p[41] << 8};
+    r.key = offset + record_header_bytes + (r.flags & 2 ? 8 : 0) + r.tags * 8;
+    r.key_size = (uint64_t)p[22] | (uint64_t)p[23] << 8;
+    r.meta = r.key + r.key_size;
+    r.meta_size = (uint64_t)p[32] | (uint64_t)p[33] << 8;
+    r.stored = r.meta + r.meta_size;
+    r.stored_size = half_at(p + 24);
+    r.length = round_up(r.stored + r.stored_size - offset, 8);
+    return r;
+}
+
+#endif
