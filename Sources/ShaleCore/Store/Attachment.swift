@@ -328,11 +328,11 @@ enum Attachment {
             let isAtRest = alone || configuration.isReadOnly && !shim_sys_is_locked(files.data, Lock.writers)
             var isUsable = true
             let engine = try finish(block, configuration, files, data, index, geometry) { ref throws(Failure) in
-                isUsable = !isAtRest || isConsistent(ref)
+                if isAtRest { isUsable = try isConsistent(ref) }
                 if alone, isUsable { try initialiseLocks(ref) }
             }
             if isUsable { return engine }
-            freeState(engine.ref, keepMappings: true)
+            freeState(engine.ref)
             shim_sys_unmap(index, geometry.indexSize)
         }
         if configuration.isReadOnly { return try privateIndex(&files, configuration, block, data, geometry) }
@@ -376,10 +376,9 @@ enum Attachment {
         return mark != 0 && page.u64(IndexHead.cleanMark) == mark ? .clean : .stale
     }
 
-    private static func isConsistent(_ ref: EngineRef) -> Bool {
-        let dataSize = ref.pointee.files.dataSize(ref)
-        var s = shim_stat()
-        let indexSize = shim_sys_fstat(ref.pointee.files.index, &s) == 0 ? Int(s.size) : 0
+    private static func isConsistent(_ ref: EngineRef) throws(Failure) -> Bool {
+        let dataSize = try ref.pointee.files.dataSize(ref)
+        let indexSize = Int(try ref.pointee.files.look(ref.pointee.files.index, CacheFiles.indexName).size)
         let mark = ref.pointee.data.u64(Superblock.cleanMark)
         let isClean = mark != 0 && ref.pointee.index.u64(IndexHead.cleanMark) == mark
         guard ref.pointee.index.u64(IndexHead.lsn) >> 56 == 0, DictionaryCache.isConsistent(ref, dataSize: dataSize) else { return false }
