@@ -25,7 +25,7 @@
 #define UNUSED __attribute__((unused))
 #define SKIPPED 77 /* the exit code that ctest takes for "skipped" */
 
-static unsigned check_count UNUSED, check_failures UNUSED;
+static _Atomic unsigned check_count UNUSED, check_failures UNUSED; /* threads check too */
 
 static inline bool check_that(bool holds, const char *file, int line, const char *expression, const char *format, ...)
     __attribute__((format(printf, 5, 6)));
