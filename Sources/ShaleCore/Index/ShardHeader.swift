@@ -17,7 +17,7 @@ struct ShardHeader {
         // Writers, under the lock.
         static let state = 192, entries = 200, live = 208, raw = 216, stored = 224, pinned = 232, used = 240
         static let headPlace = 256, headOffset = 264, headNumber = 272, tailOffset = 280, queueFirst = 288, queueCount = 296
-        static let allocated = 304, tablePages = 320, ghost = 328, lastNumber = 336, noSpace = 344
+        static let allocated = 304, begunOffset = 312, tablePages = 320, ghost = 328, lastNumber = 336, noSpace = 344
         /// Not zero until the sums were counted anew since somebody attached alone: they come from an index without checksums.
         static let unsure = 352
         static let sweepAt = 384, sweepLimit = 392, sweepState = 400, heapCounts = 408, heapCurrent = 424, rebases = 432

@@ -183,6 +183,7 @@ extension Shard {
         header[Field.queueCount] += 1
         setState(ofPlace: place, .inLog)
         header[Field.headPlace] = place
+        header[Field.begunOffset] = SegmentHeader.size
         header[Field.headOffset] = SegmentHeader.size
         header.at.set(Field.headNumber, newNumber)
         header.at.set(Field.lastNumber, newNumber)

@@ -4,11 +4,17 @@ import CShalePlatform
 ///
 /// Its call never returned, so it may count or not; but a reader may have seen
 /// since that it does not, and then it must not come to light later. At most
-/// one record can be in that state: the last of the head segment. It is taken
-/// back before the shard is rebuilt, while the old index can still be asked.
+/// one record can be in that state: the last of the head segment, if it is the
+/// killed writer's own and lies behind the offset at which its change began.
+/// (An earlier one that the index does not show any more was completed, and
+/// dropped since: an evicted value, or the invalidation of a tag that a sweep
+/// has just emptied out of the table. It still supersedes what is older.)
+/// It is taken back before the shard is rebuilt, while the old index can still
+/// be asked.
 extension Shard {
     func takeBackUnfinished() {
-        guard header[Field.queueCount] > 0, header[Field.queueCount] <= geometry.rows, let (offset, record) = lastRecord() else { return }
+        guard header[Field.queueCount] > 0, header[Field.queueCount] <= geometry.rows, let (offset, record) = lastRecord(),
+              offset >= header[Field.begunOffset] else { return }
         let place = header[Field.headPlace]
         let at = location(place: place, offset: offset)
         let p = address(at)

@@ -111,6 +111,7 @@ struct Shard {
 
     /// The marks around a change.
     @inline(__always) func beginChange() {
+        header[Field.begunOffset] = header[Field.headOffset]
         header.at.set(Field.state, ShardHeader.State.writing)
         shim_fence_release()
     }
