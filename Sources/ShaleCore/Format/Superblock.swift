@@ -50,6 +50,8 @@ struct Superblock {
         }
         if let best, best.sequence >= newest { return .sound(best) }
         if sawNewer { return .newer }
+        // A creation that was cut off: the copy that is written first was begun, and got no check.
+        if page.u64(copies.0) == 0, page.u64(copies.1) == magic, page.u64(copies.1 + 120) == 0 { return .empty }
         if sawMagic { return .damaged }
         for at in stride(from: 0, to: pageSize, by: 8) where page.u64(at) != 0 { return .foreign }
         return .empty
