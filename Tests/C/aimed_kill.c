@@ -1,0 +1,176 @@
+/* A process is killed at every store and every system call of every kind of
+ * operation, in the situations that matter (aimed.h). Each time, with a
+ * survivor that was attached all along or with the next one to open the cache:
+ *
+ *   - every key is as the completed or the intended operation left it, before
+ *     the shard is mended, after it, and for whoever opens the cache later;
+ *   - once the shard has been mended nothing comes to light any more;
+ *   - no lock is stuck, and no more than the one shard is rebuilt;
+ *   - nothing counts as damaged, and the counters are what a walk finds.
+ *
+ * aimed_kill [places of each situation, 0: all] [seed] [situation] */
+#include "aimed.h"
+
+static uint64_t places, seed;
+static uint64_t seen[most_keys], seen_mended[most_keys], seen_later[most_keys];
+
+/* Struck at the n-th event of its operation; 0: at none. */
+static void strike_child(const situation *s, uint64_t n, shale_cache *cache) {
+    begin_child(30);
+    if (s->closes)
+        aim(n, SIGKILL);
+    if (!cache)
+        REQUIRE_STATUS(SHALE_OK, try_open(s, true, &cache));
+    if (s->warm)
+        s->warm(cache);
+    if (!s->closes)
+        aim(n, SIGKILL);
+    if (s->act)
+        s->act(cache);
+    if (s->closes && s->act)
+        lay_down();
+    else {
+        if (!s->closes)
+            lay_down();
+        CHECK_STATUS(SHALE_OK, shale_close(cache));
+    }
+    _exit(check_failures != 0);
+}
+
+static int run_child(const situation *s, uint64_t n, shale_cache *cache) {
+    fflush(stdout);
+    pid_t child = fork();
+    if (child == 0)
+        strike_child(s, n, cache);
+    return wait_for(child);
+}
+
+/* Writes to every shard, and drops what is counted and cannot be seen. */
+static void mend(shale_cache *cache) {
+    for (uint32_t i = 0; i < 32; i++) {
+        uint32_t key[3] = {i, i, i};
+        CHECK_STATUS(SHALE_OK, shale_set(cache, key, sizeof key, "x", 1, NULL));
+        CHECK_STATUS(SHALE_OK, shale_remove(cache, key, sizeof key, 0));
+    }
+}
+
+static void check_sums(shale_cache *cache, const situation *s, uint64_t n, uint64_t most_rebuilds) {
+    for (uint32_t tag = 1000; tag < 1400; tag++)
+        CHECK_STATUS(SHALE_OK, shale_invalidate(cache, &tag, sizeof tag));
+    CHECK_STATUS(SHALE_OK, shale_purge(cache, NULL));
+    shale_stats stats = {.struct_size = sizeof stats};
+    CHECK_STATUS(SHALE_OK, shale_get_stats(cache, &stats));
+    uint64_t entries = 0, raw = 0;
+    shale_cursor *cursor = NULL;
+    shale_value value = SHALE_VALUE_INIT;
+    REQUIRE_STATUS(SHALE_OK, shale_cursor_open(cache, &cursor));
+    while (shale_cursor_next(cursor, SHALE_GET_INFO, NULL, &value) == SHALE_OK) {
+        entries++;
+        raw += value.size;
+    }
+    shale_cursor_close(cursor);
+    shale_value_free(&value);
+    shale_report report = {.struct_size = sizeof report};
+    CHECK_STATUS(SHALE_OK, shale_verify(cache, &report));
+    bool holds = CHECK(stats.rebuilds <= most_rebuilds) & CHECK_EQUAL(0, stats.corrupt_records) &
+                 CHECK_EQUAL(0, report.corrupt_records) & CHECK_EQUAL(entries, stats.entries) &
+                 CHECK_EQUAL(raw, stats.raw_bytes) & CHECK(report.records >= entries);
+    if (!holds)
+        fprintf(stderr, "  %s, event %" PRIu64 "\n", s->name, n);
+}
+
+/* True where it was struck. */
+static bool play(const situation *s, uint64_t n, bool attached, saved_file *data, saved_file *idx, const ledger *prepared) {
+    shale_cache *cache = NULL;
+    shim_faults.boot_id = NULL;
+    if (s->closes) {
+        prepare(s);
+    } else {
+        restore_file(data);
+        restore_file(idx);
+        shared->ledger = *prepared;
+    }
+    if (s->rebuilds) {
+        /* In the middle of a set: its shard is marked. */
+        static const situation killed_before = {.act = set_again};
+        CHECK_EQUAL(128 + SIGKILL, run_child(&killed_before, 12, NULL));
+    }
+    if (s->closes)
+        attached = s->beside;
+    if (attached)
+        REQUIRE_STATUS(SHALE_OK, try_open(s, false, &cache));
+    shim_faults.boot_id = s->boot_id;
+    int code = run_child(s, n, s->closes ? NULL : cache);
+    CHECK(code == 128 + SIGKILL || code == 0);
+
+    if (!attached)
+        REQUIRE_STATUS(SHALE_OK, try_open(s, true, &cache));
+    bool holds = check_keys(cache, s, n, attached ? "seen by the survivor" : "when opened", seen);
+    mend(cache);
+    holds &= check_keys(cache, s, n, "mended", seen_mended);
+    for (uint64_t key = 0; key < shared->ledger.keys; key++) {
+        bool may_change = (s->evicts && (!seen[key] || !seen_mended[key])) || (s->takes_many && !seen_mended[key]);
+        holds &= check_that(seen[key] == seen_mended[key] || may_change, __FILE__, __LINE__, "changed when it was mended",
+                            ": %s, event %" PRIu64 ", key %" PRIu64 ", was %" PRIu64 ", is %" PRIu64, s->name, n, key, seen[key],
+                            seen_mended[key]);
+        shared->ledger.completed[key] = shared->ledger.intended[key] = seen_mended[key];
+    }
+    bool is_new = s->closes && (s->boot_id || s->other_capacity || s->prepare == prepare_empty);
+    check_sums(cache, s, n, is_new ? (s->shards ? s->shards : 1) + 1 : s->rebuilds ? 2 : 1);
+    CHECK_STATUS(SHALE_OK, shale_close(cache));
+
+    REQUIRE_STATUS(SHALE_OK, try_open(s, true, &cache));
+    holds &= check_keys(cache, s, n, "opened later", seen_later);
+    CHECK_STATUS(SHALE_OK, shale_close(cache));
+    if (!holds)
+        fprintf(stderr, "  again: aimed_kill %" PRIu64 " %" PRIu64 " '%s'\n", places, seed, s->name);
+    return code != 0;
+}
+
+int main(int argument_count, char **arguments) {
+    places = argument_count > 1 ? strtoull(arguments[1], NULL, 0) : 150;
+    seed = argument_count > 2 ? strtoull(arguments[2], NULL, 0) : (uint64_t)time(NULL);
+    const char *only = argument_count > 3 ? arguments[3] : NULL;
+    random_source source = {seed};
+    uint64_t struck = 0, all = 0;
+    aimed_begin();
+    for (int i = 0; i < situation_count && check_failures == 0; i++) {
+        const situation *s = &situations[i];
+        if (only && strcmp(only, s->name) != 0)
+            continue;
+        saved_file data = {0}, idx = {0};
+        ledger *prepared = malloc(sizeof *prepared);
+        REQUIRE(prepared);
+        watch(600);
+        int64_t start = monotonic_ms();
+        prepare(s);
+        *prepared = shared->ledger;
+        if (!s->closes) {
+            save_file(&data, "shale.data");
+            save_file(&idx, "shale.index");
+        }
+        CHECK(!play(s, 0, false, &data, &idx, prepared));
+        uint64_t count = atomic_load(&shared->events), tries = places && places < count ? places : count, hits = 0;
+        for (uint64_t k = 0; k < tries && check_failures < 10; k++) {
+            watch(120);
+            /* Spread evenly, the exact place by chance. */
+            uint64_t from = 1 + k * count / tries, to = 1 + (k + 1) * count / tries;
+            hits += play(s, from + random_below(&source, to - from), random_below(&source, 2), &data, &idx, prepared);
+        }
+        printf("%-20s %5" PRIu64 " of %6" PRIu64 " places, %6" PRId64 " ms\n", s->name, hits, count, monotonic_ms() - start);
+        CHECK(hits * 10 >= tries * 9); /* what depends on chance may end sooner */
+        struck += hits;
+        all += count;
+        if (!s->closes) {
+            forget_file(&data);
+            forget_file(&idx);
+        }
+        free(prepared);
+    }
+    printf("%" PRIu64 " of %" PRIu64 " places in %d situations, seed %" PRIu64 "\n", struck, all, (int)situation_count, seed);
+    if (check_failures)
+        fprintf(stderr, "again: aimed_kill %" PRIu64 " %" PRIu64 "\n", places, seed);
+    munmap(shared, sizeof *shared);
+    free(aimed_directory);
+    return finish();
+}
