@@ -13,6 +13,7 @@
 #include <fcntl.h>
 #include <stdatomic.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 
 enum {
     counters = 4, /* the first keys are 8-byte integers */
@@ -426,6 +427,36 @@ static inline void prepare(const situation *s) {
     REQUIRE_STATUS(SHALE_OK, try_open(s, false, &cache));
     s->prepare(cache);
     REQUIRE_STATUS(SHALE_OK, shale_close(cache));
+}
+
+/* A process that is struck by the signal at the n-th event of its operation; 0: at none. It uses its
+ * parent's handle, or one of its own. */
+static inline void be_struck(const situation *s, uint64_t n, int signal, shale_cache *cache) {
+    begin_child(30);
+    prctl(PR_SET_PDEATHSIG, SIGKILL); /* also where it is stopped */
+    if (s->closes)
+        aim(n, signal);
+    if (!cache)
+        REQUIRE_STATUS(SHALE_OK, try_open(s, true, &cache));
+    if (s->warm)
+        s->warm(cache);
+    if (!s->closes)
+        aim(n, signal);
+    if (s->act)
+        s->act(cache);
+    if (!s->closes)
+        lay_down();
+    if (!s->closes || !s->act)
+        CHECK_STATUS(SHALE_OK, shale_close(cache));
+    _exit(check_failures != 0);
+}
+
+static inline pid_t start_child(const situation *s, uint64_t n, int signal, shale_cache *cache) {
+    fflush(stdout);
+    pid_t child = fork();
+    if (child == 0)
+        be_struck(s, n, signal, cache);
+    return child;
 }
 
 #endif

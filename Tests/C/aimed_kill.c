@@ -14,35 +14,8 @@
 static uint64_t places, seed;
 static uint64_t seen[most_keys], seen_mended[most_keys], seen_later[most_keys];
 
-/* Struck at the n-th event of its operation; 0: at none. */
-static void strike_child(const situation *s, uint64_t n, shale_cache *cache) {
-    begin_child(30);
-    if (s->closes)
-        aim(n, SIGKILL);
-    if (!cache)
-        REQUIRE_STATUS(SHALE_OK, try_open(s, true, &cache));
-    if (s->warm)
-        s->warm(cache);
-    if (!s->closes)
-        aim(n, SIGKILL);
-    if (s->act)
-        s->act(cache);
-    if (s->closes && s->act)
-        lay_down();
-    else {
-        if (!s->closes)
-            lay_down();
-        CHECK_STATUS(SHALE_OK, shale_close(cache));
-    }
-    _exit(check_failures != 0);
-}
-
 static int run_child(const situation *s, uint64_t n, shale_cache *cache) {
-    fflush(stdout);
-    pid_t child = fork();
-    if (child == 0)
-        strike_child(s, n, cache);
-    return wait_for(child);
+    return wait_for(start_child(s, n, SIGKILL, cache));
 }
 
 /* Writes to every shard, and drops what is counted and cannot be seen. */
