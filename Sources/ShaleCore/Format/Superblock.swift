@@ -57,19 +57,23 @@ struct Superblock {
         return .empty
     }
 
-    /// Writes both copies, the one that is not the current one first.
-    mutating func write(to page: Memory) {
+    private static let size = 128
+
+    /// Writes both copies, the one that is not the current one first, each at once: stored word by word,
+    /// a page that is written back in between and torn later could hold two halves.
+    mutating func write(_ files: CacheFiles) throws(Failure) {
         for _ in 0..<2 {
             sequence += 1
-            writeCopy(to: page)
-            shim_fence_release()
+            let offset = sequence % 2 == 0 ? Superblock.copies.1 : Superblock.copies.0
+            try withUnsafeTemporaryAllocation(byteCount: Superblock.size, alignment: 8) { copy throws(Failure) in
+                let p = copy.baseAddress.unsafelyUnwrapped
+                fill(p)
+                try files.writeData(p, Superblock.size, at: offset)
+            }
         }
     }
 
-    private func writeCopy(to page: Memory) {
-        let p = page + (sequence % 2 == 0 ? Superblock.copies.1 : Superblock.copies.0)
-        p.set(120, 0)
-        shim_fence_release()
+    private func fill(_ p: Memory) {
         p.set(0, Superblock.magic)
         p.set32(8, Superblock.formatVersion)
         p.set32(12, 0)
@@ -87,7 +91,7 @@ struct Superblock {
         p.set32(88, dictionaryPlaces)
         p.set32(92, dictionarySize)
         for at in stride(from: 96, to: 120, by: 8) { p.set(at, 0) }
-        p.release(120, Superblock.check(p))
+        p.set(120, Superblock.check(p))
     }
 
     private static func check(_ p: Memory) -> UInt64 { shim_hash(p, 120, magic) }

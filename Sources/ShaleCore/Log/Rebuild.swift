@@ -373,9 +373,11 @@ struct SyncedPosition {
         return SyncedPosition(number: number, offset: Int(offset))
     }
 
-    func write(_ engine: EngineRef, shard: Int) {
-        let p = SyncedPosition.word(engine, shard)
-        p.set(0, number)
-        p.set(8, UInt64(offset) | SyncedPosition.check(engine, shard, number, UInt64(offset)))
+    /// At once: half a position promises everything, and would cost what is not damaged.
+    func write(_ engine: EngineRef, shard: Int) throws(Failure) {
+        var words = (number, UInt64(offset) | SyncedPosition.check(engine, shard, number, UInt64(offset)))
+        try withUnsafeMutableBytes(of: &words) { bytes throws(Failure) in
+            try engine.pointee.files.writeData(bytes.baseAddress.unsafelyUnwrapped, 16, at: engine.pointee.geometry.syncTable + shard * 16)
+        }
     }
 }

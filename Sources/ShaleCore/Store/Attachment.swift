@@ -290,7 +290,9 @@ enum Attachment {
         let synced = shim_sys_fsync(files.directory)
         if synced < 0, synced != -SHIM_EINVAL { throw Failure.system("sync the directory", files.path, "", synced) }
         var block = block
-        block.write(to: data)
+        try block.write(files)
+        // Before anything else is in its page: half a page would be taken for somebody else's file.
+        try files.syncData()
     }
 
     // MARK: The index
@@ -329,14 +331,29 @@ enum Attachment {
             var isUsable = true
             let engine = try finish(block, configuration, files, data, index, geometry) { ref throws(Failure) in
                 if isAtRest { isUsable = try isConsistent(ref) }
-                if alone, isUsable { try initialiseLocks(ref) }
+                if alone, isUsable {
+                    try removeCleanMark(files, data, index)
+                    try initialiseLocks(ref)
+                }
             }
             if isUsable { return engine }
             freeState(engine.ref)
             shim_sys_unmap(index, geometry.indexSize)
         }
         if configuration.isReadOnly { return try privateIndex(&files, configuration, block, data, geometry) }
+        try removeCleanMark(files, data, nil)
         return try replaceIndex(&files, configuration, block, data, geometry, isNew: isNew)
+    }
+
+    /// Durably, before the first change: after a power cut nobody may believe a changed index, nor one that was
+    /// replaced and came back. The index's mark goes last: while it is there, it is not known whether the
+    /// other's end was synced.
+    private static func removeCleanMark(_ files: CacheFiles, _ data: Memory, _ index: Memory?) throws(Failure) {
+        let indexMark = index?.u64(IndexHead.cleanMark) ?? 0
+        if data.u64(Superblock.cleanMark) == 0, indexMark == 0 { return }
+        data.release(Superblock.cleanMark, 0)
+        try files.syncData()
+        index?.release(IndexHead.cleanMark, 0)
     }
 
     private static func finish(_ block: Superblock, _ configuration: Configuration, _ files: CacheFiles, _ data: Memory, _ index: Memory, _ geometry: Geometry,
@@ -520,17 +537,9 @@ enum Attachment {
     private static func settleAlone(_ ref: EngineRef, _ change: Change) throws(Failure) {
         let data = ref.pointee.data
         data.release(Superblock.generation, data.u64(Superblock.generation) &+ 1)
-        let index = ref.pointee.index
-        if data.u64(Superblock.cleanMark) != 0 || index.u64(IndexHead.cleanMark) != 0 {
-            // Durably, before the first change: after a power cut nobody may believe a changed index. The
-            // index's mark goes last: while it is there, it is not known whether the other's end was synced.
-            data.release(Superblock.cleanMark, 0)
-            try ref.pointee.files.syncData()
-            index.release(IndexHead.cleanMark, 0)
-        }
         switch change {
         case .none: break
-        case .grow: ref.pointee.block.write(to: data)
+        case .grow: try ref.pointee.block.write(ref.pointee.files)
         case .limits, .shrink:
             let engine = Engine(ref), now = ref.pointee.clock.now48
             for i in 0..<ref.pointee.geometry.shards {
@@ -538,7 +547,7 @@ enum Attachment {
                 try engine.change(shard) { after throws(Failure) in try shard.applyBudget(now: now, &after) }
             }
             // Last: a kill on the way leaves the larger capacity in force.
-            ref.pointee.block.write(to: data)
+            try ref.pointee.block.write(ref.pointee.files)
         }
     }
 

@@ -80,6 +80,17 @@ struct CacheFiles {
         return result == count
     }
 
+    /// Up to a sector, by a system call: what a kill or the kernel's writing back finds is all of it or nothing.
+    func writeData(_ p: Memory, _ count: Int, at offset: Int) throws(Failure) {
+        if isMemory {
+            if let dataBase { shim_copy(dataBase + offset, p, count) }
+            return
+        }
+        try verify(data, dataIdentity, CacheFiles.dataName)
+        let result = shim_sys_pwrite(data, p, count, Int64(offset))
+        if result != count { throw Failure.system("write", path, CacheFiles.dataName, result < 0 ? result : Int(-SHIM_ENOSPC)) }
+    }
+
     /// Bytes up to the end of the data file. What is not the data file says nothing of what is in it.
     func dataSize(_ engine: EngineRef) throws(Failure) -> Int {
         if isMemory { return engine.pointee.geometry.dataSize }

@@ -316,10 +316,9 @@ extension Engine {
             let shard = Shard(ref, i)
             // Another process may have synced further meanwhile.
             try shard.lock()
+            defer { shard.unlock() }
             let known = SyncedPosition.read(ref, shard: i)
-            if known.number != .max, !known.covers(positions[i].number, positions[i].offset) { positions[i].write(ref, shard: i) }
-            if known.number == .max { positions[i].write(ref, shard: i) }
-            shard.unlock()
+            if known.number == .max || !known.covers(positions[i].number, positions[i].offset) { try positions[i].write(ref, shard: i) }
         }
         try ref.pointee.files.syncData()
     }
