@@ -5,8 +5,10 @@ import CShalePlatform
 /// been evicted may come back. Removed, replaced and invalidated ones do not:
 /// what removed them comes later in the log.
 extension Shard {
-    /// The lock is held. `afterPowerLoss`: memory is gone, so pages may be missing and states unknown.
-    func rebuild(afterPowerLoss: Bool) throws(Failure) {
+    /// The lock is held. `afterPowerLoss`: memory is gone, so pages may be missing and states unknown; `lead`: how
+    /// far numbers go on above those that are found, as others were used and lost. A random one, since the numbers
+    /// that one life used may be lost as well, and the next must not use them for other bytes.
+    func rebuild(afterPowerLoss: Bool, lead: UInt64 = 0) throws(Failure) {
         // Before anything is changed: the program may have closed the descriptor.
         let fileSize = try engine.pointee.files.dataSize(engine)
         if !afterPowerLoss, header.at.u64(Field.state) == ShardHeader.State.writing { takeBackUnfinished() }
@@ -16,10 +18,10 @@ extension Shard {
         if header[Field.tablePages] == 0 { header[Field.tablePages] = geometry.shardIndexBytes(buckets: Table.leastBuckets) }
         resetIndex()
         var after = Aftermath()
-        let lost = try readSegments(fileSize, afterPowerLoss: afterPowerLoss)
+        let lost = try readSegments(fileSize, afterPowerLoss: afterPowerLoss, lead: lead)
         header[Field.corrupt] += lost
         presizeTable()
-        try replay(afterPowerLoss: afterPowerLoss, &after)
+        try replay(afterPowerLoss: afterPowerLoss, lead: lead, &after)
         enforceLimits(&after)
         reclaimDeadTail(&after)
         header[Field.rebuilds] += 1
@@ -31,7 +33,7 @@ extension Shard {
     // MARK: The chain of segments
 
     /// Finds the log's segments and sets the queue. Returns how many are missing.
-    private func readSegments(_ fileSize: Int, afterPowerLoss: Bool) throws(Failure) -> Int {
+    private func readSegments(_ fileSize: Int, afterPowerLoss: Bool, lead: UInt64) throws(Failure) -> Int {
         let rows = geometry.rows
         guard let memory = shim_malloc(rows * MemoryLayout<SegmentHeader>.stride + SegmentHeader.size) else { throw Failure.outOfMemory }
         defer { shim_free(memory) }
@@ -77,8 +79,7 @@ extension Shard {
         all.sort { $0.number < $1.number }
         let newest = count > 0 ? all[count - 1].number : 0
         let last = max(newest, afterPowerLoss ? 0 : header.at.u64(Field.lastNumber))
-        // Numbers that were used and lost must not be used again for other bytes.
-        header.at.set(Field.lastNumber, afterPowerLoss && count > 0 ? last + 1 << 32 : last)
+        header.at.set(Field.lastNumber, last + lead)
         header.at.set(Field.headNumber, newest)
         guard count > 0 else { return 0 }
 
@@ -126,7 +127,7 @@ extension Shard {
         var keyHash: UInt64 = 0
     }
 
-    private func replay(afterPowerLoss: Bool, _ after: inout Aftermath) throws(Failure) {
+    private func replay(afterPowerLoss: Bool, lead: UInt64, _ after: inout Aftermath) throws(Failure) {
         var synced = SyncedPosition.read(engine, shard: number)
         // Within one boot no page is lost: a position that does not verify was cut off by a kill.
         if !afterPowerLoss, synced.number == .max { synced = SyncedPosition(number: 0, offset: 0) }
@@ -147,7 +148,7 @@ extension Shard {
         }
         // The newest segment that was synced is not there at all.
         if synced.number != .max, synced.number > header.at.u64(Field.headNumber) { abandonLog(synced) }
-        raiseLSN(above: highestLSN, by: afterPowerLoss ? 1 << 32 : 0)
+        raiseLSN(above: highestLSN, by: lead)
     }
 
     private func lsnAtBegin(ofPlace place: Int) -> UInt64 {

@@ -495,7 +495,10 @@ enum Attachment {
 
     private static func rebuildAll(_ ref: EngineRef) throws(Failure) {
         try DictionaryCache.restore(ref)
-        for i in 0..<ref.pointee.geometry.shards { try Shard(ref, i).rebuild(afterPowerLoss: true) }
+        let lead = 1 << 32 + (try randomWord(ref.pointee.files.path)) >> 32
+        // A cleaner asks other shards whose parts are whose: until they know, it keeps them.
+        for i in 0..<ref.pointee.geometry.shards { Shard(ref, i).raiseEpoch(by: 1) }
+        for i in 0..<ref.pointee.geometry.shards { try Shard(ref, i).rebuild(afterPowerLoss: true, lead: lead) }
     }
 
     /// An empty index in zeroed memory, that names its owner.
