@@ -32,6 +32,15 @@ struct SegmentHeader {
         p.release(40, check(secret))
     }
 
+    /// In place of a header that may be on the disk already, and is there before and after.
+    func replace(at offset: Int, _ files: CacheFiles, secret: UInt64) throws(Failure) {
+        try withUnsafeTemporaryAllocation(byteCount: SegmentHeader.size, alignment: 8) { bytes throws(Failure) in
+            let p = bytes.baseAddress.unsafelyUnwrapped
+            write(to: p, secret: secret)
+            try files.writeData(p, SegmentHeader.size, at: offset)
+        }
+    }
+
     /// Nil where the bytes are not the header of this place.
     init?(at p: Memory, shard: Int, place: Int, secret: UInt64) {
         guard p.u64(0) == SegmentHeader.magic, p.u64(8) == UInt64(shard) << 32 | UInt64(place) else { return nil }

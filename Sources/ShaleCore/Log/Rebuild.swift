@@ -137,7 +137,7 @@ extension Shard {
         for i in 0..<count {
             let place = queued(i)
             let segment = numberWord(place).u64(0)
-            if i > 0 { closeHole(before: place, previous, isSynced: synced.covers(segment, 0)) }
+            if i > 0 { try closeHole(before: place, previous, isSynced: synced.number > previous) }
             previous = segment
             highestLSN = max(highestLSN, lsnAtBegin(ofPlace: place))
             let (offset, ended) = try replay(place, segment, isHead: i == count - 1, synced, &highestLSN, &after)
@@ -223,11 +223,12 @@ extension Shard {
     }
 
     /// A segment is missing before this one. What it held may have superseded anything older, if it was synced.
-    private func closeHole(before place: Int, _ previous: UInt64, isSynced: Bool) {
+    private func closeHole(before place: Int, _ previous: UInt64, isSynced: Bool) throws(Failure) {
         let p = engine.pointee.data + offset(ofPlace: place)
         guard let found = SegmentHeader(at: p, shard: number, place: place, secret: secret), found.previous != previous else { return }
         if isSynced { forgetOlder() } else if !engine.pointee.isReadOnly {
-            SegmentHeader(shard: number, place: place, number: found.number, previous: previous, tail: found.tail, lsn: found.lsn).write(to: p, secret: secret)
+            try SegmentHeader(shard: number, place: place, number: found.number, previous: previous, tail: found.tail, lsn: found.lsn)
+                .replace(at: offset(ofPlace: place), engine.pointee.files, secret: secret)
         }
     }
 
