@@ -271,9 +271,9 @@ extension Shard {
                 return
             }
             guard isBodySound(record, p, here) else {
-                // It still supersedes what is older.
+                // It still supersedes what is older, unless that is what it was copied from.
                 header[Field.corrupt] += 1
-                if let slot { drop(slot, &after) }
+                if let slot, lsn(of: slot) != record.lsn { drop(slot, &after) }
                 return
             }
             let flags = (record.isPinned ? Slot.pinnedBit : 0) | (isPart ? Slot.Kind.part : record.tagCount > 0 ? Slot.Kind.tagged : Slot.Kind.plain)
@@ -330,6 +330,12 @@ extension Shard {
             tags.add(tag, lsn: record.lsn)
         case .end, .gap: break
         }
+    }
+
+    /// Of the value, not of a touch record that points to it.
+    private func lsn(of slot: Memory) -> UInt64 {
+        let at = Slot.location(slot.u64(0))
+        return RecordHeader(at: address(touchTarget(at) ?? at)).lsn
     }
 
     /// The log begins again where it did when its head was begun. What had been cleaned since is dead,
