@@ -341,6 +341,7 @@ extension Shard {
         }
     }
 
+    @inline(never) // five calls in the probe
     private func readPart(_ slot: Memory, _ word0: UInt64, _ key: Key, into out: Memory, _ size: Int) -> Outcome {
         let location = Slot.location(word0)
         guard isSound(location) else { return .damaged }

@@ -200,7 +200,7 @@ extension Shard {
         return true
     }
 
-    private func growTable(_ shape: Table.Shape) -> Bool {
+    func growTable(_ shape: Table.Shape) -> Bool {
         let next = Table.Shape.grown(shape.buckets)
         guard allocateTable(next) else { return false }
         table.begin(Table.Shape.Mode.growing)

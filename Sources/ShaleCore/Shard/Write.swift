@@ -160,14 +160,15 @@ extension Shard {
     private func place(_ key: Key, _ location: UInt32, _ flags: UInt64, _ word1: UInt64, now: UInt64, _ after: inout Aftermath) throws(Failure) {
         var tries = 0
         while table.insert(key.fraction, location: location, flags: flags, word1: word1) == nil {
-            // About once in 10^8 neighbourhoods: finish or begin a pass, or let somebody go.
+            // About once in 10^8 neighbourhoods, or where many were removed in the table's order: finish a pass, or
+            // grow, which spreads the neighbourhood; or let somebody go.
             tries += 1
             if table.shape.mode != Table.Shape.Mode.steady {
                 table.advance(Int.max) { slot in
                     drop(slot, &after)
                     header[Field.evictions] += 1
                 }
-            } else if tries > 2 || !maintainTable(&after) {
+            } else if tries > 6 || !growTable(table.shape) {
                 guard evict(now: now, &after), tries < 10_000 else {
                     header.at.set(Field.ghost, header.at.u64(Field.headNumber))
                     throw noSpace("pinned entries fill the index; unpin or remove some, or raise the capacity")
