@@ -86,15 +86,17 @@ extension Shard {
             .adding(" can hold; raise the capacity").failure(.tooLarge)
     }
 
-    /// Evicts the least recently used entry. False where all that is left is pinned.
+    /// Evicts the least recently used entry, or finds that expired ones have made room. False where all
+    /// that is left is pinned.
     func evict(now: UInt64, _ after: inout Aftermath) -> Bool {
+        let before = header[Field.entries]
         var victim = victims.next { dropIfGone($0, now: now, &after) }
         if victim == nil, header[Field.unsure] != 0 {
             header[Field.unsure] = 0
             recount()
             victim = victims.next { dropIfGone($0, now: now, &after) }
         }
-        guard let slot = victim else { return false }
+        guard let slot = victim else { return header[Field.entries] < before }
         drop(slot, &after)
         header[Field.evictions] += 1
         return true

@@ -274,8 +274,9 @@ extension Engine {
                 // A few hundred at a time, so that nobody waits long for the lock.
                 let wanted = min(share, left, 256)
                 let done = try change(shard) { after throws(Failure) in
-                    var done: UInt64 = 0
-                    while done < wanted, after.blobCount < 4, shard.evict(now: now, &after) { done += 1 }
+                    let before = shard.header.at.u64(ShardHeader.Field.evictions)
+                    var done: UInt64 { shard.header.at.u64(ShardHeader.Field.evictions) &- before }
+                    while done < wanted, after.blobCount < 4, shard.evict(now: now, &after) {}
                     return done
                 }
                 left -= done
