@@ -421,7 +421,8 @@ static void rebuilt(void) {
     before_write(); /* what came back may have taken the place of others */
 }
 
-enum { index_head = 3 * 4096, shard_state = 192 };
+/* Documentation/format.md */
+enum { index_head = 3 * 4096, shard_state = 192, shard_head_offset = 264, shard_begun_offset = 312 };
 
 static void reopen(const command *c) {
     for (unsigned i = 0; i < handle_count; i++)
@@ -432,14 +433,14 @@ static void reopen(const command *c) {
         scratch_unlink("shale.index");
         rebuilt();
         break;
-    default: { /* a process was killed while it was writing, or rebuilding */
+    default: { /* a process was killed while it was writing, before it had appended anything, or rebuilding */
         int fd = scratch_open("shale.index", O_RDWR);
-        uint64_t state = c->a % 4 - 1;
-        if (pwrite(fd, &state, 8, index_head + shard_state) != 8)
+        uint64_t state = c->a % 4 - 1, offset;
+        if (pread(fd, &offset, 8, index_head + shard_head_offset) != 8 || pwrite(fd, &offset, 8, index_head + shard_begun_offset) != 8
+            || pwrite(fd, &state, 8, index_head + shard_state) != 8)
             FAIL("write: %s", strerror(errno));
         close(fd);
         rebuilt();
-        /* Trusted all the same, unless a clean close says that nothing was under way: so not through that. */
         break;
     }
     }
