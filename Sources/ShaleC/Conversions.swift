@@ -25,10 +25,11 @@ enum Argument {
         return Bytes(start: p, count: count < 0 ? 1 << 40 : count)
     }
 
-    /// Copies a caller's struct, as far as the caller knows it, over one of defaults.
+    /// Copies a caller's struct, as far as the caller knows it, over one of defaults. In whole words: of a
+    /// field that a wrong size cuts through, half a pointer would be left.
     static func copy<T>(_ p: UnsafePointer<T>, size: UInt32, over defaults: T) -> T {
         var result = defaults
-        _ = withUnsafeMutableBytes(of: &result) { memcpy($0.baseAddress.unsafelyUnwrapped, p, min($0.count, Int(size))) }
+        _ = withUnsafeMutableBytes(of: &result) { memcpy($0.baseAddress.unsafelyUnwrapped, p, min($0.count, Int(size) & ~7)) }
         return result
     }
 }
