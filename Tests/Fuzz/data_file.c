@@ -155,7 +155,7 @@ static void copy_record(const command *c) {
     size_t at = append_at(shard_of(work.bytes + source + l.key, l.key_size), l.end, &place);
     if (!at)
         return;
-    memcpy(work.bytes + at, work.bytes + source, l.end);
+    memmove(work.bytes + at, work.bytes + source, l.end);
     mark_used(at, l.end);
     note_record(&work, at, place);
     seal_record(at, place, c->c);
@@ -216,7 +216,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     random_state = c.e;
     clock_value = CLOCK_START;
     copy_image(&work, &t->data);
-    size_t file_size = t->data_size;
+    size_t file_size = t->data_size, cut = SIZE_MAX;
     shale_options options = template_options(c.code % template_count);
     options.capacity = 0, options.shards = 0;
     options.flags = (c.a & 1 ? SHALE_OPEN_READ_ONLY : 0) | (c.a & 2 ? SHALE_OPEN_NO_SYNC : 0);
@@ -269,7 +269,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
             }
             break;
         case 12: /* the file is cut short, or longer */
-            file_size = c.d % image_capacity(&work);
+            cut = c.d % image_capacity(&work);
             break;
         case 13:
             if (c.a & 1)
@@ -281,8 +281,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
             break;
         }
     }
+    for (size_t place = 0; place < most_segments; place++)
+        if (work.used[place] && file_size < work.segments + (place + 1) * segment_size)
+            file_size = work.segments + (place + 1) * segment_size;
     int descriptor = lowest_descriptor();
-    write_image(&work, file_size);
+    write_image(&work, cut != SIZE_MAX ? cut : file_size);
     scratch_unlink("shale.index");
     exercise(&options, how, false);
     options.capacity = 0, options.max_entries = 0;

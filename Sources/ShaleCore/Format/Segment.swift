@@ -9,6 +9,8 @@ import CShalePlatform
 /// numbered from the head's tail to the head. What is older is free.
 struct SegmentHeader {
     static let size = 64
+    /// No log gets that far, 2^32 for each power cut included: numbers and lsns below can be counted up.
+    static let beyond: UInt64 = 1 << 56
     private static let magic: UInt64 = 0x3147_4553_454C_4853 // "SHLESEG1"
 
     let shard: Int
@@ -45,7 +47,7 @@ struct SegmentHeader {
     init?(at p: Memory, shard: Int, place: Int, secret: UInt64) {
         guard p.u64(0) == SegmentHeader.magic, p.u64(8) == UInt64(shard) << 32 | UInt64(place) else { return nil }
         self.init(shard: shard, place: place, number: p.u64(16), previous: p.u64(24), tail: p.u64(32), lsn: p.u64(48))
-        guard p.u64(40) == check(secret), number > 0, tail <= number, previous < number else { return nil }
+        guard p.u64(40) == check(secret), number > 0, number < SegmentHeader.beyond, lsn < SegmentHeader.beyond, tail <= number, previous < number else { return nil }
     }
 
     init(shard: Int, place: Int, number: UInt64, previous: UInt64, tail: UInt64, lsn: UInt64) {

@@ -63,7 +63,7 @@ struct Superblock {
     /// a page that is written back in between and torn later could hold two halves.
     mutating func write(_ files: CacheFiles) throws(Failure) {
         for _ in 0..<2 {
-            sequence += 1
+            sequence &+= 1
             let offset = sequence % 2 == 0 ? Superblock.copies.1 : Superblock.copies.0
             try withUnsafeTemporaryAllocation(byteCount: Superblock.size, alignment: 8) { copy throws(Failure) in
                 let p = copy.baseAddress.unsafelyUnwrapped

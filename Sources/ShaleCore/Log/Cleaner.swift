@@ -17,7 +17,7 @@ extension Shard {
         }
         let p = base + offset
         let record = RecordHeader(at: p)
-        guard record.isPlausible(room: segmentSize - offset), let kind = record.kind else {
+        guard record.isPlausible(room: room(from: offset)), let kind = record.kind else {
             return skipDamage(place, offset, &after)
         }
         let keyHash = record.keyLength == 0 ? 0 : shim_hash(p + record.keyOffset, record.keyLength, secret)
@@ -34,8 +34,7 @@ extension Shard {
             if let slot = slot(pointingTo: at, keyHash: keyHash) { try keep(slot, at, record, p, now: now, keyHash: keyHash, &after) }
         case .part:
             if let slot = table.find(UInt32(truncatingIfNeeded: keyHash), location: at) {
-                let key = PartKey(at: p + record.keyOffset)
-                if isOwned(key) { try copy(slot, at, record, p, keyHash: keyHash) } else { drop(slot, &after) }
+                if record.keyLength == PartKey.size, isOwned(PartKey(at: p + record.keyOffset)) { try copy(slot, at, record, p, keyHash: keyHash) } else { drop(slot, &after) }
             }
         case .touch:
             // Its target came before it and took the age along.
@@ -225,7 +224,7 @@ extension Shard {
         for offset in stride(from: from, through: segmentSize - RecordHeader.size, by: 8) {
             let p = engine.pointee.data + base + offset
             let record = RecordHeader(at: p)
-            guard record.isPlausible(room: segmentSize - offset) else { continue }
+            guard record.isPlausible(room: room(from: offset)) else { continue }
             let keyHash = record.keyLength == 0 ? 0 : shim_hash(p + record.keyOffset, record.keyLength, secret)
             if record.verifiesHead(at: p, keyHash: keyHash, place: Place(number: number, offset: UInt64(base + offset)), secret: secret) { return offset }
         }

@@ -161,6 +161,9 @@ extension Shard {
 
     // MARK: Appending
 
+    /// What a record at an offset may take: it fits behind any segment's header, with an end record behind it,
+    /// or the cleaner could not move it.
+    func room(from offset: Int) -> Int { min(segmentSize - offset, segmentSize - SegmentHeader.size - RecordHeader.size) }
     var headRoom: Int { segmentSize - header[Field.headOffset] - RecordHeader.size }
 
     /// Ends the head and begins a segment. `isNewTail`: the log starts here, all before it is free.

@@ -175,7 +175,7 @@ extension Shard {
             while offset <= segmentSize - RecordHeader.size {
                 let p = engine.pointee.data + base + offset
                 let record = RecordHeader(at: p)
-                if record.isPlausible(room: segmentSize - offset), let kind = record.kind {
+                if record.isPlausible(room: room(from: offset)), record.lsn < SegmentHeader.beyond, let kind = record.kind {
                     let keyHash = record.keyLength == 0 ? 0 : shim_hash(p + record.keyOffset, record.keyLength, secret)
                     if record.verifiesHead(at: p, keyHash: keyHash, place: Place(number: segment, offset: UInt64(base + offset)), secret: secret) {
                         highestLSN = max(highestLSN, record.lsn)
@@ -264,6 +264,7 @@ extension Shard {
         switch kind {
         case .value, .manifest, .part:
             let isPart = kind == .part
+            if isPart, record.keyLength != PartKey.size { return }
             let slot = lookup(key, isPart: isPart)
             if record.codec == RecordHeader.Codec.dictionary, !DictionaryCache.has(engine, record.dictionary) {
                 // Evicted before its dictionary made room for another.
@@ -377,7 +378,7 @@ struct SyncedPosition {
         if number == 0, rest == 0 { return SyncedPosition(number: 0, offset: 0) }
         let offset = rest & 0xFFFF_FFFF
         // A damaged position promises everything, so that nothing old can come back.
-        guard rest == offset | check(engine, shard, number, offset) else { return SyncedPosition(number: .max, offset: .max) }
+        guard rest == offset | check(engine, shard, number, offset), number < SegmentHeader.beyond else { return SyncedPosition(number: .max, offset: .max) }
         return SyncedPosition(number: number, offset: Int(offset))
     }
 

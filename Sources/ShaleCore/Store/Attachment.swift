@@ -255,7 +255,9 @@ enum Attachment {
     private static func isPossible(_ b: Superblock) -> Bool {
         guard b.capacity >= Limits.capacity, b.capacity <= 1 << 44, b.shards >= 1, b.shards <= Limits.shards, b.segmentSize >= Limits.segmentSizes.least,
               b.segmentSize <= Limits.segmentSizes.most, b.segmentSize & (b.segmentSize - 1) == 0, b.rows >= Superblock.leastPlaces, b.rows <= Limits.placesPerShard,
-              Int(b.rows) * Int(b.segmentSize) <= Limits.shardLogBytes, b.dictionaryPlaces <= 16, b.expiryBase < 1 << 40, b.dictionarySize <= 64 << 10, b.dictionarySize == 0 || b.dictionarySize > 4096 else { return false }
+              Int(b.rows) * Int(b.segmentSize) <= Limits.shardLogBytes, b.dictionaryPlaces <= 16, b.expiryBase < 1 << 40, b.dictionarySize <= 64 << 10,
+              (b.dictionarySize == 0) == (b.dictionaryPlaces == 0), Int(b.dictionarySize) % pageSize == 0, b.mode & ~0o777 == 0,
+              Int(b.shards) * Superblock.leastPlaces * Int(b.segmentSize) <= Int(b.capacity) else { return false }
         return true
     }
 
@@ -486,7 +488,7 @@ enum Attachment {
         files.indexBase = index
         let generation = data.acquire(Superblock.generation)
         return try finish(block, configuration, files, data, index, geometry) { ref throws(Failure) in
-            ref.pointee.privateGeneration = generation + 1
+            ref.pointee.privateGeneration = generation &+ 1
             initialiseIndex(ref)
             try initialiseLocks(ref)
             try rebuildAll(ref)

@@ -46,7 +46,7 @@ extension Engine {
     func checkGeneration() throws(Failure) {
         let own = ref.pointee.privateGeneration
         shim_fence_acquire()
-        if own == 0 ? ref.pointee.index.acquire(IndexHead.retired) != 0 : ref.pointee.data.acquire(Superblock.generation) + 1 != own {
+        if own == 0 ? ref.pointee.index.acquire(IndexHead.retired) != 0 : ref.pointee.data.acquire(Superblock.generation) &+ 1 != own {
             throw Message().adding(ref.pointee.files.path).adding(": a writer has made a new index since this read-only handle was opened; open it again").failure(.busy)
         }
     }
