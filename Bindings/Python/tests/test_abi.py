@@ -78,8 +78,3 @@ def test_constants_are_the_headers(tmp_path: Path) -> None:
     ours = constants()
     assert len(ours) == 33
     assert list(ours.values()) == measure(tmp_path, list(ours))
-
-
-def test_head_of_a_value_is_unpacked_at_its_offsets() -> None:
-    value = _abi.Value(struct_size=1, flags=2, data=3, size=4, meta=5, meta_size=6)
-    assert _abi.VALUE_HEAD.unpack_from(value) == (1, 2, 3, 4, 5, 6)

@@ -18,7 +18,7 @@ def c_set(cache: shale.Cache, key: bytes, value: bytes, meta: bytes = b"") -> No
     options = ctypes.byref(_options.set_options(meta)) if meta else None
     lease = cache._pool.make()
     assert lease.set(key, value, options) == 0
-    cache._pool.release(lease)
+    cache._pool.idle.append(lease)
 
 
 def c_get(cache: shale.Cache, key: bytes) -> Raw | None:
@@ -26,7 +26,7 @@ def c_get(cache: shale.Cache, key: bytes) -> Raw | None:
     try:
         return lease.buffer.take() if lease.get(key, 0) == 0 else None
     finally:
-        cache._pool.release(lease)
+        cache._pool.idle.append(lease)
 
 
 def test_raw_bytes_go_both_ways(cache: shale.Cache) -> None:
@@ -98,7 +98,7 @@ def test_an_increment_by_another_program(cache: shale.Cache) -> None:
     lease = cache._pool.make()
     result = ctypes.c_int64()
     _library.increment(lease.pointer, key, len(key), 1, 0, ctypes.byref(result))
-    cache._pool.release(lease)
+    cache._pool.idle.append(lease)
     assert result.value == 42
     assert cache["n"] == 42
 

@@ -200,10 +200,10 @@ def test_many_short_threads_leave_no_buffers_behind(cache: shale.Cache) -> None:
     cache["k"] = bytes(1000)
     for _ in range(5):
         run_threads(8, lambda _thread: cache["k"])
-    assert len(cache._pool._idle) <= 9
+    assert len(cache._pool.idle) <= 9
 
 
 def test_a_large_answer_is_not_kept(cache: shale.Cache) -> None:
     cache["k"] = os.urandom((1 << 20) + 5)
     cache.get("k")
-    assert all(lease.buffer.struct.capacity == 0 for lease in cache._pool._idle)
+    assert all(lease.buffer.struct.capacity == 0 for lease in cache._pool.idle)

@@ -7,7 +7,6 @@ constant with what is written here.
 from __future__ import annotations
 
 import ctypes
-import struct
 from ctypes import (
     POINTER,
     c_char_p,
@@ -129,6 +128,7 @@ class Value(ctypes.Structure):
 
     flags: int
     size: int
+    meta_size: int
     capacity: int
     created_ms: int
     expires_ms: int
@@ -190,6 +190,3 @@ SET_OPTIONS_SIZE: Final = ctypes.sizeof(SetOptions)
 VALUE_SIZE: Final = ctypes.sizeof(Value)
 STATS_SIZE: Final = ctypes.sizeof(Stats)
 REPORT_SIZE: Final = ctypes.sizeof(Report)
-
-# The head of a Value in one step: struct_size, flags, data, size, meta, meta_size.
-VALUE_HEAD: Final = struct.Struct("@IIPNPN")

@@ -5,13 +5,13 @@ from __future__ import annotations
 import ctypes
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from ctypes import c_size_t
 from typing import Any, Callable, Final, TypeVar, Union, cast
 
 from . import _abi, _batch, _counter, _iterate, _library, _lookups, _options
+from ._buffer import LARGEST_KEPT
 from ._errors import InvalidError, check, failure
 from ._handle import Handle, Lease, Pool
-from ._keys import Key, encode_key
+from ._keys import MARKER, Key, encode_key
 from ._library import SIZES, fast_get, fast_set
 from ._options import Tag
 from ._records import Entry, Report, Stats, report_of, stats_of
@@ -21,7 +21,6 @@ from ._values import Codec, Unreadable
 
 # Not bound to Key: a list of mixed keys is a list of objects to a type checker.
 K = TypeVar("K")
-T = TypeVar("T")
 
 _MISS: Final = _abi.MISS
 _STALE: Final = _abi.GET_STALE
@@ -171,32 +170,35 @@ class Cache:
 
     def get(self, key: Key, default: Any = None, *, stale: bool = False) -> Any:
         """The value, or ``default``. stale: also what is past its age but kept."""
-        stored = encode_key(key)
-        size = len(stored)
+        # encode_key, Pool.leased, Lease.get and Buffer.take, without the cost of their calls.
+        stored = key if type(key) is bytes and key < MARKER and key else encode_key(key)
         pool = self._pool
+        idle = pool.idle
         try:
-            lease = pool.acquire()
+            lease = idle.pop()
         except IndexError:
             lease = pool.make()
         try:
-            # Lease.get, without the cost of another call.
             buffer = lease.buffer
             status = fast_get(
                 lease.pointer,
                 stored,
-                SIZES[size] if size < 256 else c_size_t(size),
+                SIZES[len(stored)],
                 _STALE if stale else 0,
                 buffer.reference,
             )
-            if status == _MISS:
-                return default
-            if status < 0:
-                raise failure(status)
+            if status:
+                if status == _MISS:
+                    return default
+                if status < 0:
+                    raise failure(status)
+            struct = buffer.struct
+            size = struct.size
+            if size <= LARGEST_KEPT and not struct.meta_size:
+                return buffer.data[:size]
             data, meta = buffer.take()
         finally:
-            pool.release(lease)
-        if not meta:
-            return data
+            idle.append(lease)
         try:
             return self._codec.decode(meta, data)
         except Unreadable:
@@ -210,18 +212,18 @@ class Cache:
 
     def __contains__(self, key: Key) -> bool:
         """Whether ``get`` would find it. Leaves recency and counters alone."""
-        return self._leased(_lookups.contains, encode_key(key), self._codec)
+        return self._pool.leased(_lookups.contains, encode_key(key), self._codec)
 
     def entry(self, key: Key, *, stale: bool = False) -> Entry | None:
         """The value with its times, version, size and meta, or None."""
         flags = _STALE if stale else 0
-        return self._leased(_lookups.entry, encode_key(key), flags, self._codec)
+        return self._pool.leased(_lookups.entry, encode_key(key), flags, self._codec)
 
     def get_many(self, keys: Iterable[K], *, stale: bool = False) -> dict[K, Any]:
         """The values that are there, by key. Costs much less than one call for each."""
         wanted = list(dict.fromkeys(keys))
         stored = [encode_key(cast(Key, key)) for key in wanted]
-        found = self._leased(_batch.get_many, stored, _STALE if stale else 0)
+        found = self._pool.leased(_batch.get_many, stored, _STALE if stale else 0)
         values = {}
         for position, data, meta in found:
             try:
@@ -257,7 +259,7 @@ class Cache:
         self._store(key, value, flags, max_age, stale, tag, tags)
 
     def __setitem__(self, key: Key, value: Any) -> None:
-        self._store(key, value, 0, None, None, None, None)
+        self._store(key, value)
 
     def add(
         self,
@@ -299,7 +301,7 @@ class Cache:
         named = _options.tag_list(tag, tags)
         for meta, group in by_meta.items():
             options = _options.set_options(meta, flags, max_age, stale, named)
-            self._leased(_batch.set_many, group, ctypes.byref(options))
+            self._pool.leased(_batch.set_many, group, ctypes.byref(options))
 
     def incr(
         self,
@@ -323,7 +325,7 @@ class Cache:
         """
         named = _options.tag_list(tag, tags)
         stored = encode_key(key)
-        return self._leased(_counter.increment, stored, delta, initial, max_age, stale, named)
+        return self._pool.leased(_counter.increment, stored, delta, initial, max_age, stale, named)
 
     def touch(self, key: Key, max_age: float | None = None) -> bool:
         """Gives an entry, fresh or stale, a new age from now, seconds. False if there is none."""
@@ -345,11 +347,11 @@ class Cache:
     def remove_many(self, keys: Iterable[Key]) -> int:
         """Removes many entries. How many there were."""
         stored = list({encode_key(key): None for key in keys})
-        return self._leased(_batch.remove_many, stored)
+        return self._pool.leased(_batch.remove_many, stored)
 
     def pop(self, key: Key, default: Any = None) -> Any:
         """Removes an entry and gives its value, or ``default``. Of many callers one gets it."""
-        return self._leased(_lookups.pop, encode_key(key), default, self._codec)
+        return self._pool.leased(_lookups.pop, encode_key(key), default, self._codec)
 
     def invalidate(self, tag: Tag) -> None:
         """Removes every entry that carries the tag. Costs the same however many there are."""
@@ -414,60 +416,43 @@ class Cache:
         self._call(_library.get_stats, ctypes.byref(stats))
         return stats
 
-    def _leased(self, work: Callable[..., T], *arguments: Any) -> T:
-        """``work(lease, *arguments)``."""
-        pool = self._pool
-        try:
-            lease = pool.acquire()
-        except IndexError:
-            lease = pool.make()
-        try:
-            return work(lease, *arguments)
-        finally:
-            pool.release(lease)
-
     def _call(self, function: Callable[..., int], *arguments: Any) -> int:
         """A function of the library on this cache: its answer, or its error raised."""
-        return self._leased(_call, function, *arguments)
+        return self._pool.leased(_call, function, *arguments)
 
     def _store(
         self,
         key: Key,
         value: Any,
-        flags: int,
-        max_age: float | None,
-        stale: float | None,
-        tag: Tag | None,
-        tags: Iterable[Tag] | None,
+        flags: int = 0,
+        max_age: float | None = None,
+        stale: float | None = None,
+        tag: Tag | None = None,
+        tags: Iterable[Tag] | None = None,
     ) -> int:
-        stored = encode_key(key)
-        size = len(stored)
-        meta, data = self._codec.encode(value)
-        data_size = len(data)
-        if flags == 0 and max_age is None and stale is None and tag is None and tags is None:
-            options = self._plain[meta]
-        else:
+        """The status of ``shale_set``; errors are raised."""
+        # As in `get`: encode_key, Codec.encode, Pool.leased and Lease.set.
+        stored = key if type(key) is bytes and key < MARKER and key else encode_key(key)
+        meta, data = (b"", value) if type(value) is bytes else self._codec.encode(value)
+        if flags or max_age is not None or stale is not None or tag is not None or tags is not None:
             options = self._prepared(meta, flags, max_age, stale, tag, tags)
+        else:
+            options = self._plain[meta]
         pool = self._pool
+        idle = pool.idle
         try:
-            lease = pool.acquire()
+            lease = idle.pop()
         except IndexError:
             lease = pool.make()
         try:
-            # Lease.set, without the cost of another call.
             status = fast_set(
-                lease.pointer,
-                stored,
-                SIZES[size] if size < 256 else c_size_t(size),
-                data,
-                SIZES[data_size] if data_size < 256 else c_size_t(data_size),
-                options,
+                lease.pointer, stored, SIZES[len(stored)], data, SIZES[len(data)], options
             )
             if status < 0:
                 raise failure(status)
             return status
         finally:
-            pool.release(lease)
+            idle.append(lease)
 
     def _prepared(
         self,

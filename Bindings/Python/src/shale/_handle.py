@@ -5,14 +5,16 @@ Python must. A call borrows a `Lease` for as long as it runs. Leases wait in a
 list, whose ``pop`` and ``append`` are atomic, so this costs a call two list
 operations and no lock, and it gives each running call a buffer of its own:
 threads, signal handlers, finalisers and a Python clock that use the cache in
-the middle of another call never share one.
+the middle of another call never share one. A call gives its lease back to the
+list that it was taken from.
 
 Invariants
 
 * A lease holds the handle; the handle closes when nobody holds it any longer,
   or earlier, when all leases that were made are back.
-* `Pool.close` leaves nothing to borrow. Calls under way finish; the last of
-  them takes the handle with it.
+* `Pool.close` leaves nothing to borrow: the pool has a new list then, which
+  stays empty. Calls under way finish; the last of them takes the old list, the
+  lease in it and the handle with it.
 """
 
 from __future__ import annotations
@@ -22,11 +24,13 @@ import ctypes
 import os
 import threading
 import weakref
-from typing import Any, Callable, Final
+from typing import Any, Callable, Final, TypeVar
 
 from . import _abi, _library
 from ._buffer import Buffer
 from ._errors import InvalidError, check
+
+T = TypeVar("T")
 
 BATCH: Final = 128
 """Keys in one call of the library."""
@@ -65,33 +69,23 @@ class Lease:
 
     def __init__(self, handle: Handle) -> None:
         self.handle = handle
-        self.pointer = handle.pointer
+        # The same address as long as anybody holds the handle.
+        self.pointer = _library.pointer_argument(handle.pointer.value)
         self.buffer = Buffer()
         self._second: Buffer | None = None
         self._batch: list[Buffer] | None = None
 
     def get(self, key: bytes, flags: int) -> int:
         """The status of ``shale_get`` into `buffer`."""
-        size = len(key)
         return _library.fast_get(
-            self.pointer,
-            key,
-            _library.SIZES[size] if size < 256 else ctypes.c_size_t(size),
-            flags,
-            self.buffer.reference,
+            self.pointer, key, _library.SIZES[len(key)], flags, self.buffer.reference
         )
 
     def set(self, key: bytes, data: bytes, options: Any) -> int:
         """The status of ``shale_set``. options: a pointer, or None."""
-        size = len(key)
-        data_size = len(data)
+        sizes = _library.SIZES
         return _library.fast_set(
-            self.pointer,
-            key,
-            _library.SIZES[size] if size < 256 else ctypes.c_size_t(size),
-            data,
-            _library.SIZES[data_size] if data_size < 256 else ctypes.c_size_t(data_size),
-            options,
+            self.pointer, key, sizes[len(key)], data, sizes[len(data)], options
         )
 
     @property
@@ -115,13 +109,11 @@ class Pool:
 
     def __init__(self, handle: Handle) -> None:
         self._handle: Handle | None = handle
-        self._idle: list[Lease] = []
+        self.idle: list[Lease] = []
         self._made = 0
         # Reentrant: a signal handler may use the cache in the middle of `make`.
         self._lock = threading.RLock()
         self._cursors: weakref.WeakSet[Cursor] = weakref.WeakSet()
-        self.acquire: Callable[[], Lease] = self._idle.pop
-        self.release: Callable[[Lease], None] = self._idle.append
         _open_pools.add(self)
 
     @property
@@ -129,13 +121,25 @@ class Pool:
         return self._handle is None
 
     def make(self) -> Lease:
-        """A lease where `acquire` found none (IndexError)."""
+        """A lease where `idle` had none (IndexError)."""
         with self._lock:
             if self._handle is None:
                 raise InvalidError("the cache is closed") from None
             lease = Lease(self._handle)
             self._made += 1
             return lease
+
+    def leased(self, work: Callable[..., T], *arguments: Any) -> T:
+        """``work(lease, *arguments)``."""
+        idle = self.idle
+        try:
+            lease = idle.pop()
+        except IndexError:
+            lease = self.make()
+        try:
+            return work(lease, *arguments)
+        finally:
+            idle.append(lease)
 
     def cursor(self) -> Cursor:
         """A new cursor; the pool closes it, if nobody else has, before the cache."""
@@ -153,9 +157,7 @@ class Pool:
             if handle is None:
                 return _abi.OK
             self._handle = None
-            idle, self._idle = self._idle, []
-            self.acquire = self._idle.pop
-            self.release = _drop
+            idle, self.idle = self.idle, []
             back = 0
             while True:
                 try:
@@ -171,7 +173,7 @@ class Pool:
     def after_fork_in_child(self) -> None:
         """Leases and cursors that other threads were using are gone with those threads."""
         self._lock = threading.RLock()
-        self._made = len(self._idle)
+        self._made = len(self.idle)
         for cursor in list(self._cursors):
             cursor.after_fork_in_child()
 
@@ -224,10 +226,6 @@ class Cursor:
             # Stopped in the middle of a step: nobody can use or free it any more.
             self._lock = threading.Lock()
             self._pointer.value = None
-
-
-def _drop(lease: Lease) -> None:
-    """Where leases go that come back after the cache was closed."""
 
 
 _open_pools: weakref.WeakSet[Pool] = weakref.WeakSet()

@@ -5,8 +5,10 @@ The file is the one that the environment variable ``SHALE_LIBRARY`` names, else
 
 Two calls are on the hot path and are declared without ``argtypes``: checking
 and converting five arguments costs as much again as the call does. Whoever
-calls ``fast_get`` and ``fast_set`` passes each argument in a ctypes object of
-the parameter's exact width (``SIZES``), a ``bytes``, or ``None`` for NULL.
+calls ``fast_get`` and ``fast_set`` passes a ``bytes``, ``None`` for NULL, an
+int where the parameter is a ``uint32_t``, and for the rest what ``byref`` and
+``from_param`` return: an argument ready to be passed, of the parameter's exact
+width. ctypes takes those as they are, and makes a new one of anything else.
 """
 
 from __future__ import annotations
@@ -132,8 +134,24 @@ cursor_close = _declare("shale_cursor_close", None, _cursor)
 fast_get = _declare_fast("shale_get")
 fast_set = _declare_fast("shale_set")
 
-# Sizes as arguments of the fast calls: the small ones are made once.
-SIZES: Final = tuple(c_size_t(size) for size in range(256))
+# Typed as what from_param gives, which the stubs keep to themselves.
+size_argument: Final[Callable[[int], Any]] = c_size_t.from_param
+pointer_argument: Final[Callable[[Any], Any]] = c_void_p.from_param
+
+_LARGEST_KEPT_SIZE: Final = 4096
+
+
+class _Sizes(dict[int, Any]):
+    """Sizes as arguments of the fast calls; the small ones are made once."""
+
+    def __missing__(self, size: int) -> Any:
+        argument = size_argument(size)
+        if size <= _LARGEST_KEPT_SIZE:
+            self[size] = argument
+        return argument
+
+
+SIZES: Final = _Sizes()
 
 
 def library_version() -> str:

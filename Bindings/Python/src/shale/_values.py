@@ -72,6 +72,7 @@ _JSON_LEAVES: Final = frozenset((str, int, float, bool, type(None)))
 _to_json = json.JSONEncoder(
     ensure_ascii=False, allow_nan=False, separators=(",", ":"), check_circular=False
 ).encode
+_from_json = json.JSONDecoder().decode
 
 
 class Unreadable(Exception):
@@ -235,7 +236,7 @@ def _decode_false(data: bytes) -> bool:
 
 
 def _decode_json(data: bytes) -> Any:
-    return json.loads(data.decode())
+    return _from_json(data.decode())
 
 
 _DECODERS: Final[dict[bytes, Callable[[bytes], Any]]] = {
