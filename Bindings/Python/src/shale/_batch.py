@@ -10,12 +10,14 @@ from __future__ import annotations
 import ctypes
 import struct
 from collections.abc import Iterator, Sequence
+from itertools import accumulate, chain
 from typing import Any, Final
 
 from . import _abi, _library
 from ._errors import check
 from ._handle import BATCH, Lease
 
+_FOUND: Final = (_abi.OK, _abi.STALE)
 _BATCH_BYTES: Final = 1 << 20
 
 _statuses = ctypes.c_int32 * BATCH
@@ -28,30 +30,38 @@ class _Array:
 
     def __init__(self, items: Sequence[bytes]) -> None:
         block = b"".join(items)
-        address = ctypes.c_void_p.from_buffer(ctypes.c_char_p(block)).value or 0
-        flat: list[int] = []
-        for item in items:
-            size = len(item)
-            flat += (address, size)
-            address += size
+        start = ctypes.c_void_p.from_buffer(ctypes.c_char_p(block)).value or 0
+        sizes = list(map(len, items))
+        fields = chain.from_iterable(zip(accumulate(sizes, initial=start), sizes))
         self._block = block
-        self.pointer = struct.pack("@" + "PN" * len(items), *flat)
+        self.pointer = struct.pack("@" + "PN" * len(sizes), *fields)
 
 
 def get_many(lease: Lease, keys: Sequence[bytes], flags: int) -> list[tuple[int, bytes, bytes]]:
     """(position, data, meta) of each key that is there."""
-    buffers = lease.batch
-    values = ctypes.addressof(buffers[0].struct)
+    batch = lease.batch
+    buffers = batch.buffers
     found = []
     for start in range(0, len(keys), BATCH):
         chunk = keys[start : start + BATCH]
         array = _Array(chunk)
         statuses = _statuses()
-        check(_library.get_many(lease.pointer, len(chunk), array.pointer, flags, values, statuses))
-        for index in range(len(chunk)):
-            if statuses[index] in (_abi.OK, _abi.STALE):
-                data, meta = buffers[index].take()
-                found.append((start + index, data, meta))
+        check(
+            _library.get_many(
+                lease.pointer, len(chunk), array.pointer, flags, batch.address, statuses
+            )
+        )
+        position = start
+        for status, buffer, (size, meta_size) in zip(
+            statuses[: len(chunk)], buffers, batch.sizes()
+        ):
+            if status in _FOUND:
+                if size <= batch.largest_kept and not meta_size:
+                    # Buffer.take, without the cost of its call.
+                    found.append((position, buffer.data[:size], b""))
+                else:
+                    found.append((position, *buffer.take()))
+            position += 1
     return found
 
 

@@ -10,6 +10,8 @@ read through it is ``data[:size]`` and ``meta[:meta_size]``.
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Iterator
+from struct import Struct
 from typing import Any, Callable, Final
 
 from . import _abi, _library
@@ -18,8 +20,16 @@ from . import _abi, _library
 LARGEST_KEPT: Final = 1 << 20
 
 _Pointer: Final = ctypes.POINTER(ctypes.c_char)
-_DATA: Final = _abi.Value.data.offset
-_META: Final = _abi.Value.meta.offset
+# A field of the class is a descriptor, whatever it is of an instance.
+_fields: Any = _abi.Value
+_DATA: Final[int] = _fields.data.offset
+_META: Final[int] = _fields.meta.offset
+
+# size and meta_size, out of a whole ``shale_value``.
+_SIZES: Final = Struct(
+    f"@{_fields.size.offset}x N {_fields.meta_size.offset - _META}x N"
+    f" {_abi.VALUE_SIZE - _fields.capacity.offset}x"
+)
 
 
 class Buffer:
@@ -53,3 +63,20 @@ class Buffer:
         """The meta alone, copied out."""
         meta: bytes = self.meta[: self.struct.meta_size]
         return meta
+
+
+class BufferArray:
+    """Buffers on one array of ``shale_value``."""
+
+    __slots__ = ("_memory", "address", "buffers", "largest_kept")
+
+    def __init__(self, count: int, largest_kept: int) -> None:
+        array = (_abi.Value * count)()
+        self._memory = memoryview(array).cast("B")
+        self.address = ctypes.addressof(array)
+        self.buffers = [Buffer(array[index], largest_kept) for index in range(count)]
+        self.largest_kept = largest_kept
+
+    def sizes(self) -> Iterator[tuple[Any, ...]]:
+        """(size, meta_size) of each value."""
+        return _SIZES.iter_unpack(self._memory)

@@ -222,10 +222,16 @@ class Cache:
     def get_many(self, keys: Iterable[K], *, stale: bool = False) -> dict[K, Any]:
         """The values that are there, by key. Costs much less than one call for each."""
         wanted = list(dict.fromkeys(keys))
-        stored = [encode_key(cast(Key, key)) for key in wanted]
+        stored = [
+            key if type(key) is bytes and key < MARKER and key else encode_key(key)
+            for key in cast("list[Key]", wanted)
+        ]
         found = self._pool.leased(_batch.get_many, stored, _STALE if stale else 0)
         values = {}
         for position, data, meta in found:
+            if not meta:
+                values[wanted[position]] = data
+                continue
             try:
                 values[wanted[position]] = self._codec.decode(meta, data)
             except Unreadable:

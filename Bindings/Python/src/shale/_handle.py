@@ -27,7 +27,7 @@ import weakref
 from typing import Any, Callable, Final, TypeVar
 
 from . import _abi, _library
-from ._buffer import Buffer
+from ._buffer import Buffer, BufferArray
 from ._errors import InvalidError, check
 
 T = TypeVar("T")
@@ -73,7 +73,7 @@ class Lease:
         self.pointer = _library.pointer_argument(handle.pointer.value)
         self.buffer = Buffer()
         self._second: Buffer | None = None
-        self._batch: list[Buffer] | None = None
+        self._batch: BufferArray | None = None
 
     def get(self, key: bytes, flags: int) -> int:
         """The status of ``shale_get`` into `buffer`."""
@@ -96,11 +96,10 @@ class Lease:
         return self._second
 
     @property
-    def batch(self) -> list[Buffer]:
-        """Buffers on one array of ``shale_value``, BATCH long."""
+    def batch(self) -> BufferArray:
+        """Buffers for BATCH values."""
         if self._batch is None:
-            array = (_abi.Value * BATCH)()
-            self._batch = [Buffer(array[index], _LARGEST_KEPT) for index in range(BATCH)]
+            self._batch = BufferArray(BATCH, _LARGEST_KEPT)
         return self._batch
 
 
