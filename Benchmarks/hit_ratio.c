@@ -32,7 +32,7 @@ static void *allocate(size_t count, size_t size) {
 /* A trace: keys are numbered from 0 by first appearance. */
 
 typedef struct {
-    const char *name;
+    char name[64];
     uint32_t *keys;
     size_t requests, room;
     uint32_t distinct;
@@ -92,7 +92,8 @@ static bool ends_with(const char *text, const char *end) {
 static trace load(const char *path) {
     trace t = {0};
     const char *slash = strrchr(path, '/');
-    t.name = slash ? slash + 1 : path;
+    const char *name = slash ? slash + 1 : path;
+    snprintf(t.name, sizeof t.name, "%.*s", (int)strcspn(name, "."), name);
     bool packed = ends_with(path, ".xz");
     bool binary = ends_with(path, ".u32") || ends_with(path, ".u32.xz");
     if (!binary && !ends_with(path, ".txt") && !ends_with(path, ".txt.xz"))
@@ -104,7 +105,7 @@ static trace load(const char *path) {
         fclose(file);
         char command[4096];
         if (strchr(path, '\'') || snprintf(command, sizeof command, "xz -dc '%s'", path) >= (int)sizeof command)
-            fail(path, "no such name, please");
+            fail(path, "the name is too long, or has a quote in it");
         file = popen(command, "r");
         if (!file)
             fail(path, "xz cannot be run");
@@ -208,7 +209,7 @@ static bool shale_request(shale_cache *cache, uint32_t key, shale_value *value) 
 }
 
 typedef struct {
-    const char *name;
+    char name[64];
     size_t requests;
     uint32_t distinct, percent, limit, shards;
     uint64_t hits, lru_hits;
@@ -223,7 +224,8 @@ static shale_stats stats_of(shale_cache *cache) {
 /* False, and says where, if one shard did something else than LRU. */
 static bool replay(const trace *t, uint32_t percent, outcome *o) {
     uint32_t limit = (uint32_t)((uint64_t)t->distinct * percent / 100);
-    *o = (outcome){t->name, t->requests, t->distinct, percent, limit ? limit : 1, 0, 0, 0};
+    *o = (outcome){.requests = t->requests, .distinct = t->distinct, .percent = percent, .limit = limit ? limit : 1};
+    memcpy(o->name, t->name, sizeof o->name);
     shale_options options = {
         .struct_size = sizeof options,
         .max_entries = o->limit,
