@@ -1,0 +1,147 @@
+// Redis over a Unix socket, without saving: one process, started and ended by this program.
+#include "driver.h"
+#include "server.hpp"
+
+#include <charconv>
+#include <cstring>
+#include <string>
+
+namespace {
+
+struct Session {
+    Connection connection;
+    std::string text;
+};
+
+std::string_view view(bytes b) {
+    return {static_cast<const char *>(b.data), b.size};
+}
+
+const char *missing() {
+    return find_program("redis-server").empty() ? "the package redis-server" : nullptr;
+}
+
+void *open(const settings *settings) {
+    std::string socket = std::string(settings->directory) + "/socket";
+    std::vector<std::string> arguments{"--port", "0", "--unixsocket", socket, "--unixsocketperm", "700", "--save", "", "--appendonly", "no",
+                                       "--daemonize", "no", "--dir", settings->directory, "--loglevel", "warning"};
+    if (settings->capacity)
+        arguments.insert(arguments.end(), {"--maxmemory", std::to_string(settings->capacity), "--maxmemory-policy", "allkeys-lru"});
+    return new Server(find_program("redis-server"), arguments, socket);
+}
+
+void close(void *store) {
+    delete static_cast<Server *>(store);
+}
+
+void *attach(void *store) {
+    return new Session{Connection(static_cast<Server *>(store)->socket), {}};
+}
+
+void detach(void *session) {
+    delete static_cast<Session *>(session);
+}
+
+void append(std::string &text, std::string_view argument) {
+    char size[32];
+    auto end = std::to_chars(size, size + sizeof size, argument.size()).ptr;
+    text += '$';
+    text.append(size, size_t(end - size));
+    text += "\r\n";
+    text += argument;
+    text += "\r\n";
+}
+
+int64_t number(std::string_view line) {
+    int64_t value = -1;
+    std::from_chars(line.data() + 1, line.data() + line.size(), value);
+    return value;
+}
+
+bool take(Connection &connection, buffer *value) {
+    int64_t size = number(connection.line());
+    if (size < 0)
+        return false;
+    value->size = size_t(size);
+    connection.take(value->data, value->size);
+    connection.skip(2);
+    return true;
+}
+
+void set(void *session, bytes key, bytes value) {
+    auto s = static_cast<Session *>(session);
+    char size[32];
+    auto end = std::to_chars(size, size + sizeof size, value.size).ptr;
+    s->text = "*3\r\n$3\r\nSET\r\n";
+    append(s->text, view(key));
+    s->text += '$';
+    s->text.append(size, size_t(end - size));
+    s->connection.send({s->text, "\r\n", view(value), "\r\n"});
+    if (s->connection.line() != "+OK")
+        FAIL("redis: a value was not stored");
+}
+
+bool get(void *session, bytes key, buffer *value) {
+    auto s = static_cast<Session *>(session);
+    s->text = "*2\r\n$3\r\nGET\r\n";
+    append(s->text, view(key));
+    s->connection.send({s->text});
+    return take(s->connection, value);
+}
+
+void get_many(void *session, size_t count, const bytes *keys, buffer *values, bool *found) {
+    auto s = static_cast<Session *>(session);
+    s->text = "*" + std::to_string(count + 1) + "\r\n$4\r\nMGET\r\n";
+    for (size_t i = 0; i < count; i++)
+        append(s->text, view(keys[i]));
+    s->connection.send({s->text});
+    s->connection.line(); // how many
+    for (size_t i = 0; i < count; i++)
+        found[i] = take(s->connection, &values[i]);
+}
+
+bool remove(void *session, bytes key) {
+    auto s = static_cast<Session *>(session);
+    s->text = "*2\r\n$3\r\nDEL\r\n";
+    append(s->text, view(key));
+    s->connection.send({s->text});
+    return s->connection.line() == ":1";
+}
+
+void weigh(void *store, footprint *footprint) {
+    footprint->server = static_cast<Server *>(store)->process();
+}
+
+void describe(char *text, size_t size) {
+    char version[128] = "";
+    if (FILE *program = popen((find_program("redis-server") + " --version").c_str(), "r")) {
+        if (!fgets(version, sizeof version, program))
+            version[0] = 0;
+        pclose(program);
+    }
+    const char *from = strstr(version, "v=");
+    snprintf(text, size, "%.*s, Unix socket, nothing saved", from ? int(strcspn(from + 2, " ")) : 0, from ? from + 2 : "");
+}
+
+driver make() {
+    driver d{};
+    d.name = "redis";
+    d.traits = in_memory | threads_read | threads_write | processes_fork | evicts;
+    d.describe = describe;
+    d.missing = missing;
+    d.open = open;
+    d.close = close;
+    d.attach = attach;
+    d.detach = detach;
+    d.set = set;
+    d.get = get;
+    d.remove = remove;
+    d.get_many = get_many;
+    d.weigh = weigh;
+    return d;
+}
+
+} // namespace
+
+extern "C" const driver redis_driver;
+const driver redis_driver = make();

@@ -1,0 +1,60 @@
+#include "peers.hpp"
+
+// A driver whose library was not found when building is not linked, and its address is null.
+#define DRIVER(symbol) extern "C" __attribute__((weak)) const driver symbol
+DRIVER(floor_none);
+DRIVER(floor_lz4);
+DRIVER(floor_dictionary);
+DRIVER(shale_none);
+DRIVER(shale_lz4);
+DRIVER(shale_dictionary);
+DRIVER(shale_memory);
+DRIVER(shale_memory_lz4);
+DRIVER(shale_memory_dictionary);
+DRIVER(lmdb_driver);
+DRIVER(rocksdb_driver);
+DRIVER(leveldb_driver);
+DRIVER(tkrzw_hash);
+DRIVER(tkrzw_hash_lz4);
+DRIVER(tkrzw_cache);
+DRIVER(kyoto_hash);
+DRIVER(kyoto_cache);
+DRIVER(sqlite_driver);
+DRIVER(memcached_driver);
+DRIVER(redis_driver);
+DRIVER(lru_map);
+
+std::vector<Peer> all_peers() {
+    std::vector<Peer> peers{
+        {"floor-none", &floor_none, ""},
+        {"shale-none", &shale_none, ""},
+        {"floor-lz4", &floor_lz4, ""},
+        {"shale-lz4", &shale_lz4, ""},
+        {"floor-dictionary", &floor_dictionary, ""},
+        {"shale-dictionary", &shale_dictionary, ""},
+        {"shale-memory", &shale_memory, ""},
+        {"shale-memory-lz4", &shale_memory_lz4, ""},
+        {"shale-memory-dictionary", &shale_memory_dictionary, ""},
+        {"lmdb", &lmdb_driver, "liblmdb-dev"},
+        {"rocksdb", &rocksdb_driver, "librocksdb-dev"},
+        {"leveldb", &leveldb_driver, "libleveldb-dev"},
+        {"tkrzw-hash", &tkrzw_hash, "libtkrzw-dev"},
+        {"tkrzw-hash-lz4", &tkrzw_hash_lz4, "libtkrzw-dev"},
+        {"kyoto-hash", &kyoto_hash, "libkyotocabinet-dev"},
+        {"sqlite", &sqlite_driver, "libsqlite3-dev"},
+        {"tkrzw-cache", &tkrzw_cache, "libtkrzw-dev"},
+        {"kyoto-cache", &kyoto_cache, "libkyotocabinet-dev"},
+        {"lru-map", &lru_map, ""},
+        {"memcached", &memcached_driver, ""},
+        {"redis", &redis_driver, ""},
+    };
+    for (Peer &peer : peers) {
+        if (!peer.functions) {
+            peer.missing = "not built, for lack of " + peer.missing;
+            continue;
+        }
+        const char *missing = peer.functions->missing ? peer.functions->missing() : nullptr;
+        peer.missing = missing ? std::string("needs ") + missing : "";
+    }
+    return peers;
+}

@@ -1,0 +1,38 @@
+// What is measured of one store with one data set, in a process of its own.
+#pragma once
+
+#include "data.hpp"
+#include "driver.h"
+
+#include <functional>
+#include <set>
+#include <string>
+#include <vector>
+
+struct Life {
+    const driver *store;
+    const Data *data;
+    std::string directory;       // exists, and is empty
+    double seconds;              // for each work
+    uint64_t round;              // chooses the keys
+    std::set<std::string> works; // empty: all
+
+    // Takes what was measured.
+    std::function<void(const std::string &work, const std::string &metric, double value)> report;
+
+    bool wants(const std::string &work) const { return works.empty() || works.count(work); }
+    bool is(unsigned trait) const { return store->traits & trait; }
+    settings settings_with(uint64_t capacity) const;
+};
+
+// Fills an empty directory and does all that goes in one process. Stores on disk are closed as they are then.
+void live(const Life &life);
+// The rest of the life of a store on disk, each from a process that has not opened it: libraries with threads do not
+// survive fork().
+void live_as_two(const Life &life);
+void reopen(const Life &life);
+void remove_all(const Life &life);
+// With a capacity of a quarter of the data.
+void live_full(const Life &life);
+
+extern const std::vector<std::string> work_names;
