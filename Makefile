@@ -1,13 +1,22 @@
 # make          builds build/libshale.so and build/libshale.a
 # make demo     does all set-up, then runs the main job on this machine's real data
 # make test     does all set-up, then runs every test; ends with "N passed, M failed"
-# make bench    measures what the README shows
+#
+# Longer than a test may take; SECONDS says how long each part runs:
+# make stress   kills, power cuts, faults and damaged files
+# make fuzz     the fuzz targets
+# make mutants  breaks the engine on purpose and looks whether the tests notice
+#
+# make bench    measures what the README shows, beside other stores: takes more than an hour
+# make bench-quick   the same in a few minutes, roughly
 # make bench-python  measures the Python binding; OPTIONS="--quick" for a short run
 
 BUILD ?= build
-PACKAGES = cmake ninja-build gcc g++ pkg-config liblz4-dev libxxhash-dev lz4 python3 python3-venv strace
+BENCH = $(BUILD)-bench
+PACKAGES = cmake ninja-build gcc g++ pkg-config liblz4-dev libxxhash-dev lz4 python3 python3-venv strace valgrind
+PEERS = liblmdb-dev librocksdb-dev libleveldb-dev libtkrzw-dev libkyotocabinet-dev libsqlite3-dev memcached redis-server
 
-.PHONY: all setup demo test bench bench-python clean
+.PHONY: all setup demo test stress fuzz mutants bench bench-quick bench-program bench-python clean
 
 all: setup
 	cmake -S . -B $(BUILD) -G Ninja
@@ -22,19 +31,38 @@ demo: all
 test: all
 	Tests/run $(BUILD)
 
-bench: setup
-	cmake -S . -B $(BUILD)-bench -G Ninja -DSHALE_BENCHMARKS=ON
-	cmake --build $(BUILD)-bench
-	$(BUILD)-bench/Benchmarks/bench --json $(BUILD)-bench/results.json
+stress: all
+	Tests/long $(BUILD) $(SECONDS)
 
-bench-python: setup
-	cmake -S . -B $(BUILD)-bench -G Ninja -DSHALE_BENCHMARKS=ON
-	cmake --build $(BUILD)-bench
-	python3 -m venv $(BUILD)-bench/venv
-	$(BUILD)-bench/venv/bin/pip install -q -r Benchmarks/python/requirements.txt
-	SHALE_LIBRARY=$(BUILD)-bench/libshale.so PYTHONPATH=Bindings/Python/src $(BUILD)-bench/venv/bin/python \
-		Benchmarks/python/bench.py --floor $(BUILD)-bench/Benchmarks/python_floor.so \
+fuzz: setup
+	Tests/Fuzz/run $(SECONDS)
+
+mutants: all
+	Tests/Mutants/run
+
+bench: bench-program
+	$(BENCH)/Benchmarks/bench --json Benchmarks/results/native.json
+	$(BENCH)/venv/bin/python Benchmarks/charts Benchmarks/results/native.json
+	$(BENCH)/venv/bin/python Benchmarks/figures Benchmarks/results/native.json
+
+bench-quick: bench-program
+	$(BENCH)/Benchmarks/bench --quick --json $(BENCH)/results/native.json
+	$(BENCH)/venv/bin/python Benchmarks/charts $(BENCH)/results/native.json
+	$(BENCH)/venv/bin/python Benchmarks/figures $(BENCH)/results/native.json
+
+bench-python: bench-program
+	$(BENCH)/venv/bin/pip install -q --disable-pip-version-check -r Benchmarks/python/requirements.txt
+	SHALE_LIBRARY=$(BENCH)/libshale.so PYTHONPATH=Bindings/Python/src $(BENCH)/venv/bin/python \
+		Benchmarks/python/bench.py --floor $(BENCH)/Benchmarks/python_floor.so \
 		--json Benchmarks/results/python.json $(OPTIONS)
 
+# What is missing of the other stores does not stop it: the program names them.
+bench-program: setup
+	-@Tests/setup $(PEERS)
+	cmake -S . -B $(BENCH) -G Ninja -DSHALE_BENCHMARKS=ON -DBUILD_TESTING=OFF
+	cmake --build $(BENCH)
+	test -x $(BENCH)/venv/bin/python || python3 -m venv $(BENCH)/venv
+	$(BENCH)/venv/bin/pip install -q --disable-pip-version-check -r Benchmarks/requirements.txt
+
 clean:
-	rm -rf $(BUILD) $(BUILD)-bench .build .build-embedded
+	rm -rf $(BUILD) $(BENCH) .build .build-embedded

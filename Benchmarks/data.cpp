@@ -50,38 +50,33 @@ size_t short_record(char *out, size_t room, uint64_t number) {
                  unsigned(s >> 32) % 60, s >> 40 & 1 ? "true" : "false"));
 }
 
-// Words of one language: 2,000 of them, the short numbers far more often than the long ones.
+// One word of 4,096, of one to four syllables.
 std::string word(uint64_t r) {
-    double share = double(r >> 11) * 0x1p-53;
-    uint64_t s = mix(uint64_t(2000 * share * share * share));
+    uint64_t s = mix(r % 4096);
     std::string made;
     for (int i = 0, count = 1 + int(s % 4); i < count; i++)
         made += pick(syllables, s >> (8 + 6 * i));
     return made;
 }
 
-// About 1 KiB: an article with a summary, as an interface on the web returns it.
+// About 1 KiB: an order with its lines, as a shop's interface returns it.
 size_t long_record(char *out, size_t room, uint64_t number) {
     uint64_t r = mix(number ^ 0xa271c1e), s = mix(r), t = mix(s);
     const char *first = pick(names, r), *second = pick(names, r >> 4);
-    int size = snprintf(
+    size_t at = size_t(snprintf(
         out, room,
-        "{\"id\":%u,\"type\":\"article\",\"author\":{\"id\":%u,\"name\":\"%s %s\",\"email\":\"%s.%s%u@example.org\",\"city\":\"%s\"},"
-        "\"section\":\"%s\",\"url\":\"https://example.org/articles/%u/%08x\",\"published\":\"2026-%02u-%02uT%02u:%02u:%02uZ\","
-        "\"modified\":null,\"words\":%u,\"views\":%u,\"rating\":%u.%u,\"tags\":[\"%s\",\"news\",\"%s\"],\"premium\":%s,"
-        "\"etag\":\"%016llx\",\"summary\":\"",
-        unsigned(number), unsigned(r >> 40) % 50000, first, second, first, second, unsigned(s % 1000), pick(cities, s >> 10),
-        word(mix(s)).c_str(), unsigned(s >> 26) % 1000000, unsigned(t), unsigned(t % 12) + 1, unsigned(t >> 8) % 28 + 1,
-        unsigned(t >> 16) % 24, unsigned(t >> 24) % 60, unsigned(t >> 32) % 60, unsigned(t >> 40) % 3000, unsigned(r >> 24) % 100000,
-        unsigned(r >> 12) % 5, unsigned(r >> 16) % 10, pick(cities, t >> 48), pick(names, t >> 52), t >> 56 & 1 ? "true" : "false",
-        static_cast<unsigned long long>(mix(t)));
-    size_t at = size_t(size), end = 900 + t % 240;
-    for (uint64_t i = 1; at < end; i++) {
-        std::string next = word(mix(t + i)) + (i % 11 ? " " : ". ");
-        std::memcpy(out + at, next.data(), next.size());
-        at += next.size();
+        "{\"id\":%u,\"type\":\"order\",\"customer\":{\"id\":%u,\"name\":\"%s %s\",\"email\":\"%s.%s%u@example.org\",\"city\":\"%s\"},"
+        "\"url\":\"https://example.org/orders/%u\",\"created\":\"2026-%02u-%02uT%02u:%02u:%02uZ\",\"paid\":%s,\"etag\":\"%016llx\",\"lines\":[",
+        unsigned(number), unsigned(r >> 40) % 50000, first, second, first, second, unsigned(s % 1000), pick(cities, s >> 10), unsigned(number),
+        unsigned(t % 12) + 1, unsigned(t >> 8) % 28 + 1, unsigned(t >> 16) % 24, unsigned(t >> 24) % 60, unsigned(t >> 32) % 60,
+        t >> 56 & 1 ? "true" : "false", static_cast<unsigned long long>(mix(t))));
+    for (uint64_t i = 0, end = 880 + t % 240; at < end; i++) {
+        uint64_t u = mix(t + i);
+        at += size_t(snprintf(out + at, room - at, "%s{\"sku\":\"%c%c-%06u\",\"name\":\"%s %s\",\"quantity\":%u,\"price\":%u.%02u}",
+                              i ? "," : "", char('A' + u % 26), char('A' + (u >> 8) % 26), unsigned(u >> 16) % 1000000,
+                              word(u >> 36).c_str(), word(u >> 48).c_str(), unsigned(u >> 60) + 1, unsigned(mix(u) % 200), unsigned(mix(u) >> 32) % 100));
     }
-    std::memcpy(out + at, "\"}", 2);
+    std::memcpy(out + at, "]}", 2);
     return at + 2;
 }
 

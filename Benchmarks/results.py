@@ -1,0 +1,35 @@
+"""Reads what the benchmark program wrote."""
+
+import json
+import statistics
+from pathlib import Path
+
+
+class Results:
+    def __init__(self, path):
+        whole = json.loads(Path(path).read_text())
+        if whole.get("schema") != 1:
+            raise SystemExit(f"{path}: another schema")
+        self.machine, self.options = whole["machine"], whole["options"]
+        self.peers, self.missing, self.failures = whole["peers"], whole["missing"], whole["failures"]
+        self.data = {entry["name"]: entry for entry in whole["data"]}
+        self.figures = {(f["data"], f["peer"], f["work"], f["metric"]): f for f in whole["results"]}
+
+    def median(self, data, peer, work, metric="rate"):
+        """None where it was not measured."""
+        figure = self.figures.get((data, peer, work, metric))
+        return figure["median"] if figure else None
+
+    def spread(self, data, peer, work, metric="rate"):
+        figure = self.figures.get((data, peer, work, metric))
+        return (figure["low"], figure["high"]) if figure else None
+
+    def ratio(self, data, one, other, work, metric="rate", other_work=None):
+        """The median of the rounds' ratios where both were in the same rounds, else the ratio of the medians."""
+        a = self.figures.get((data, one, work, metric))
+        b = self.figures.get((data, other, other_work or work, metric))
+        if not a or not b or not b["median"]:
+            return None
+        if len(a["samples"]) == len(b["samples"]) and all(b["samples"]):
+            return statistics.median(x / y for x, y in zip(a["samples"], b["samples"]))
+        return a["median"] / b["median"]
