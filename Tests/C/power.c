@@ -1,0 +1,898 @@
+/* Power cuts: everything up to the last sync is there, what came later is there
+ * or not, and nothing is ever wrong or older. See disk.h for what a cut leaves.
+ *
+ * A chain of lives: a cache is opened, worked on and cut off at a random store
+ * or system call; the next life goes on with what is found. On the way many
+ * more cuts are tried on copies. An oracle knows of each key what it has been
+ * since the last sync, and of each change between which looks at the disk it
+ * happened.
+ *
+ *     power               10,000 cuts
+ *     power SECONDS SEED  chains with SEED, SEED + 1, ... */
+#include "disk.h"
+#include "faults.h"
+#include "pattern.h"
+
+enum { most_keys = 320, most_versions = 1 << 14, tags = 3, states = 4, most_value = 120000 };
+
+static uint64_t seed;         /* of this chain: it reproduces everything */
+static random_source source;  /* of the work and the cuts */
+
+static uint64_t below(uint64_t bound) {
+    return random_below(&source, bound);
+}
+
+static bool one_in(uint64_t n) {
+    return below(n) == 0;
+}
+
+static struct {
+    uint64_t cuts, chains, lives, in_open, in_close, in_sync, in_change, whole, same_boot, trusted, rebuilt, recycled, evicting, strict, found, torn;
+} covered;
+
+/* ---- the oracle ----------------------------------------------------------- */
+
+typedef struct {
+    bool present, is_counter, is_pinned, is_large;
+    uint64_t number; /* of the value, or what the counter says */
+    uint32_t size, meta;
+    unsigned tags;
+    int64_t expires;
+    int begun, done; /* the looks before which the change began, and was complete */
+} version;
+
+typedef struct {
+    version *versions; /* since the last sync; the first one is what was synced */
+    int count, room;
+} history;
+
+static history keys[most_keys];
+static int key_count;
+static uint64_t last_number;
+static int64_t clock_ms;
+static bool evicts; /* entries may leave for want of room */
+
+static int64_t now_ms(void *context UNUSED) {
+    return clock_ms;
+}
+
+static version *current(int key) {
+    return &keys[key].versions[keys[key].count - 1];
+}
+
+static bool is_there(const version *v) {
+    return v->present && clock_ms < v->expires;
+}
+
+static version *add_version(int key, version v) {
+    history *h = &keys[key];
+    if (h->count == h->room) {
+        h->room = h->room ? 2 * h->room : 8;
+        h->versions = realloc(h->versions, (size_t)h->room * sizeof *h->versions);
+        REQUIRE(h->versions != NULL);
+    }
+    v.begun = disk.now;
+    v.done = INT32_MAX;
+    h->versions[h->count++] = v;
+    return current(key);
+}
+
+/* What was known before the last version is known no more. */
+static void keep_current(int key) {
+    keys[key].versions[0] = *current(key);
+    keys[key].count = 1;
+}
+
+static void key_name(int key, char name[16]) {
+    snprintf(name, 16, "key-%06d", key);
+}
+
+/* Half of the values are text that changes its words slowly, so that dictionaries are worth making, and age. */
+static void fill(unsigned char *bytes, int key, uint64_t number, size_t size) {
+    pattern_fill(bytes, (uint64_t)key, number, size);
+    if (key % 2)
+        return;
+    random_source words = {(uint64_t)key * 1000003 + number};
+    for (size_t at = sizeof(pattern_head); at < size;) {
+        char word[48];
+        uint64_t which = random_below(&words, 12), theme = number / 1500;
+        int length = snprintf(word, sizeof word, "\"field-%08x\": %u, ", (unsigned)((which + 1) * (theme + 1) * 2654435761u), (unsigned)random_below(&words, 1000));
+        size_t n = size - at < (size_t)length ? size - at : (size_t)length;
+        memcpy(bytes + at, word, n);
+        at += n;
+    }
+}
+
+static bool matches(int key, const version *v, const shale_value *value) {
+    static unsigned char expected[most_value];
+    if (!is_there(v) || value->expires_ms != v->expires || value->meta_size != v->meta || !!(value->flags & SHALE_VALUE_PINNED) != v->is_pinned)
+        return false;
+    for (uint32_t i = 0; i < v->meta; i++)
+        if (((const unsigned char *)value->meta)[i] != (unsigned char)(v->number + i))
+            return false;
+    if (v->is_counter)
+        return holds_bytes(value, &v->number, 8);
+    if (value->size != v->size)
+        return false;
+    fill(expected, key, v->number, v->size);
+    return holds_bytes(value, expected, v->size);
+}
+
+/* Versions given to sets: none twice, whatever was lost in between. */
+static uint64_t *given;
+static size_t given_count, given_room;
+
+static void give_version(uint64_t lsn) {
+    if (2 * (given_count + 1) > given_room) {
+        size_t room = given_room ? 2 * given_room : 4096;
+        uint64_t *old = given;
+        given = calloc(room, sizeof *given);
+        REQUIRE(given != NULL);
+        for (size_t i = 0; i < given_room; i++)
+            if (old[i]) {
+                size_t at = (old[i] * 0x9e3779b97f4a7c15u) % room;
+                while (given[at])
+                    at = (at + 1) % room;
+                given[at] = old[i];
+            }
+        free(old);
+        given_room = room;
+    }
+    size_t at = (lsn * 0x9e3779b97f4a7c15u) % given_room;
+    while (given[at] && given[at] != lsn)
+        at = (at + 1) % given_room;
+    check_that(given[at] != lsn, __FILE__, __LINE__, "a version is given once", ": %" PRIu64, lsn);
+    if (!given[at])
+        given_count++;
+    given[at] = lsn;
+}
+
+/* ---- cuts ------------------------------------------------------------------ */
+
+/* A cut that was made during a call, and is looked at when the call has returned. */
+typedef struct {
+    char *directory;
+    int from, to;        /* what was complete before this look is there, what began before that one may be */
+    bool is_whole;       /* of one moment: nothing was recycled since, and no record is torn */
+    bool is_same_boot;
+    bool has_large_loss; /* segments were recycled: parts of large values may have been in them */
+    uint8_t is_recycled[most_keys];
+    power_cut cut;
+    const char *call; /* what it was before */
+} state;
+
+static state pending[states];
+static int pending_count;
+static char *state_directories[states], *life_directories[2];
+static shale_options options;
+static unsigned boots;
+static char boot_id[40];
+static enum { in_open, in_close, in_sync, in_change } doing;
+static bool ends;     /* this life ends within this call */
+static bool has_ended;
+static state end;
+static uint64_t stores_left;
+static const char *call_name = "";
+
+static void new_boot(void) {
+    snprintf(boot_id, sizeof boot_id, "00000000-0000-0000-0000-%012u", ++boots);
+    shim_faults.boot_id = boot_id;
+}
+
+static uint64_t word(const unsigned char *bytes, size_t at) {
+    uint64_t w;
+    memcpy(&w, bytes + at, 8);
+    return w;
+}
+
+typedef struct {
+    size_t shards, size, start, places;
+} segments;
+
+/* Where segments are, from the superblock. */
+static segments find_segments(const disk_file *data, int time) {
+    segments s = {0};
+    const page_version *page = version_at(data, 0, time);
+    if (!page || page->is_hole)
+        return s;
+    const unsigned char *block = NULL;
+    for (int copy = 0; copy < 2; copy++) {
+        const unsigned char *p = page->bytes + copy * 2048;
+        if (word(p, 0) == 0x41544144454c4853u && word(p, 120) && (!block || word(p, 16) > word(block, 16)))
+            block = p;
+    }
+    if (!block)
+        return s;
+    uint32_t shards, size, rows, places, place_size;
+    memcpy(&shards, block + 48, 4), memcpy(&size, block + 52, 4), memcpy(&rows, block + 80, 4);
+    memcpy(&places, block + 88, 4), memcpy(&place_size, block + 92, 4);
+    s = (segments){shards, size, disk_page + (shards * 16 + disk_page - 1) / disk_page * disk_page + places * place_size, (size_t)rows * shards};
+    return s;
+}
+
+/* The words of a segment's header; false where there is none. */
+static bool segment_header(const page_version *page, uint64_t *number, uint64_t *tail) {
+    if (!page || page->is_hole || word(page->bytes, 0) != 0x31474553454c4853u || !word(page->bytes, 40))
+        return false;
+    *number = word(page->bytes, 16);
+    *tail = word(page->bytes, 32);
+    return true;
+}
+
+/* Which keys were, at the last sync, in segments that the log has left since: their places hold other
+ * segments, or none, or a newer segment says that the log begins behind them. */
+static void find_recycled(state *state, const disk_file *data, segments s) {
+    for (size_t shard = 0; shard < s.shards; shard++) {
+        uint64_t head = 0, tail = 0, new_tail = 0, number, named;
+        for (size_t place = shard; place < s.places; place += s.shards) {
+            size_t first = (s.start + place * s.size) / disk_page;
+            if (segment_header(version_at(data, first, data->durable), &number, &named) && number > head)
+                head = number, tail = named;
+            for (const page_version *v = version_at(data, first, disk.now); v && v->time > data->durable; v = v->older)
+                if (segment_header(v, &number, &named) && named > new_tail)
+                    new_tail = named;
+        }
+        for (size_t place = shard; place < s.places; place += s.shards) {
+            size_t first = (s.start + place * s.size) / disk_page;
+            if (!segment_header(version_at(data, first, data->durable), &number, &named) || number < tail)
+                continue;
+            bool is_recycled = number < new_tail;
+            uint64_t later;
+            for (const page_version *v = version_at(data, first, disk.now); v && v->time > data->durable; v = v->older)
+                if (!segment_header(v, &later, &named) || later != number)
+                    is_recycled = true;
+            if (!is_recycled)
+                continue;
+            state->has_large_loss = true;
+            unsigned char *bytes = calloc(1, s.size);
+            REQUIRE(bytes != NULL);
+            for (size_t i = 0; i < s.size / disk_page; i++) {
+                const page_version *page = version_at(data, first + i, data->durable);
+                if (page && !page->is_hole)
+                    memcpy(bytes + i * disk_page, page->bytes, disk_page);
+            }
+            for (unsigned char *at = bytes; (at = memmem(at, (size_t)(bytes + s.size - at), "key-", 4)); at += 4) {
+                int key = (int)strtol((char *)at + 4, NULL, 10);
+                if (key >= 0 && key < key_count)
+                    state->is_recycled[key] = 1;
+            }
+            free(bytes);
+        }
+    }
+}
+
+static void make_state(state *state, char *directory) {
+    memset(state, 0, sizeof *state);
+    state->directory = directory;
+    state->call = call_name;
+    power_cut *cut = &state->cut;
+    const disk_file *data = disk_data();
+    segments s = data ? find_segments(data, disk.now) : (segments){0};
+    cut->segments = s.start;
+    cut->segment_size = s.size ? s.size : 1;
+    cut->pages = (page_style)below(page_styles);
+    cut->index = (index_style)below(index_styles);
+    int durable = data ? data->durable : 0;
+    cut->journal = one_in(3) ? between(&source, durable, disk.now) : disk.now;
+    cut->tears = one_in(3);
+    state->from = durable;
+    state->to = disk.now;
+    if (cut->pages == one_missing && data) {
+        size_t changed = 0;
+        for (size_t page = 0; page < data->page_count; page++)
+            if (data->pages[page] && data->pages[page]->older && below(++changed) == 0)
+                cut->missing = page;
+    }
+    if (cut->pages == all_old || cut->pages == all_new || cut->pages == one_moment) {
+        cut->moment = between(&source, durable, disk.now);
+        int moment = cut->pages == all_old ? durable : cut->pages == all_new ? disk.now : cut->moment;
+        cut->journal = moment;
+        cut->tears = false;
+        state->from = moment;
+        state->to = moment;
+        state->is_whole = true;
+        state->is_same_boot = cut->pages == all_new && one_in(3);
+        if (state->is_same_boot && cut->index == index_any)
+            cut->index = index_newest;
+        if (state->is_same_boot && cut->index == index_earlier)
+            cut->index = index_absent;
+    } else if (data && s.size)
+        find_recycled(state, data, s);
+    disk_cut(cut, directory, &source);
+    covered.cuts++;
+    covered.torn += cut->tears;
+    covered.whole += state->is_whole;
+    covered.same_boot += state->is_same_boot;
+    covered.recycled += state->has_large_loss;
+    covered.evicting += evicts;
+    (doing == in_open ? &covered.in_open : doing == in_close ? &covered.in_close : doing == in_sync ? &covered.in_sync : &covered.in_change)[0]++;
+}
+
+/* A moment at which the power may go. */
+static void moment(uint64_t rate) {
+    disk_look();
+    if (ends && one_in(3)) {
+        make_state(&end, life_directories[strcmp(disk.directory, life_directories[0]) == 0]);
+        end.is_same_boot = false; /* (what a kill left half done is settled by the next writer alone) */
+        has_ended = true;
+        disk_detach();
+    } else if (pending_count < states && one_in(rate)) {
+        make_state(&pending[pending_count], state_directories[pending_count]);
+        pending_count++;
+    }
+}
+
+static void before_store(const void *at) {
+    if (!disk.directory)
+        return;
+    if (stores_left-- == 0) {
+        stores_left = 1 + below(ends ? 200 : 3000);
+        call_name = "a store";
+        moment(6);
+        return;
+    }
+    /* The words on which everything hangs, while they change. */
+    size_t offset = disk_offset(at);
+    if (offset == SIZE_MAX)
+        return;
+    const disk_file *data = disk_data();
+    segments s = find_segments(data, disk.now);
+    if (offset < 2 * disk_page ? one_in(6) : s.size && offset >= s.start && (offset - s.start) % s.size < 64 && one_in(12))
+        call_name = "a store of weight", moment(4);
+}
+
+static long before_call(const char *name) {
+    static const char *const which[] = {"fallocate", "punch", "renameat", "unlinkat", "pwrite", "openat"};
+    static bool was_punched;
+    if (!disk.directory)
+        return 0;
+    bool is_one = was_punched;
+    was_punched = strcmp(name, "punch") == 0;
+    for (size_t i = 0; i < sizeof which / sizeof *which; i++)
+        is_one |= strcmp(name, which[i]) == 0;
+    call_name = name;
+    if (is_one)
+        moment(doing == in_open || doing == in_close ? 8 : 12);
+    return 0;
+}
+
+static void before_sync(void) {
+    call_name = "fdatasync";
+    if (ends ? one_in(2) : pending_count < states && one_in(4))
+        moment(1);
+}
+
+/* ---- what is found --------------------------------------------------------- */
+
+static void describe(const state *state, int key, const char *what, const version *v) {
+    check_that(false, __FILE__, __LINE__, what,
+               ": key %d, %s number %" PRIu64 ", size %u, expires %" PRId64 ", changed after look %d, before %d; looks %d to %d of %d, at %s; pages %d, index %d, journal %d%s%s%s%s%s",
+               key, v ? v->present ? "present" : "absent" : "none", v ? v->number : 0, v ? v->size : 0, v ? v->expires : 0, v ? v->begun : 0, v ? v->done : 0, state->from, state->to, disk.now, state->call,
+               (int)state->cut.pages, (int)state->cut.index, state->cut.journal, state->is_whole ? ", whole" : "", state->is_same_boot ? ", same boot" : "",
+               state->cut.tears ? ", torn" : "", state->has_large_loss ? ", recycled" : "", evicts ? ", evicting" : "");
+}
+
+/* Judges what a key has after a cut. Returns which version it is; -1: none is there. */
+static int judge(const state *state, int key, shale_status status, const shale_value *value) {
+    const history *h = &keys[key];
+    int first = 0, last = 0;
+    for (int i = 0; i < h->count; i++) {
+        if (h->versions[i].done < state->from)
+            first = i;
+        if (h->versions[i].begun < state->to)
+            last = i;
+    }
+    bool is_recycled = state->is_recycled[key];
+    for (int i = first; i <= last; i++)
+        is_recycled |= state->has_large_loss && h->versions[i].is_large;
+    bool may_miss = evicts || is_recycled || (!state->is_whole && last > first);
+    if (is_recycled)
+        first = 0; /* what came after the last sync may be gone, and what was before be there */
+    if (!may_miss)
+        covered.strict++;
+    if (status == SHALE_OK) {
+        covered.found++;
+        for (int i = last; i >= first; i--)
+            if (matches(key, &h->versions[i], value))
+                return i;
+        for (int i = h->count - 1; i >= 0; i--)
+            if (i < first || i > last)
+                if (matches(key, &h->versions[i], value)) {
+                    describe(state, key, i < first ? "an older value is back" : "a value is there before its time", &h->versions[i]);
+                    return i;
+                }
+        pattern_head head = {0};
+        memcpy(&head, value->data, value->size < sizeof head ? value->size : sizeof head);
+        version seen = {.present = true, .number = head.version, .size = (uint32_t)value->size, .expires = value->expires_ms};
+        describe(state, key, "a value that nobody may see is there", &seen);
+        describe(state, key, "  where this should be", &h->versions[last]);
+        return -1;
+    }
+    if (status != SHALE_MISS) {
+        check_that(false, __FILE__, __LINE__, "get", ": %s", shale_last_error());
+        return -1;
+    }
+    for (int i = last; i >= first; i--)
+        if (!is_there(&h->versions[i]))
+            return -1;
+    if (!may_miss)
+        describe(state, key, "an entry is lost", &h->versions[last]);
+    return -1;
+}
+
+/* Reads everything. `found` gets the versions; NULL: nobody asks. */
+static void read_all(shale_cache *cache, const state *state, int *found) {
+    shale_value value = SHALE_VALUE_INIT;
+    for (int key = 0; key < key_count; key++) {
+        char name[16];
+        key_name(key, name);
+        int which = judge(state, key, get_text(cache, name, 0, &value), &value);
+        if (found)
+            found[key] = which;
+    }
+    shale_value_free(&value);
+}
+
+static void empty_directory(const char *directory) {
+    for (int name = name_data; name < disk_names; name++) {
+        char path[512];
+        snprintf(path, sizeof path, "%s/%s", directory, disk_name[name]);
+        unlink(path);
+    }
+}
+
+static bool exists_in(const char *directory) {
+    char path[512];
+    snprintf(path, sizeof path, "%s/shale.data", directory);
+    return access(path, F_OK) == 0;
+}
+
+static shale_cache *open_at(const char *directory, uint64_t capacity, uint32_t flags) {
+    shale_options o = options;
+    o.capacity = capacity;
+    o.flags = flags;
+    shale_cache *cache = NULL;
+    shale_status status = shale_open(directory, &o, &cache);
+    if (status == SHALE_E_FULL && capacity) { /* pinned entries are in the way of a smaller capacity */
+        o.capacity = 0;
+        status = shale_open(directory, &o, &cache);
+    }
+    CHECK_STATUS(SHALE_OK, status);
+    return cache;
+}
+
+static void count_rebuilds(shale_cache *cache) {
+    shale_stats stats = {.struct_size = sizeof stats};
+    CHECK_STATUS(SHALE_OK, shale_get_stats(cache, &stats));
+    (stats.rebuilds ? &covered.rebuilt : &covered.trusted)[0]++;
+}
+
+/* Opens a copy, looks at everything, goes on working with it a little, and closes it. */
+static void inspect(state *state) {
+    if (!state->is_same_boot)
+        new_boot();
+    bool exists = exists_in(state->directory);
+    if (exists && one_in(8)) { /* a reader first, who changes nothing */
+        shale_options o = {.struct_size = sizeof o, .flags = SHALE_OPEN_READ_ONLY, .now_ms = now_ms};
+        shale_cache *reader = NULL;
+        if (shale_open(state->directory, &o, &reader) == SHALE_OK) {
+            read_all(reader, state, NULL);
+            CHECK_STATUS(SHALE_OK, shale_close(reader));
+        }
+    }
+    shale_cache *cache = open_at(state->directory, exists ? 0 : options.capacity, SHALE_OPEN_NO_SYNC);
+    if (!cache)
+        return;
+    int found[most_keys];
+    read_all(cache, state, found);
+    count_rebuilds(cache);
+    shale_report report = {.struct_size = sizeof report};
+    CHECK_STATUS(SHALE_OK, shale_verify(cache, &report));
+    CHECK_EQUAL(0, report.corrupt_records);
+    bool has_failed = check_failures > 0;
+    CHECK_STATUS(SHALE_OK, set_text(cache, "after", "it goes on", NULL));
+    CHECK_STATUS(SHALE_OK, shale_close(cache));
+    if (!has_failed && one_in(4)) { /* another cut, that takes nothing */
+        new_boot();
+        cache = open_at(state->directory, 0, SHALE_OPEN_NO_SYNC);
+        if (cache) {
+            shale_value value = SHALE_VALUE_INIT;
+            for (int key = 0; key < key_count; key++) {
+                char name[16];
+                key_name(key, name);
+                shale_status status = get_text(cache, name, 0, &value);
+                bool is_same = found[key] >= 0 ? status == SHALE_OK && matches(key, &keys[key].versions[found[key]], &value) : status == SHALE_MISS;
+                if (!is_same && !(evicts && (status == SHALE_MISS || found[key] < 0)))
+                    describe(state, key, "the next rebuild finds something else", found[key] >= 0 ? &keys[key].versions[found[key]] : NULL);
+            }
+            CHECK_STATUS(SHALE_OK, get_text(cache, "after", 0, &value));
+            shale_value_free(&value);
+            CHECK_STATUS(SHALE_OK, shale_close(cache));
+        }
+    }
+}
+
+static void look_for_evictions(shale_cache *cache) {
+    shale_stats stats = {.struct_size = sizeof stats};
+    if (!evicts && shale_get_stats(cache, &stats) == SHALE_OK && stats.evictions > 0)
+        evicts = true;
+}
+
+/* After each call: the cuts that were made in it. Nothing is watched meanwhile. */
+static void inspect_pending(shale_cache *cache) {
+    if (cache)
+        look_for_evictions(cache);
+    if (pending_count == 0)
+        return;
+    char *watched = disk.directory;
+    char boot[sizeof boot_id];
+    memcpy(boot, boot_id, sizeof boot);
+    disk.directory = NULL;
+    for (int i = 0; i < pending_count; i++) {
+        inspect(&pending[i]);
+        empty_directory(pending[i].directory);
+    }
+    pending_count = 0;
+    memcpy(boot_id, boot, sizeof boot);
+    disk.directory = watched;
+}
+
+/* ---- work ------------------------------------------------------------------ */
+
+static shale_cache *cache;
+static size_t usual_size;
+static uint64_t sync_rate; /* one in so many calls is a sync */
+static int large_keys;
+
+/* Returns whether the life goes on. */
+static bool finish_call(void) {
+    inspect_pending(cache);
+    return !has_ended;
+}
+
+static void complete(int key, shale_status status) {
+    history *h = &keys[key];
+    if (has_ended)
+        return; /* there or not: nobody was told */
+    if (status == SHALE_OK)
+        current(key)->done = disk.now;
+    else
+        h->count--;
+}
+
+static size_t random_size(int key) {
+    if (key < large_keys)
+        return 17000 + below(usual_size > 2000 ? 60000 : 20000);
+    switch (below(8)) {
+    case 0: return sizeof(pattern_head);
+    case 1: return sizeof(pattern_head) + below(usual_size * 3);
+    default: return usual_size / 2 + sizeof(pattern_head) + below(usual_size);
+    }
+}
+
+static void do_set(int key) {
+    static unsigned char bytes[most_value], meta[64];
+    char name[16];
+    version v = {.present = true, .number = ++last_number, .size = (uint32_t)random_size(key), .is_pinned = one_in(40)};
+    v.is_large = v.size > 16000;
+    v.tags = one_in(3) ? 1 + (unsigned)below((1 << tags) - 1) : 0;
+    v.meta = one_in(4) ? (uint32_t)below(sizeof meta) : 0;
+    int64_t age = one_in(12) ? 1 + (int64_t)below(400) : one_in(3) ? 3600000 + (int64_t)below(1000) : SHALE_NEVER;
+    v.expires = age == SHALE_NEVER ? SHALE_NEVER : clock_ms + age;
+    key_name(key, name);
+    fill(bytes, key, v.number, v.size);
+    for (uint32_t i = 0; i < v.meta; i++)
+        meta[i] = (unsigned char)(v.number + i);
+    shale_bytes names[tags];
+    size_t tag_count = 0;
+    static const char *const tag_names[tags] = {"red", "green", "blue"};
+    for (int i = 0; i < tags; i++)
+        if (v.tags >> i & 1)
+            names[tag_count++] = (shale_bytes){tag_names[i], strlen(tag_names[i])};
+    uint64_t lsn = 0;
+    shale_set_options o = {.struct_size = sizeof o, .flags = (v.is_pinned ? SHALE_SET_PINNED : 0) | (one_in(6) ? SHALE_SET_UNCOMPRESSED : 0), .max_age_ms = age,
+                           .meta = meta, .meta_size = v.meta, .tags = names, .tag_count = tag_count, .new_version = &lsn};
+    add_version(key, v);
+    shale_status status = shale_set(cache, name, strlen(name), bytes, v.size, &o);
+    if (status != SHALE_OK && status != SHALE_E_FULL)
+        CHECK_STATUS(SHALE_OK, status);
+    if (status == SHALE_OK && !has_ended)
+        give_version(lsn);
+    finish_call();
+    complete(key, status);
+}
+
+static void do_remove(int key) {
+    char name[16];
+    key_name(key, name);
+    version before = *current(key);
+    add_version(key, (version){.present = false});
+    shale_status status = shale_remove(cache, name, strlen(name), 0);
+    CHECK(status == SHALE_OK || status == SHALE_MISS || status == SHALE_E_FULL);
+    if (is_there(&before) && !evicts && status == SHALE_MISS) {
+        look_for_evictions(cache);
+        if (!evicts)
+            CHECK_STATUS(SHALE_OK, status);
+    }
+    finish_call();
+    complete(key, status == SHALE_MISS ? SHALE_OK : status);
+}
+
+static void do_touch(int key) {
+    char name[16];
+    key_name(key, name);
+    version v = *current(key);
+    if (!is_there(&v))
+        return;
+    int64_t age = 3600000 + (int64_t)below(100000);
+    v.expires = clock_ms + age;
+    add_version(key, v);
+    shale_status status = shale_touch(cache, name, strlen(name), age);
+    CHECK(status == SHALE_OK || (status == SHALE_MISS && (look_for_evictions(cache), evicts)) || status == SHALE_E_FULL);
+    finish_call();
+    complete(key, status);
+}
+
+/* The last keys are counters. */
+static void do_increment(int key) {
+    char name[16];
+    key_name(key, name);
+    version v = *current(key);
+    shale_value value = SHALE_VALUE_INIT;
+    if (get_text(cache, name, SHALE_GET_PEEK, &value) != SHALE_OK)
+        v = (version){.number = 100, .expires = SHALE_NEVER};
+    shale_value_free(&value);
+    v.present = v.is_counter = true;
+    v.size = 8;
+    v.number += 7;
+    add_version(key, v);
+    int64_t sum = 0;
+    shale_status status = shale_increment(cache, name, strlen(name), 7, 100, &sum);
+    if (status == SHALE_OK && !has_ended && sum != (int64_t)v.number) {
+        look_for_evictions(cache);
+        CHECK(evicts);
+        current(key)->number = (uint64_t)sum;
+    }
+    CHECK(status == SHALE_OK || status == SHALE_E_FULL);
+    finish_call();
+    complete(key, status);
+}
+
+/* `tag`: -1 for all. */
+static void do_remove_many(int tag) {
+    static const char *const tag_names[tags] = {"red", "green", "blue"};
+    bool changed[most_keys];
+    for (int key = 0; key < key_count; key++) {
+        changed[key] = current(key)->present && (tag < 0 || current(key)->tags >> tag & 1);
+        if (changed[key])
+            add_version(key, (version){.present = false});
+    }
+    shale_status status = tag < 0 ? shale_clear(cache) : shale_invalidate(cache, tag_names[tag], strlen(tag_names[tag]));
+    CHECK(status == SHALE_OK || status == SHALE_E_FULL);
+    finish_call();
+    evicts |= status != SHALE_OK; /* one that fails may have done some shards */
+    for (int key = 0; key < key_count; key++)
+        if (changed[key])
+            complete(key, status);
+}
+
+static void do_sync(void) {
+    doing = in_sync;
+    CHECK_STATUS(SHALE_OK, shale_sync(cache));
+    doing = in_change;
+    if (finish_call())
+        for (int key = 0; key < key_count; key++)
+            keep_current(key);
+}
+
+/* Capacities come and go. */
+static uint64_t next_capacity(void) {
+    static const unsigned eighths[] = {8, 12, 16, 6, 40};
+    uint64_t capacity = options.capacity * eighths[below(5)] / 8;
+    return !one_in(4) ? 0 : capacity < 1 << 20 ? 1 << 20 : capacity;
+}
+
+static void do_reopen(const char *directory) {
+    doing = in_close;
+    CHECK_STATUS(SHALE_OK, shale_close(cache));
+    cache = NULL;
+    if (finish_call()) {
+        for (int key = 0; key < key_count; key++)
+            keep_current(key);
+        doing = in_open;
+        cache = open_at(directory, next_capacity(), 0);
+        finish_call();
+    }
+    doing = in_change;
+}
+
+/* What the cache holds between cuts is what it should. */
+static void do_get(int key) {
+    char name[16];
+    shale_value value = SHALE_VALUE_INIT;
+    key_name(key, name);
+    shale_status status = get_text(cache, name, 0, &value);
+    if (status == SHALE_MISS && is_there(current(key)))
+        look_for_evictions(cache);
+    if (status == SHALE_OK ? !matches(key, current(key), &value) : is_there(current(key)) && !evicts)
+        check_that(false, __FILE__, __LINE__, "get finds what was set", ": key %d, %s", key, shale_status_text(status));
+    shale_value_free(&value);
+}
+
+static void work(const char *directory) {
+    int key = (int)below((uint64_t)key_count);
+    int counters = key_count - key_count / 16;
+    clock_ms += one_in(20) ? (int64_t)below(200) : 1;
+    if (one_in(sync_rate)) {
+        do_sync();
+        return;
+    }
+    switch (below(100)) {
+    case 0: one_in(2) ? do_reopen(directory) : (void)do_get(key); break;
+    case 4: one_in(3) ? do_remove_many(-1) : do_remove_many((int)below(tags)); break;
+    case 6: case 7: case 8: case 9: case 10: case 11: do_remove(key); break;
+    case 12: case 13: case 14: case 15: case 16: case 17: case 18: case 19: do_touch(key); break;
+    case 20: case 21: case 22: case 23: case 24: do_get(key); break;
+    default: key >= counters ? do_increment(key) : do_set(key); break;
+    }
+    if (!has_ended && one_in(12))
+        moment(12), inspect_pending(cache);
+}
+
+/* ---- chains ---------------------------------------------------------------- */
+
+/* What the cut left, looked at in a copy, is what there is from now on. (The next life's own rebuild
+ * is watched, and may be cut off as well.) What may still be lost, or come back, is what was not synced. */
+static void observe(const state *end) {
+    int found[most_keys];
+    state *copy = &pending[0];
+    disk_attach(end->directory);
+    *copy = *end;
+    copy->directory = state_directories[0];
+    power_cut cut = {.pages = all_new, .index = index_newest, .segment_size = 1};
+    disk_cut(&cut, copy->directory, &source);
+    disk_detach();
+    bool exists = exists_in(copy->directory);
+    shale_cache *looking = open_at(copy->directory, exists ? 0 : options.capacity, SHALE_OPEN_NO_SYNC);
+    if (!looking)
+        return;
+    read_all(looking, copy, found);
+    CHECK_STATUS(SHALE_OK, shale_close(looking));
+    empty_directory(copy->directory);
+    for (int key = 0; key < key_count; key++) {
+        history *h = &keys[key];
+        if (found[key] >= 0)
+            h->count = found[key] + 1;
+        else {
+            h->count = 1;
+            if (is_there(&h->versions[0]))
+                add_version(key, (version){.present = false});
+        }
+        for (int i = 0; i < h->count; i++)
+            h->versions[i].begun = h->versions[i].done = -1;
+    }
+}
+
+/* From the open to the cut, which `end` has then. */
+static void live(const char *directory, uint64_t operations) {
+    has_ended = false;
+    stores_left = 1 + below(2000);
+    disk_attach(directory);
+    ends = operations == 0;
+    doing = in_open;
+    cache = open_at(directory, disk_data() ? next_capacity() : options.capacity, 0);
+    if (!cache)
+        return;
+    count_rebuilds(cache);
+    finish_call();
+    doing = in_change;
+    for (int key = 0; key < key_count && !has_ended; key++)
+        do_get(key);
+    while (!has_ended && cache && check_failures == 0) {
+        if (operations == 0 || disk.now > disk_looks - 200)
+            ends = true;
+        else
+            operations--;
+        work(directory);
+    }
+    ends = false;
+    if (disk.directory)
+        disk_detach();
+    if (cache)
+        CHECK_STATUS(SHALE_OK, shale_close(cache));
+    cache = NULL;
+    empty_directory(directory);
+    covered.lives++;
+}
+
+static void fail_loudly(int number) {
+    char text[160];
+    int length = snprintf(text, sizeof text, "signal %d%s; reproduce: power 1 %" PRIu64 "\n", number, number == SIGALRM ? " (it hangs)" : "", seed);
+    if (write(2, text, (size_t)length) < 0) {
+    }
+    _exit(1);
+}
+
+static void run_chain(void) {
+    source.state = seed * 0x9e3779b97f4a7c15u;
+    disk.random.state = ~seed;
+    boots = 0;
+    new_boot();
+    clock_ms = 1700000000000;
+    last_number = 0;
+    free(disk.earlier);
+    disk.earlier = NULL;
+    given_count = 0;
+    if (given)
+        memset(given, 0, given_room * sizeof *given);
+
+    static const uint64_t capacities[] = {1 << 20, 3 << 19, 4 << 20, 4 << 20};
+    options = (shale_options){.struct_size = sizeof options, .capacity = capacities[below(4)], .segment_size = 128 << 10, .now_ms = now_ms};
+    options.shards = options.capacity == 4 << 20 ? 1 + (uint32_t)below(3) : 1;
+    size_t room = options.capacity / 5 - (options.shards > 1 ? options.capacity / 16 : 0);
+    bool is_tight = evicts = one_in(5);
+    sync_rate = one_in(2) ? 30 : one_in(2) ? 10 : 150;
+    usual_size = is_tight ? 4000 + below(3000) : one_in(3) ? 200 + below(300) : 1500 + below(3000);
+    large_keys = is_tight ? 6 : one_in(2) ? 1 : 0;
+    size_t for_large = is_tight ? 0 : (size_t)large_keys * (usual_size > 2000 ? 90000 : 45000);
+    if (for_large > room / 2)
+        large_keys = 0, for_large = 0;
+    key_count = (int)((is_tight ? 3 * options.capacity : room - for_large) / (usual_size + 100));
+    if (key_count > most_keys)
+        key_count = most_keys;
+    if (key_count < 20)
+        key_count = 20;
+    for (int key = 0; key < most_keys; key++) {
+        keys[key].count = 0;
+        add_version(key, (version){.present = false})->done = -1;
+        current(key)->begun = -1;
+    }
+    if (one_in(2) && !is_tight) /* fewer keys, more laps */
+        key_count = key_count / 3 + 8;
+
+    int lives = 2 + (int)below(4);
+    for (int i = 0; i < lives && check_failures == 0; i++) {
+        live(life_directories[i % 2], i > 0 && one_in(4) ? 0 : below(one_in(3) ? 30 : one_in(2) ? 300 : 1000));
+        if (check_failures)
+            break;
+        new_boot();
+        observe(&end);
+    }
+    for (int i = 0; i < 2; i++)
+        empty_directory(life_directories[i]);
+    covered.chains++;
+}
+
+int main(int argument_count, char **arguments) {
+    int64_t duration = argument_count > 1 ? atoll(arguments[1]) * 1000 : 0;
+    seed = argument_count > 2 ? strtoull(arguments[2], NULL, 0) : (uint64_t)time(NULL) * 1000003 + (uint64_t)getpid();
+    if (!getenv("TMPDIR") && access("/dev/shm", W_OK) == 0)
+        setenv("TMPDIR", "/dev/shm", 1);
+    static const int fatal[] = {SIGILL, SIGTRAP, SIGSEGV, SIGBUS, SIGFPE, SIGABRT, SIGALRM};
+    for (size_t i = 0; i < sizeof fatal / sizeof *fatal; i++)
+        signal(fatal[i], fail_loudly);
+    for (int i = 0; i < states + 2; i++) {
+        char name[16];
+        snprintf(name, sizeof name, "%d", i);
+        char *directory = path_to(name);
+        REQUIRE(mkdir(directory, 0700) == 0);
+        (i < states ? state_directories : life_directories)[i < states ? i : i - states] = directory;
+    }
+    shim_faults.call = before_call;
+    shim_faults.store = before_store;
+    disk.before_sync = before_sync;
+    int64_t end_ms = monotonic_ms() + duration;
+    do {
+        alarm(120);
+        run_chain();
+        if (check_failures)
+            fprintf(stderr, "reproduce: power 1 %" PRIu64 "\n", seed);
+        seed++;
+    } while (check_failures == 0 && (duration ? monotonic_ms() < end_ms : covered.cuts < 10000));
+    printf("%" PRIu64 " cuts in %" PRIu64 " chains of %" PRIu64 " lives: %" PRIu64 " while opening, %" PRIu64 " while closing, %" PRIu64 " in a sync; %" PRIu64
+           " with torn pages, %" PRIu64 " of one moment (%" PRIu64 " of them kills), %" PRIu64 " after cleaning, %" PRIu64 " after evictions; index trusted %" PRIu64
+           " times, made anew %" PRIu64 "; %" PRIu64 " entries found, %" PRIu64 " could not miss\n",
+           covered.cuts, covered.chains, covered.lives, covered.in_open, covered.in_close, covered.in_sync, covered.torn, covered.whole, covered.same_boot,
+           covered.recycled, covered.evicting, covered.trusted, covered.rebuilt, covered.found, covered.strict);
+    return finish();
+}
