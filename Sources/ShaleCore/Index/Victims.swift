@@ -98,8 +98,9 @@ struct Victims {
             header[Field.sweepAt] = 0
             if count(current) == 0 {
                 barren += 1
-                // Stamps above the counter's, after damage to it, are collected all the same; ranks follow.
-                header.at.set(Field.stamp, Slot.stampMask)
+                // A whole sweep of its own found nobody: the counter is below the slots' stamps, which damage to
+                // it has done. From here on new stamps are the newest again, and the next change ranks all.
+                if barren == 2 { header.at.set(Field.stamp, max(header.at.u64(Field.stamp), Shard.rebaseStampsAt)) }
             }
         }
         return nil
