@@ -97,6 +97,12 @@ struct RecordHeader {
         computeHeadCheck(at: p, keyHash: keyHash, place: place, secret: secret) == headCheck
     }
 
+    /// Both tests, out of line: for all but the hit path.
+    @inline(never)
+    func isSound(at p: Memory, room: Int, place: Place, secret: UInt64) -> Bool {
+        isPlausible(room: room) && verifiesHead(at: p, keyHash: keyLength == 0 ? 0 : shim_hash(p + keyOffset, keyLength, secret), place: place, secret: secret)
+    }
+
     @inline(__always)
     mutating func setHeadCheck(_ check: UInt32) { word2 = word2 & ~0xFFFF_FFFF | UInt64(check) }
 

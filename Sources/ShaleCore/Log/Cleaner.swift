@@ -72,6 +72,7 @@ extension Shard {
         return found
     }
 
+    @inline(never)
     func touchTarget(_ location: UInt32) -> UInt32? {
         guard isSound(location) else { return nil }
         let p = address(location)
@@ -99,7 +100,7 @@ extension Shard {
         // Merge the touch into the copy.
         let touchAt = address(pointed)
         let touch = RecordHeader(at: touchAt)
-        guard touch.verifiesHead(at: touchAt, keyHash: keyHash, place: placeOf(pointed), secret: secret) else {
+        guard isHeadSound(touch, touchAt, pointed) else {
             // The age would get a sound check in the copy.
             header[Field.corrupt] += 1
             drop(slot, &after)
@@ -176,6 +177,7 @@ extension Shard {
     }
 
     /// The manifest of a location, by way of a touch record too; nil where it is none.
+    @inline(never)
     func manifest(at location: UInt32) -> Manifest? {
         guard isSound(location) else { return nil }
         var p = address(location)
@@ -224,9 +226,7 @@ extension Shard {
         for offset in stride(from: from, through: segmentSize - RecordHeader.size, by: 8) {
             let p = engine.pointee.data + base + offset
             let record = RecordHeader(at: p)
-            guard record.isPlausible(room: room(from: offset)) else { continue }
-            let keyHash = record.keyLength == 0 ? 0 : shim_hash(p + record.keyOffset, record.keyLength, secret)
-            if record.verifiesHead(at: p, keyHash: keyHash, place: Place(number: number, offset: UInt64(base + offset)), secret: secret) { return offset }
+            if record.isSound(at: p, room: room(from: offset), place: Place(number: number, offset: UInt64(base + offset)), secret: secret) { return offset }
         }
         return nil
     }

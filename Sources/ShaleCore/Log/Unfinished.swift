@@ -42,9 +42,7 @@ extension Shard {
         while offset <= segmentSize - RecordHeader.size {
             let p = engine.pointee.data + base + offset
             let record = RecordHeader(at: p)
-            guard record.isPlausible(room: segmentSize - offset) else { break }
-            let keyHash = record.keyLength == 0 ? 0 : shim_hash(p + record.keyOffset, record.keyLength, secret)
-            guard record.verifiesHead(at: p, keyHash: keyHash, place: Place(number: segment, offset: UInt64(base + offset)), secret: secret) else { break }
+            guard record.isSound(at: p, room: segmentSize - offset, place: Place(number: segment, offset: UInt64(base + offset)), secret: secret) else { break }
             last = (offset, record)
             offset += record.length
         }

@@ -246,8 +246,7 @@ extension Shard {
     /// Whether a sound record of another key is there, with the same fraction by chance.
     @inline(never)
     private func isOther(_ record: RecordHeader, _ p: Memory, _ at: Place, _ location: UInt32) -> Bool {
-        guard record.isPlausible(room: segmentSize - offsetInSegment(location)) else { return false }
-        return record.verifiesHead(at: p, keyHash: shim_hash(p + record.keyOffset, record.keyLength, secret), place: at, secret: secret)
+        record.isSound(at: p, room: segmentSize - offsetInSegment(location), place: at, secret: secret)
     }
 
     // MARK: Bodies

@@ -73,6 +73,7 @@ extension Shard {
     }
 
     /// Nil where the heads of its records are damaged: what they say is not to be acted on.
+    @inline(never)
     private func entry(_ slot: Memory, now: UInt64) -> Entry? {
         var at = Slot.location(slot.u64(0))
         guard isSound(at) else { return nil }
@@ -91,10 +92,6 @@ extension Shard {
         }
         let isGone = now >= lifetime.gone || tags.invalidates(record, at: p)
         return Entry(slot: slot, value: record, valueAt: p, valueLocation: at, lifetime: lifetime, isGone: isGone, isFresh: !isGone && now < lifetime.expires)
-    }
-    private func isHeadSound(_ record: RecordHeader, _ p: Memory, _ location: UInt32) -> Bool {
-        record.isPlausible(room: segmentSize - offsetInSegment(location))
-            && record.verifiesHead(at: p, keyHash: shim_hash(p + record.keyOffset, record.keyLength, secret), place: placeOf(location), secret: secret)
     }
     private func entry(_ key: Key, now: UInt64) -> Entry? { lookup(key).flatMap { entry($0, now: now) } }
 

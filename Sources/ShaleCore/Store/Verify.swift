@@ -82,6 +82,10 @@ extension Shard {
         }
     }
 
+    func isHeadSound(_ record: RecordHeader, _ p: Memory, _ location: UInt32) -> Bool {
+        record.isSound(at: p, room: segmentSize - offsetInSegment(location), place: placeOf(location), secret: secret)
+    }
+    @inline(never)
     func isBodySound(_ record: RecordHeader, _ p: Memory, _ place: Place) -> Bool {
         bodyHash(meta: p + record.metaOffset, metaLength: record.metaLength, stored: p + record.storedOffset, storedLength: record.storedLength, secret: secret)
             ^ place.mix(secret: secret) == record.bodyCheck
@@ -92,10 +96,7 @@ extension Shard {
         guard isSound(location) else { return nil }
         let p = address(location)
         let record = RecordHeader(at: p)
-        guard record.isPlausible(room: segmentSize - offsetInSegment(location)), record.keyLength > 0 else { return nil }
-        let place = placeOf(location)
-        let hash = shim_hash(p + record.keyOffset, record.keyLength, secret)
-        guard record.verifiesHead(at: p, keyHash: hash, place: place, secret: secret), isBodySound(record, p, place) else { return nil }
+        guard record.keyLength > 0, isHeadSound(record, p, location), isBodySound(record, p, placeOf(location)) else { return nil }
         guard record.isKind(.touch) else { return record.length }
         let target = TouchTarget(at: p + record.storedOffset)
         guard isSound(target.location), !RecordHeader(at: address(target.location)).isKind(.touch) else { return nil }
