@@ -10,7 +10,7 @@
 #include <fcntl.h>
 #include <sys/stat.h>
 
-enum { most_descriptors = 16, entry_count = 200, foreign_size = 3 << 20 };
+enum { most_descriptors = 16, entry_count = 200, foreign_size = 5 << 20 };
 
 static const shale_options four_mib = {
     .struct_size = sizeof four_mib, .capacity = 4 << 20, .compression = SHALE_COMPRESSION_NONE};
@@ -180,6 +180,45 @@ static void test_every_combination(void) {
     free(foreign);
 }
 
+/* A table that grows takes the room of free segments, which are given back to the file system; a clear gives
+ * back what the table had. */
+static void test_room_that_changes_hands(void) {
+    char *foreign = path_to("foreign");
+    for (int taken = 1; taken < 4; taken++, combinations++) {
+        char *directory = path_to("room");
+        descriptors own;
+        shale_cache *cache = open_noting(directory, &own);
+        for (uint32_t i = 0; i < 1000; i++)
+            CHECK_STATUS(SHALE_OK, shale_set(cache, &i, sizeof i, foreign_bytes, 10000, NULL));
+        if (taken & 1)
+            reuse(own.numbers[1], foreign);
+        if (taken & 2)
+            reuse(own.numbers[2], foreign);
+        uint64_t stored = 0;
+        for (uint32_t i = 10000; i < 20000; i++) {
+            shale_status status = shale_set(cache, &i, sizeof i, &i, sizeof i, NULL);
+            CHECK(status == SHALE_OK || is_refusal(status, directory));
+            stored += status == SHALE_OK;
+        }
+        CHECK(stored > 1000);
+        shale_status cleared = shale_clear(cache);
+        CHECK(cleared == SHALE_OK || is_refusal(cleared, directory));
+        CHECK_STATUS(SHALE_OK, shale_close(cache));
+        check_foreign(foreign);
+        for (int i = 1; i < 3; i++)
+            if (taken & i)
+                CHECK_EQUAL(0, close(own.numbers[i]));
+        shale_report report = {.struct_size = sizeof report};
+        REQUIRE_STATUS(SHALE_OK, shale_open(directory, NULL, &cache));
+        CHECK_STATUS(SHALE_OK, shale_verify(cache, &report));
+        CHECK_EQUAL(0, report.corrupt_records);
+        CHECK_STATUS(SHALE_OK, shale_close(cache));
+        remove_tree(directory);
+        free(directory);
+    }
+    free(foreign);
+}
+
 /* A shard that a killed process left behind cannot be rebuilt without the file; it must not be taken for
  * empty, or be read from another one. */
 static void test_a_rebuild_without_the_file(void) {
@@ -274,6 +313,7 @@ static void test_a_daemon(void) {
 int main(void) {
     watch(60);
     RUN(test_every_combination);
+    RUN(test_room_that_changes_hands);
     RUN(test_a_rebuild_without_the_file);
     RUN(test_a_daemon);
     printf("%" PRIu64 " ways to lose descriptors, %" PRIu64 " calls refused\n", combinations, refusals);

@@ -116,9 +116,10 @@ struct CacheFiles {
     }
 
     /// Bytes on disk.
-    func diskBytes(_ fd: Int32) -> UInt64 {
+    func diskBytes(_ fd: Int32, _ identity: Identity) -> UInt64 {
         var s = shim_stat()
-        return fd >= 0 && shim_sys_fstat(fd, &s) == 0 ? s.blocks * 512 : 0
+        guard fd >= 0, shim_sys_fstat(fd, &s) == 0, Identity(device: s.device, inode: s.inode) == identity else { return 0 }
+        return s.blocks * 512
     }
 
     mutating func closeAll() {

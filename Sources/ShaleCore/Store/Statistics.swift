@@ -44,8 +44,8 @@ extension Engine {
             s.staleHits &+= p.u64(IndexHead.staleHits)
         }
         if files.isMemory { s.indexBytes += UInt64(Geometry.indexHead) } else {
-            s.dataBytes = files.diskBytes(files.data)
-            s.indexBytes = files.diskBytes(files.index)
+            s.dataBytes = files.diskBytes(files.data, files.dataIdentity)
+            s.indexBytes = files.diskBytes(files.index, files.indexIdentity)
         }
         return s
     }
