@@ -8,6 +8,8 @@ import sys
 import textwrap
 from pathlib import Path
 
+from hypothesis import settings
+
 import shale
 
 SMALL = "8MiB"
@@ -27,6 +29,12 @@ class Clock:
 
     def advance(self, seconds: float) -> None:
         self.seconds += seconds
+
+
+def examples(count: int) -> settings:
+    """Settings of a state machine; SHALE_EXAMPLES=50 runs fifty times as many examples."""
+    factor = float(os.environ.get("SHALE_EXAMPLES", "1"))
+    return settings(max_examples=max(1, int(count * factor)), stateful_step_count=40, deadline=None)
 
 
 def child_environment(**more: str) -> dict[str, str]:

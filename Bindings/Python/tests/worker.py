@@ -1,0 +1,86 @@
+"""A second process that does what it is told with a cache of its own handle."""
+
+from __future__ import annotations
+
+import multiprocessing
+import time
+from multiprocessing.connection import Connection
+from typing import Any
+
+from support import Clock
+
+import shale
+
+_STARTED = "started"
+
+
+class Worker:
+    """Starts when it is first asked, and again after it was killed."""
+
+    def __init__(self, directory: str, clock: Clock) -> None:
+        self._directory = directory
+        self._clock = clock
+        self._process: Any = None
+        self._pipe: Any = None
+
+    def call(self, name: str, *arguments: Any, **named: Any) -> Any:
+        """The method of the cache, there; raises what it raises."""
+        self.begin(name, *arguments, **named)
+        result, error = self._pipe.recv()
+        if error is not None:
+            raise error
+        return result
+
+    def begin(self, name: str, *arguments: Any, **named: Any) -> None:
+        """Returns when the other process has begun."""
+        if self._process is None:
+            context = multiprocessing.get_context("fork")
+            self._pipe, theirs = context.Pipe()
+            self._process = context.Process(target=_serve, args=(theirs, self._pipe, self._directory))
+            self._process.start()
+            theirs.close()
+        self._pipe.send((self._clock(), name, arguments, named))
+        assert self._pipe.recv() == _STARTED
+
+    def kill(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+            self._process.join()
+            self._process.close()
+            self._pipe.close()
+            self._process = None
+
+    def close(self) -> None:
+        """Lets it close the cache and end."""
+        if self._process is not None:
+            self._pipe.close()
+            self._process.join(30)
+            assert self._process.exitcode == 0
+            self._process.close()
+            self._process = None
+
+
+def _serve(pipe: Connection, other_end: Connection, directory: str) -> None:
+    other_end.close()  # Inherited: it would hide that the other process has closed its own.
+    clock = Clock()
+    with shale.Cache(directory, now=clock) as cache:
+        while True:
+            try:
+                clock.seconds, name, arguments, named = pipe.recv()
+            except EOFError:
+                return
+            pipe.send(_STARTED)
+            try:
+                result = getattr(cache, name)(*arguments, **named)
+                if name in ("items", "keys"):
+                    result = list(result)
+                pipe.send((result, None))
+            except Exception as error:
+                pipe.send((None, error))
+
+
+def spin(seconds: float) -> None:
+    """Lets the other process get somewhere, without giving up the processor."""
+    end = time.perf_counter() + seconds
+    while time.perf_counter() < end:
+        pass
