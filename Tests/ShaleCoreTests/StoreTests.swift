@@ -1,5 +1,9 @@
+import Foundation
+import Synchronization
 import Testing
 @testable import ShaleCore
+
+@_silgen_name("fork") private func forkProcess() -> Int32
 
 extension CoreTests {
 @Suite("Store: the engine in Swift's terms")
@@ -73,6 +77,40 @@ struct StoreTests {
         #expect(try store.evict(10) == 1)
         #expect(try store.purge() == 0)
         #expect(try store.verify().corruptRecords == 0)
+    }
+
+    @Test("A forked child waits for no lock of a thread that it does not have")
+    func fork() throws {
+        let store = try Store(at: nil, options: .init(capacity: 4 << 20))
+        try store.set("value", for: "key")
+        let readers = Readers()
+        for _ in 0..<2 {
+            readers.group.enter()
+            Thread.detachNewThread {
+                while !readers.areDone.load(ordering: .relaxed) { _ = try? store.value(for: "key") }
+                readers.group.leave()
+            }
+        }
+        var waited = 0
+        for _ in 0..<100 {
+            let child = forkProcess()
+            if child == 0 {
+                alarm(20)
+                let isThere = (try? store.value(for: "key")) == Array("value".utf8)
+                _exit(isThere && (try? store.close()) != nil ? 0 : 1)
+            }
+            var status: Int32 = 0
+            waitpid(child, &status, 0)
+            if status != 0 { waited += 1 }
+        }
+        readers.areDone.store(true, ordering: .relaxed)
+        readers.group.wait()
+        #expect(waited == 0)
+    }
+
+    private final class Readers: @unchecked Sendable {
+        let areDone = Atomic(false)
+        let group = DispatchGroup()
     }
 }
 }

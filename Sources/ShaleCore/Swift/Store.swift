@@ -18,7 +18,7 @@ public final class Store: Sendable {
     let engine: Engine
     private let clock: ClockBox?
     private let buffers = BufferPool()
-    private let isClosed = Mutex(false)
+    private let isClosed = Atomic(false)
 
     /// How a store is opened. Every default is stated here.
     public struct Options: Sendable {
@@ -138,11 +138,7 @@ public final class Store: Sendable {
 
     /// Closes the store; no other call may be under way, and none may follow. The last process to close syncs.
     public func close() throws(ShaleError) {
-        let first = isClosed.withLock { closed in
-            defer { closed = true }
-            return !closed
-        }
-        guard first else { return }
+        guard !isClosed.exchange(true, ordering: .acquiringAndReleasing) else { return }
         buffers.free()
         try throwing { () throws(Failure) in try engine.close() }
     }
@@ -297,23 +293,24 @@ private final class ClockBox: Sendable {
     init(_ now: @escaping @Sendable () -> Int64) { self.now = now }
 }
 
-/// Value buffers that calls borrow, so that reads do not allocate in the steady state.
+/// Value buffers that calls borrow, so that reads do not allocate in the steady state. Nobody waits for the
+/// lock: in a forked child, it may have been another thread's, and stays locked.
 private final class BufferPool: Sendable {
     private struct Free: @unchecked Sendable { var buffers: [ValueBuffer] = [] }
     private let free_ = Mutex(Free())
     private static let most = 16, largest = 1 << 20
 
-    func take() -> ValueBuffer { free_.withLock { $0.buffers.popLast() } ?? ValueBuffer() }
+    func take() -> ValueBuffer { (free_.withLockIfAvailable { $0.buffers.popLast() } ?? nil) ?? ValueBuffer() }
     func give(_ buffer: ValueBuffer) {
-        let kept = free_.withLock { free in
+        let kept = free_.withLockIfAvailable { free in
             guard free.buffers.count < BufferPool.most, buffer.capacity <= BufferPool.largest else { return false }
             free.buffers.append(buffer)
             return true
         }
-        if !kept { shim_free(buffer.data) }
+        if kept != true { shim_free(buffer.data) }
     }
     func free() {
-        free_.withLock { free in
+        _ = free_.withLockIfAvailable { free in
             for buffer in free.buffers { shim_free(buffer.data) }
             free.buffers = []
         }
