@@ -12,8 +12,8 @@
 
 enum { entries = 60, value_size = 3000, large_size = 200000 };
 
-static const shale_options options = {.struct_size = sizeof options, .capacity = 4 << 20, .max_entries = 5000},
-                           read_only = {.struct_size = sizeof read_only, .flags = SHALE_OPEN_READ_ONLY};
+static shale_options options = {.struct_size = sizeof options, .capacity = 4 << 20, .max_entries = 5000};
+static const shale_options read_only = {.struct_size = sizeof read_only, .flags = SHALE_OPEN_READ_ONLY};
 
 static unsigned char bytes[large_size];
 
@@ -138,6 +138,7 @@ static void say_where(int signal UNUSED) {
 /* Whether there was such a moment. */
 static bool fork_at_moment(void (*prepare)(const char *), void (*life)(const char *), uint64_t moment) {
     char *directory = path_to("cache");
+    options.flags = SHALE_OPEN_NO_SYNC;
     prepare(directory);
     call_count = 0;
     fork_at = moment;
@@ -145,9 +146,11 @@ static bool fork_at_moment(void (*prepare)(const char *), void (*life)(const cha
     go_on = make_gate();
     signal(SIGALRM, say_where);
     alarm(30);
+    options.flags = 0; /* a close that syncs has more moments */
     shim_faults.call = maybe_fork;
     life(directory);
     shim_faults.call = NULL;
+    options.flags = SHALE_OPEN_NO_SYNC;
     if (child) {
         /* The child sits on all that it inherited. */
         shale_cache *cache = open_cache(directory, &options);
