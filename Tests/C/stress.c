@@ -32,7 +32,7 @@ enum {
     most_processes = 4,
     most_threads = 4,
     most_operations = 1 << 20, /* of a round */
-    rounds_each = 12, /* with one directory */
+    rounds_each = 5,  /* with one directory */
     segment_size = 128 << 10,
     in_parts = segment_size / 8, /* what is larger is */
     largest = 200000,

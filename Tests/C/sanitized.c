@@ -1,0 +1,41 @@
+/* A fault for a sanitizer to find in the library's own code, which writes a
+ * version to where its caller says: two threads say the same place, or it lies
+ * behind the end of a buffer. Tests/sanitize expects a report; without one this
+ * ends in success.
+ *
+ * sanitized thread|address */
+#include "check.h"
+
+#include <pthread.h>
+
+static shale_cache *cache;
+static uint64_t version; /* unprotected, on purpose */
+
+static void *set_many(void *context UNUSED) {
+    shale_set_options options = {.struct_size = sizeof options, .new_version = &version};
+    for (int i = 0; i < 10000; i++)
+        CHECK_STATUS(SHALE_OK, shale_set(cache, "key", 3, "value", 5, &options));
+    return NULL;
+}
+
+int main(int argument_count, char **arguments) {
+    shale_options options = {.struct_size = sizeof options, .capacity = 2 << 20};
+    REQUIRE(argument_count > 1);
+    REQUIRE_STATUS(SHALE_OK, shale_open(NULL, &options, &cache));
+    if (strcmp(arguments[1], "thread") == 0) {
+        pthread_t threads[2];
+        for (int i = 0; i < 2; i++)
+            REQUIRE(pthread_create(&threads[i], NULL, set_many, NULL) == 0);
+        for (int i = 0; i < 2; i++)
+            pthread_join(threads[i], NULL);
+    } else {
+        uint64_t *bytes = malloc(sizeof *bytes);
+        REQUIRE(bytes);
+        memset(bytes, 'x', sizeof *bytes);
+        shale_set_options beyond = {.struct_size = sizeof beyond, .new_version = bytes + 1};
+        CHECK_STATUS(SHALE_OK, shale_set(cache, "key", 3, "value", 5, &beyond));
+        free(bytes);
+    }
+    CHECK_STATUS(SHALE_OK, shale_close(cache));
+    return finish();
+}
