@@ -288,6 +288,7 @@ typedef enum {
     one_missing,
     headers_missing, /* the first page of each segment */
     headers_alone,
+    by_segment, /* each segment old or new, with its header or without */
     page_styles,
 } page_style;
 
@@ -301,6 +302,7 @@ typedef struct {
     size_t segments, segment_size; /* where they begin in shale.data */
     size_t missing;                /* for one_missing */
     bool tears;
+    uint64_t salt;                 /* for by_segment */
 } power_cut;
 
 static int between(random_source *source, int low, int high) {
@@ -319,6 +321,13 @@ static int moment_of(const power_cut *cut, const disk_file *file, size_t page, b
     case mostly_new: return random_below(source, 8) ? new : between(source, old, new);
     case one_missing: return page == cut->missing ? between(source, old, new - (new > old)) : new;
     case headers_missing: return is_header ? old : random_below(source, 8) ? new : between(source, old, new);
+    case by_segment: {
+        random_source choice = {cut->salt + (is_data && at >= cut->segments ? 1 + (at - cut->segments) / cut->segment_size : 0)};
+        uint64_t which = random_next(&choice);
+        if (random_below(source, 16) == 0)
+            return between(source, old, new);
+        return which >> is_header & 1 ? new : old;
+    }
     case headers_alone: return is_header ? new : random_below(source, 8) ? old : between(source, old, new);
     default: return between(source, old, new);
     }

@@ -7,7 +7,7 @@
  * since the last sync, and of each change between which looks at the disk it
  * happened.
  *
- *     power               10,000 cuts
+ *     power               4,000 cuts
  *     power SECONDS SEED  chains with SEED, SEED + 1, ... */
 #include "disk.h"
 #include "faults.h"
@@ -155,7 +155,7 @@ typedef struct {
     int from, to;        /* what was complete before this look is there, what began before that one may be */
     bool is_whole;       /* of one moment: nothing was recycled since, and no record is torn */
     bool is_same_boot;
-    bool has_large_loss; /* segments were recycled: parts of large values may have been in them */
+    bool has_recycled;   /* segments: parts of large values may have been in them, and records of these keys */
     uint8_t is_recycled[most_keys];
     power_cut cut;
     const char *call; /* what it was before */
@@ -243,8 +243,8 @@ static void find_recycled(state *state, const disk_file *data, segments s) {
                     is_recycled = true;
             if (!is_recycled)
                 continue;
-            state->has_large_loss = true;
-            unsigned char *bytes = calloc(1, s.size);
+            state->has_recycled = true;
+            unsigned char *bytes = calloc(1, s.size + 16);
             REQUIRE(bytes != NULL);
             for (size_t i = 0; i < s.size / disk_page; i++) {
                 const page_version *page = version_at(data, first + i, data->durable);
@@ -272,6 +272,7 @@ static void make_state(state *state, char *directory) {
     cut->segment_size = s.size ? s.size : 1;
     cut->pages = (page_style)below(page_styles);
     cut->index = (index_style)below(index_styles);
+    cut->salt = random_next(&source);
     int durable = data ? data->durable : 0;
     cut->journal = one_in(3) ? between(&source, durable, disk.now) : disk.now;
     cut->tears = one_in(3);
@@ -303,7 +304,7 @@ static void make_state(state *state, char *directory) {
     covered.torn += cut->tears;
     covered.whole += state->is_whole;
     covered.same_boot += state->is_same_boot;
-    covered.recycled += state->has_large_loss;
+    covered.recycled += state->has_recycled;
     covered.evicting += evicts;
     (doing == in_open ? &covered.in_open : doing == in_close ? &covered.in_close : doing == in_sync ? &covered.in_sync : &covered.in_change)[0]++;
 }
@@ -369,7 +370,7 @@ static void describe(const state *state, int key, const char *what, const versio
                ": key %d, %s number %" PRIu64 ", size %u, expires %" PRId64 ", changed after look %d, before %d; looks %d to %d of %d, at %s; pages %d, index %d, journal %d%s%s%s%s%s",
                key, v ? v->present ? "present" : "absent" : "none", v ? v->number : 0, v ? v->size : 0, v ? v->expires : 0, v ? v->begun : 0, v ? v->done : 0, state->from, state->to, disk.now, state->call,
                (int)state->cut.pages, (int)state->cut.index, state->cut.journal, state->is_whole ? ", whole" : "", state->is_same_boot ? ", same boot" : "",
-               state->cut.tears ? ", torn" : "", state->has_large_loss ? ", recycled" : "", evicts ? ", evicting" : "");
+               state->cut.tears ? ", torn" : "", state->has_recycled ? ", recycled" : "", evicts ? ", evicting" : "");
 }
 
 /* Judges what a key has after a cut. Returns which version it is; -1: none is there. */
@@ -384,7 +385,7 @@ static int judge(const state *state, int key, shale_status status, const shale_v
     }
     bool is_recycled = state->is_recycled[key];
     for (int i = first; i <= last; i++)
-        is_recycled |= state->has_large_loss && h->versions[i].is_large;
+        is_recycled |= state->has_recycled && h->versions[i].is_large;
     bool may_miss = evicts || is_recycled || (!state->is_whole && last > first);
     if (is_recycled)
         first = 0; /* what came after the last sync may be gone, and what was before be there */
@@ -689,8 +690,8 @@ static void do_sync(void) {
 /* Capacities come and go. */
 static uint64_t next_capacity(void) {
     static const unsigned eighths[] = {8, 12, 16, 6, 40};
-    uint64_t capacity = options.capacity * eighths[below(5)] / 8;
-    return !one_in(4) ? 0 : capacity < 1 << 20 ? 1 << 20 : capacity;
+    uint64_t least = options.capacity == 2 << 20 ? 2 << 20 : 1 << 20, capacity = options.capacity * eighths[below(5)] / 8;
+    return !one_in(4) ? 0 : capacity < least ? least : capacity;
 }
 
 static void do_reopen(const char *directory) {
@@ -729,7 +730,7 @@ static void work(const char *directory) {
         return;
     }
     switch (below(100)) {
-    case 0: one_in(2) ? do_reopen(directory) : (void)do_get(key); break;
+    case 0: do_reopen(directory); break;
     case 4: one_in(3) ? do_remove_many(-1) : do_remove_many((int)below(tags)); break;
     case 6: case 7: case 8: case 9: case 10: case 11: do_remove(key); break;
     case 12: case 13: case 14: case 15: case 16: case 17: case 18: case 19: do_touch(key); break;
@@ -827,9 +828,9 @@ static void run_chain(void) {
     if (given)
         memset(given, 0, given_room * sizeof *given);
 
-    static const uint64_t capacities[] = {1 << 20, 3 << 19, 4 << 20, 4 << 20};
-    options = (shale_options){.struct_size = sizeof options, .capacity = capacities[below(4)], .segment_size = 128 << 10, .now_ms = now_ms};
-    options.shards = options.capacity == 4 << 20 ? 1 + (uint32_t)below(3) : 1;
+    static const uint64_t capacities[] = {1 << 20, 3 << 19, 2 << 20, 2 << 20, 4 << 20, 4 << 20};
+    options = (shale_options){.struct_size = sizeof options, .capacity = capacities[below(6)], .segment_size = 128 << 10, .now_ms = now_ms};
+    options.shards = options.capacity == 2 << 20 ? 2 : options.capacity == 4 << 20 ? 1 + (uint32_t)below(3) : 1;
     size_t room = options.capacity / 5 - (options.shards > 1 ? options.capacity / 16 : 0);
     bool is_tight = evicts = one_in(5);
     sync_rate = one_in(2) ? 30 : one_in(2) ? 10 : 150;
@@ -853,7 +854,7 @@ static void run_chain(void) {
 
     int lives = 2 + (int)below(4);
     for (int i = 0; i < lives && check_failures == 0; i++) {
-        live(life_directories[i % 2], i > 0 && one_in(4) ? 0 : below(one_in(3) ? 30 : one_in(2) ? 300 : 1000));
+        live(life_directories[i % 2], one_in(i > 0 ? 4 : 16) ? 0 : below(one_in(3) ? 30 : one_in(2) ? 300 : 1000));
         if (check_failures)
             break;
         new_boot();
@@ -889,7 +890,7 @@ int main(int argument_count, char **arguments) {
         if (check_failures)
             fprintf(stderr, "reproduce: power 1 %" PRIu64 "\n", seed);
         seed++;
-    } while (check_failures == 0 && (duration ? monotonic_ms() < end_ms : covered.cuts < 10000));
+    } while (check_failures == 0 && (duration ? monotonic_ms() < end_ms : covered.cuts < 4000));
     printf("%" PRIu64 " cuts in %" PRIu64 " chains of %" PRIu64 " lives: %" PRIu64 " while opening, %" PRIu64 " while closing, %" PRIu64 " in a sync; %" PRIu64
            " with torn pages, %" PRIu64 " of one moment (%" PRIu64 " of them kills), %" PRIu64 " after cleaning, %" PRIu64 " after evictions; index trusted %" PRIu64
            " times, made anew %" PRIu64 "; %" PRIu64 " entries found, %" PRIu64 " could not miss\n",
