@@ -10,6 +10,8 @@ import CShalePlatform
 enum Log {
     enum PlaceState: UInt8 { case absent = 0, free, inLog, preparing }
     static let reserve = 2
+    /// Rolls until a full disk is tried again.
+    static let patience = 64
 }
 
 /// A record that is about to be appended.
@@ -62,14 +64,15 @@ extension Shard {
         if header[Field.allocated] > header[Field.queueCount], let place = firstPlace(.free) { return place }
         let allowed = header[Field.allocated] < budgetedPlaces
         var cause: Failure?
-        if allowed, header[Field.noSpace] == 0, let place = firstPlace(.absent) {
+        // Also where the disk was full lately: otherwise the call fails for certain.
+        if allowed, let place = firstPlace(.absent) {
             do throws(Failure) {
                 try allocate(place)
                 setState(ofPlace: place, .free)
                 return place
             } catch {
                 cause = error
-                if error.status == .full { header[Field.noSpace] = 64 }
+                if error.status == .full { header[Field.noSpace] = Log.patience }
             }
         }
         if let place = firstPlace(.preparing) {
@@ -91,6 +94,7 @@ extension Shard {
     }
 
     /// What could be allocated of a place goes back, or counts as a place that is not ready yet.
+    @inline(never)
     private func giveUp(_ place: Int) {
         guard engine.pointee.files.releaseData(offset(ofPlace: place), segmentSize) else { return }
         setState(ofPlace: place, .absent)
@@ -154,7 +158,7 @@ extension Shard {
             defer { endChange() }
             if done { setState(ofPlace: place, .free) } else { giveUp(place) }
             // Any other cause is this handle's own; the next roll says what it is.
-            if isFull { header[Field.noSpace] = 64 }
+            if isFull { header[Field.noSpace] = Log.patience }
         }
         unlock()
     }

@@ -77,6 +77,7 @@ struct Message {
 
 extension Failure {
     /// For causes that need no file: "what, why, what to do" in one piece.
+    @inline(never)
     static func because(_ status: Status, _ sentence: StaticString) -> Failure {
         Message().adding(sentence).failure(status)
     }
@@ -86,6 +87,7 @@ extension Failure {
 
     /// A system call's failure: "cannot open /dir/shale.data: Permission denied; advice". Without a directory
     /// the file's name stands alone.
+    @inline(never)
     static func system(_ what: StaticString, _ directory: UnsafePointer<CChar>?, _ file: StaticString, _ result: Int,
                        status: Status? = nil, advice: StaticString = "") -> Failure {
         let code = Int32(truncatingIfNeeded: -result)

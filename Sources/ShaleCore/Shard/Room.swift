@@ -77,6 +77,7 @@ extension Shard {
         }
     }
 
+    @inline(never)
     func noSpace(_ why: StaticString) -> Failure {
         Message().adding("no space in ").adding(engine.pointee.files.path).adding(": ").adding(why).failure(.full)
     }
@@ -204,19 +205,26 @@ extension Shard {
 
     func growTable(_ shape: Table.Shape) -> Bool {
         let next = Table.Shape.grown(shape.buckets)
-        guard allocateTable(next) else { return false }
+        // (With every insertion on a full disk, the attempt would cost more than the insertion.)
+        guard header[Field.noSpace] == 0, allocateTable(next) else { return false }
         table.begin(Table.Shape.Mode.growing)
         return true
     }
 
     /// A larger table at once, while it is empty and the lock is held.
     func growTable(to buckets: Int) -> Bool {
-        guard header[Field.used] == 0, allocateTable(buckets) else { return false }
+        header[Field.noSpace] = 0
+        guard header[Field.used] == 0, allocateTable(buckets) else {
+            // Less may fit.
+            header[Field.noSpace] = 0
+            return false
+        }
         header.at.release(Field.shape, Table.Shape(buckets: buckets, frontier: 0, mode: Table.Shape.Mode.steady).word)
         return true
     }
 
     /// Pages for a table of so many buckets, and its heaps. What the table takes, the segments give.
+    @inline(never)
     private func allocateTable(_ buckets: Int) -> Bool {
         guard buckets <= geometry.maxBuckets - Table.spill else { return false }
         let wanted = geometry.shardIndexBytes(buckets: buckets)
@@ -237,6 +245,7 @@ extension Shard {
             try files.allocateIndex(base + geometry.heaps.1, Geometry.heapBytes(buckets))
             return true
         } catch {
+            if error.status == .full { header[Field.noSpace] = Log.patience }
             shrinkPages(table.shape.buckets)
             return false
         }
@@ -277,6 +286,7 @@ extension Shard {
     }
 
     /// Gives back the pages beyond the table's size.
+    @inline(never)
     func shrinkPages(_ buckets: Int) {
         let base = Geometry.indexHead + number * geometry.shardStride
         let keep = Geometry.tableBytes(buckets)

@@ -352,8 +352,16 @@ extension Shard {
         shim_fence()
     }
 
-    func clear() throws(Failure) {
-        try roll(isNewTail: true)
+    func clear(_ after: inout Aftermath) throws(Failure) {
+        do throws(Failure) { try roll(isNewTail: true) } catch {
+            // No place beside the log's own: once nothing points to them, those at the tail are free.
+            guard error.status == .full, header[Field.queueCount] > 1 else { throw error }
+            resetIndex()
+            header.at.set(Field.ghost, header.at.u64(Field.headNumber))
+            let count = header[Field.queueCount]
+            while header[Field.queueCount] == count { _ = try cleanRecord(now: 0, &after) }
+            try roll(isNewTail: true)
+        }
         resetIndex()
     }
 

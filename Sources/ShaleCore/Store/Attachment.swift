@@ -496,11 +496,35 @@ enum Attachment {
     }
 
     private static func rebuildAll(_ ref: EngineRef) throws(Failure) {
+        if !ref.pointee.isReadOnly { try fillHoles(ref) }
         try DictionaryCache.restore(ref)
         let lead = 1 << 32 + (try randomWord(ref.pointee.files.path)) >> 32
         // A cleaner asks other shards whose parts are whose: until they know, it keeps them.
         for i in 0..<ref.pointee.geometry.shards { Shard(ref, i).raiseEpoch(by: 1) }
         for i in 0..<ref.pointee.geometry.shards { try Shard(ref, i).rebuild(afterPowerLoss: true, lead: lead) }
+    }
+
+    /// A copy of the data file may have holes where nothing had been written, and a store into one would
+    /// meet a full disk.
+    private static func fillHoles(_ ref: EngineRef) throws(Failure) {
+        let files = ref.pointee.files, geometry = ref.pointee.geometry, size = try files.dataSize(ref)
+        func eachSegment(_ body: (Int) throws(Failure) -> Void) throws(Failure) {
+            guard let memory = shim_malloc(SegmentHeader.size) else { throw Failure.outOfMemory }
+            defer { shim_free(memory) }
+            for place in 0..<geometry.rows {
+                for i in 0..<geometry.shards {
+                    let shard = Shard(ref, i), offset = shard.offset(ofPlace: place)
+                    if offset + geometry.segmentSize > size { return }
+                    if try files.readData(ref, offset, into: memory, SegmentHeader.size),
+                       SegmentHeader(at: memory, shard: i, place: place, secret: shard.secret) != nil { try body(offset) }
+                }
+            }
+        }
+        var wanted = geometry.dictionaries
+        try eachSegment { _ in wanted += geometry.segmentSize }
+        if Int(files.diskBytes(files.data)) >= wanted { return }
+        try files.allocateData(0, geometry.segments)
+        try eachSegment { offset throws(Failure) in try files.allocateData(offset, geometry.segmentSize) }
     }
 
     /// An empty index in zeroed memory, that names its owner.

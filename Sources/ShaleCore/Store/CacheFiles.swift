@@ -31,6 +31,7 @@ struct CacheFiles {
 
     /// Whether a descriptor still leads to the file that was opened. A daemonizing program may have closed
     /// it, and another file may have taken its number; that it cannot be looked at proves neither.
+    @inline(never)
     static func isOurs(_ fd: Int32, _ identity: Identity) -> Bool {
         var s = shim_stat()
         let result = shim_sys_fstat(fd, &s)
@@ -98,6 +99,7 @@ struct CacheFiles {
         return Int(try look(data, CacheFiles.dataName).size)
     }
 
+    @inline(never)
     func look(_ fd: Int32, _ name: StaticString) throws(Failure) -> shim_stat {
         var s = shim_stat()
         let result = shim_sys_fstat(fd, &s)

@@ -255,7 +255,7 @@ extension Engine {
     public func clear() throws(Failure) {
         for i in 0..<ref.pointee.geometry.shards {
             let shard = Shard(ref, i)
-            try change(shard) { _ throws(Failure) in try shard.clear() }
+            try change(shard) { after throws(Failure) in try shard.clear(&after) }
         }
     }
 
