@@ -10,8 +10,8 @@
  *
  * failing_calls [errnos of each call at each place, 1] [seed] [scenario] */
 #include "check.h"
-#include "pattern.h"
 #include "resources.h"
+#include "stored.h"
 
 #include "faults.h"
 
@@ -79,22 +79,17 @@ static long answer_call(const char *name) {
 
 /* ---- what is stored ----------------------------------------------------- */
 
-enum { key_count = 1500, largest = 300000, tag_count = 4 };
+enum { key_count = 1500 };
 
 static char *directory;     /* of the cache; NULL in memory */
 static char *message_path;  /* what sentences have to name */
 static uint64_t capacity;   /* that du must not exceed */
 static shale_cache *cache;
-static uint64_t seed, versions, statuses, harmless;
+static uint64_t seed, statuses, harmless;
 static bool strict;         /* nothing fails: everything has to succeed */
 static bool evicts;         /* entries may have gone for want of space, pinned ones excepted */
 static const char *scenario_name = "none";
 
-static struct {
-    uint64_t version; /* 0: none */
-    size_t size;
-    bool pinned, tagged;
-} stored[key_count];
 static int64_t counter;
 
 static const char *place(void) {
@@ -145,41 +140,20 @@ static bool succeeded(shale_status status, const char *what) {
 }
 
 static bool put(uint64_t key, size_t size, uint32_t flags) {
-    static unsigned char bytes[largest];
-    uint64_t version = ++versions, tag = key % tag_count;
-    shale_bytes tags = {&tag, sizeof tag};
-    shale_set_options options = {.struct_size = sizeof options, .flags = flags, .tags = &tags, .tag_count = stored[key].tagged};
-    pattern_fill(bytes, key, version, size);
-    if (!succeeded(shale_set(cache, &key, sizeof key, bytes, size, &options), "shale_set"))
-        return false;
-    stored[key].version = version;
-    stored[key].size = size;
-    stored[key].pinned = flags & SHALE_SET_PINNED;
-    return true;
+    return succeeded(store(cache, key, size, flags), "shale_set");
 }
 
-static void check_value(shale_cache *of, uint64_t key, shale_status status, const shale_value *value) {
-    uint64_t version = 0;
-    if (status == SHALE_MISS) {
-        EXPECT(stored[key].version == 0 || (evicts && !stored[key].pinned), "key %" PRIu64 " is lost", key);
-        EXPECT(value->size == 0, "a miss has %zu bytes", value->size);
-    } else if (status == SHALE_OK) {
-        const char *wrong = pattern_check(value->data, value->size, key, &version);
-        EXPECT(!wrong, "key %" PRIu64 ": %s", key, wrong);
-        EXPECT(version == stored[key].version, "key %" PRIu64 " has version %" PRIu64 " instead of %" PRIu64, key, version,
-               stored[key].version);
-    } else {
-        EXPECT(value->size == 0, "an error has %zu bytes", value->size);
-        succeeded(status, "shale_get");
-    }
-    (void)of;
+static void check_value(uint64_t key, shale_status status, const shale_value *value) {
+    const char *wrong = stored_mismatch(key, status, value, evicts);
+    EXPECT(!wrong, "key %" PRIu64 ": %s", key, wrong);
+    succeeded(status, "shale_get");
 }
 
 /* Reads back every key; `step` > 1: some. */
 static void check_contents(shale_cache *of, uint64_t step) {
     shale_value value = SHALE_VALUE_INIT;
     for (uint64_t key = 0; key < key_count; key += key < 64 ? 1 : step)
-        check_value(of, key, shale_get(of, &key, sizeof key, 0, &value), &value);
+        check_value(key, shale_get(of, &key, sizeof key, 0, &value), &value);
     shale_status status = shale_get(of, "counter", 7, 0, &value);
     int64_t found = 0;
     if (status == SHALE_OK && EXPECT(value.size == 8, "the counter has %zu bytes", value.size))
@@ -238,7 +212,7 @@ static bool close_cache(void) {
 }
 
 static void forget_contents(void) {
-    memset(stored, 0, sizeof stored);
+    forget_stored();
     counter = 0;
 }
 
@@ -248,7 +222,7 @@ static void prepare_closed(uint64_t bytes) {
     capacity = bytes;
     REQUIRE(open_with(options_of(bytes)));
     for (uint64_t key = 0; key < 24; key++)
-        if (stored[key].version == 0 || key % 8 == versions % 8)
+        if (stored[key].version == 0 || key % 8 == stored_versions % 8)
             put(key, 100 + key * 300, key % 6 == 0 ? SHALE_SET_PINNED : 0);
     strict = false;
 }
@@ -277,7 +251,7 @@ static void prepare_live(void) {
 static void prepare_rebooted(void) {
     static char boot[64];
     prepare_live();
-    snprintf(boot, sizeof boot, "%036" PRIu64, ++versions);
+    snprintf(boot, sizeof boot, "%036" PRIu64, ++stored_versions);
     shim_faults.boot_id = boot;
 }
 
@@ -394,10 +368,10 @@ static void act_sets(void) {
 static void act_large_sets(void) {
     put(40, 250000, 0);
     put(40, 200000, SHALE_SET_UNCOMPRESSED);
-    put(41, largest, 0);
+    put(41, stored_largest, 0);
     shale_value value = SHALE_VALUE_INIT;
     for (uint64_t key = 40; key < 42; key++)
-        check_value(cache, key, shale_get(cache, &key, sizeof key, 0, &value), &value);
+        check_value(key, shale_get(cache, &key, sizeof key, 0, &value), &value);
     shale_value_free(&value);
     uint64_t key = 40;
     if (succeeded(shale_remove(cache, &key, sizeof key, 0), "shale_remove"))
@@ -425,7 +399,7 @@ static void act_evictions(void) {
             shale_value value = SHALE_VALUE_INIT;
             shale_status status = shale_get(cache, &key, sizeof key, 0, &value);
             EXPECT(status != SHALE_MISS, "the newest key, %" PRIu64 ", has gone", key);
-            check_value(cache, key, status, &value);
+            check_value(key, status, &value);
             shale_value_free(&value);
         }
 }
@@ -475,7 +449,7 @@ static void act_reads(void) {
     }
     shale_get_many(cache, 8, keys, 0, values, each);
     for (int i = 0; i < 8; i++) {
-        check_value(cache, names[i], each[i], &values[i]);
+        check_value(names[i], each[i], &values[i]);
         shale_value_free(&values[i]);
     }
     uint64_t present = 0, seen = 0;
@@ -497,7 +471,7 @@ static void act_reads(void) {
             if (key.size == sizeof number) {
                 memcpy(&number, key.data, sizeof number);
                 if (EXPECT(number < key_count, "the cursor finds key %" PRIu64, number))
-                    check_value(cache, number, status, &value);
+                    check_value(number, status, &value);
                 seen++;
             }
         }
@@ -531,14 +505,14 @@ static void act_changes(void) {
         if (key % 3 == 0 && succeeded(shale_remove(cache, &key, sizeof key, 0), "shale_remove"))
             stored[key].version = 0;
     }
-    uint64_t tag = versions % tag_count, count = 0;
+    uint64_t tag = stored_versions % stored_tags, count = 0;
     if (succeeded(shale_invalidate(cache, &tag, sizeof tag), "shale_invalidate"))
         for (uint64_t key = 0; key < key_count; key++)
-            if (stored[key].tagged && key % tag_count == tag)
+            if (stored[key].tagged && key % stored_tags == tag)
                 stored[key].version = 0;
     succeeded(shale_purge(cache, &count), "shale_purge");
     EXPECT(count == 0, "%" PRIu64 " purged", count);
-    if (versions % 3 == 0 && succeeded(shale_clear(cache), "shale_clear"))
+    if (stored_versions % 3 == 0 && succeeded(shale_clear(cache), "shale_clear"))
         forget_contents();
     put(13, 1000, 0);
 }
