@@ -137,11 +137,16 @@ static inline size_t make_value(uint8_t *value, unsigned key, unsigned variant) 
     static const size_t sizes[] = {8, 30, 200, 1000, 380, 64, 2, 3000};
     key %= key_count, variant %= variant_count;
     size_t size = key == 15 ? 17000 : key == 18 ? 35000 : sizes[(key + variant * 3) % 8]; /* above 16 KiB: in parts */
-    uint64_t state = key * 64 + variant;
-    for (size_t at = 0; at < size; at += 8) {
-        uint64_t word = key % 2 ? random_word(&state) : at % 64;
-        memcpy(value + at, &word, size - at < 8 ? size - at : 8);
+    uint64_t state = key * 64 + variant, word = 0;
+    size_t at = 0;
+    for (; at < size; at += 8) {
+        word = key % 2 ? random_word(&state) : at % 64;
+        if (size - at < 8)
+            break;
+        memcpy(value + at, &word, 8);
     }
+    if (at < size)
+        memcpy(value + at, &word, size - at);
     value[0] = (uint8_t)('A' + key), value[1] = (uint8_t)('0' + variant);
     return size;
 }

@@ -42,11 +42,16 @@ static size_t name_of(unsigned key, char *name) {
 }
 
 static void fill(uint8_t *value, uint32_t serial, size_t size) {
-    uint64_t state = serial;
-    for (size_t at = 0; at < size; at += 8) {
-        uint64_t word = serial % 3 == 0 ? random_word(&state) : serial + at % 32;
-        memcpy(value + at, &word, size - at < 8 ? size - at : 8);
+    uint64_t state = serial, word = 0;
+    size_t at = 0;
+    for (; at < size; at += 8) {
+        word = serial % 3 == 0 ? random_word(&state) : serial + at % 32;
+        if (size - at < 8)
+            break;
+        memcpy(value + at, &word, 8);
     }
+    if (at < size)
+        memcpy(value + at, &word, size - at);
     memcpy(value, &serial, size < 4 ? size : 4);
 }
 
@@ -548,7 +553,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         case 21: reopen(&c); break;
         case 22: read_only(&c); break;
         case 23: /* the same many times: the log goes round */
-            for (unsigned i = 0; i < c.b % 64u; i++)
+            for (unsigned i = 0; i < c.b % (c.d % 4 == 3 ? 8u : 64u); i++)
                 set(cache, &c, key);
             break;
         }
