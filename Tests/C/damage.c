@@ -84,9 +84,9 @@ typedef struct {
 
 static specimen specimens[] = {
     {.name = "mixed", .capacity = 1 << 20, .shards = 1, .keys = 500, .most = 3000, .large = true, .operations = 2500},
-    {.name = "growing", .capacity = 1 << 20, .shards = 1, .keys = 4000, .most = 64, .shape = shape_growing, .operations = 6000},
-    {.name = "shrinking", .capacity = 1 << 20, .shards = 1, .keys = 3000, .most = 64, .shape = shape_shrinking, .operations = 3000},
-    {.name = "shards and dictionaries", .capacity = 4 << 20, .shards = 3, .keys = 3000, .most = 900, .textual = true, .large = true, .operations = 9000},
+    {.name = "growing", .capacity = 1 << 20, .shards = 1, .keys = 2400, .most = 64, .shape = shape_growing, .operations = 6000},
+    {.name = "shrinking", .capacity = 1 << 20, .shards = 1, .keys = 2000, .most = 64, .shape = shape_shrinking, .operations = 3000},
+    {.name = "shards and dictionaries", .capacity = 4 << 20, .shards = 3, .keys = 2000, .most = 900, .textual = true, .large = true, .operations = 9000},
     {.name = "new", .capacity = 1 << 20, .shards = 1, .keys = 4, .most = 100, .operations = 3},
 };
 enum { specimen_count = sizeof specimens / sizeof *specimens };
