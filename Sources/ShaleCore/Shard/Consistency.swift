@@ -6,7 +6,7 @@ import CShalePlatform
 /// they agree with each other, with the files' sizes and with the synced
 /// position. Where they do not, the index is made anew from the log.
 ///
-/// It costs about a microsecond a shard, as it leaves the tables out: a slot is
+/// It costs about two microseconds a shard, as it leaves the tables out: a slot is
 /// checked each time that it is used.
 extension Shard {
     /// `isClean`: a close left the index as it is, so the log ends where it was synced.
