@@ -99,15 +99,8 @@ def one_input(data: bytes) -> None:
         else:
             assert same(value, again), (value, again)
 
-    try:
-        lease = cache._pool.acquire()
-    except IndexError:
-        lease = cache._pool.make()
-    try:
-        options = ctypes.byref(_options.set_options(meta)) if meta else None
-        assert lease.set(key, body, options) == 0
-    finally:
-        cache._pool.release(lease)
+    options = ctypes.byref(_options.set_options(meta)) if meta else None
+    assert cache._pool.leased(lambda lease: lease.set(key, body, options)) == 0
     assert same(cache.get(name, missing), value)
     assert (name in cache) == codec.knows(meta)
     found = cache.get_many([name])
