@@ -232,6 +232,8 @@ struct DictionaryCache {
             let p = DictionaryCache.place(engine, number)
             guard (try? engine.pointee.files.allocateData(p - engine.pointee.data, g.dictionarySize)) != nil else { return false }
             word.release(0, 0)
+            // A number that is retired for good would stay so after a kill from here on, and may be the next one made.
+            index.release(IndexHead.dictionaryRetiring, 0)
             shim_fence()
             p.set(16, 0)
             p.set(0, next)
@@ -275,6 +277,7 @@ struct DictionaryCache {
     /// Whether a record that names the dictionary may still be appended. Under a shard's lock.
     @inline(__always)
     static func mayUse(_ engine: EngineRef, _ number: UInt16) -> Bool {
-        numberWord(engine, number).acquire(0) == UInt64(number) && engine.pointee.index.acquire(IndexHead.dictionaryRetiring) != UInt64(number)
+        // In this order: who retires a number ends that only once the number is gone from its place.
+        engine.pointee.index.acquire(IndexHead.dictionaryRetiring) != UInt64(number) && numberWord(engine, number).acquire(0) == UInt64(number)
     }
 }
