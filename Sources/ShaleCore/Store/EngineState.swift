@@ -96,7 +96,8 @@ enum SlotExpiry {
 
     static func of(gone: UInt64, base: UInt64) -> UInt64 {
         if gone == RecordHeader.never { return 0 }
-        let units = (gone + unit - 1) / unit
+        // (A damaged stale word may say any 64 bits.)
+        let units = gone / unit + (gone % unit == 0 ? 0 : 1)
         if units <= base &+ 1 { return 1 }
         return min(units - base, far)
     }
