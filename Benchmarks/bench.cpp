@@ -37,10 +37,10 @@ struct Plan {
 const std::set<std::string> basic_works{"fill", "get_uniform", "miss", "get_many", "overwrite", "reopen"};
 
 const std::vector<Plan> plans{
-    {"json100", "json100", 1000000, 100000, short_key_size, false, {}},
-    {"json1k", "json1k", 300000, 30000, short_key_size, false, {}},
+    {"json100", "json100", 1000000, 50000, short_key_size, false, {}},
+    {"json1k", "json1k", 300000, 20000, short_key_size, false, {}},
     {"packages", "packages", 300000, 0, short_key_size, false, {}},
-    {"files16k", "files16k", 20000, 2000, short_key_size, false, {}},
+    {"files16k", "files16k", 20000, 1000, short_key_size, false, {}},
     {"files256k", "files256k", 1200, 0, short_key_size, false, {}},
     // The cost of an operation as the cache grows, and what long keys do to the index.
     {"scale-10k", "json100", 10000, 10000, short_key_size, true, basic_works},
@@ -214,7 +214,7 @@ void Run::measure(const Plan &plan) {
             size_t at = (turn + round * 5) % peers.size();
             const Peer &peer = peers[round % 2 ? peers.size() - 1 - at : at];
             bool is_reference = peer.functions->traits & reference;
-            if ((plan.references_only && !is_reference) || (!is_reference && !choice.quick && round % 2 == 1))
+            if (!is_reference && (plan.references_only || round % (choice.quick ? 3 : 2) != 0))
                 continue;
             measure(plan, data, peer, round);
         }
