@@ -16,7 +16,7 @@
 #include <xxhash.h>
 
 enum {
-    chunk_bytes = 16 << 20,        /* the file grows by as much at a time */
+    chunk_bytes = 2 << 20,         /* the file grows by as much at a time: a huge page, where the file system has them */
     least_compressed = 48,         /* as in Shale: below it LZ4 finds nothing */
     most_with_dictionary = 16 << 10,
     dictionary_bytes = 56 << 10,
@@ -55,9 +55,12 @@ static uint64_t hash_of(bytes key) {
     return XXH3_64bits(key.data, key.size);
 }
 
+/* Zeros that are written give larger pages, sooner, than faults do. */
 static void grow(floor_store *store, uint64_t needed) {
+    static const char zeros[chunk_bytes];
     while (store->used + needed > store->grown) {
-        if (posix_fallocate(store->descriptor, (off_t)store->grown, chunk_bytes) != 0)
+        if (posix_fallocate(store->descriptor, (off_t)store->grown, chunk_bytes) != 0 ||
+            pwrite(store->descriptor, zeros, chunk_bytes, (off_t)store->grown) != chunk_bytes)
             FAIL("floor: no space for the file");
 #ifdef MADV_POPULATE_WRITE
         madvise(store->file + store->grown, chunk_bytes, MADV_POPULATE_WRITE);
@@ -79,8 +82,10 @@ static floor_store *open_floor(const settings *settings, mode mode) {
     char path[600];
     snprintf(path, sizeof path, "%s/floor.data", settings->directory);
     store->descriptor = open(path, O_RDWR | O_CREAT | O_TRUNC, 0600);
-    store->file = mmap(NULL, address_space, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, store->descriptor, 0);
-    if (store->descriptor < 0 || store->file == MAP_FAILED)
+    unsigned char *space = mmap(NULL, address_space + chunk_bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    store->file = (unsigned char *)(((uintptr_t)space + chunk_bytes - 1) & ~(uintptr_t)(chunk_bytes - 1));
+    if (store->descriptor < 0 || space == MAP_FAILED ||
+        mmap(store->file, address_space, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, store->descriptor, 0) == MAP_FAILED)
         FAIL("floor: cannot map %s", path);
     uint64_t count = 1024;
     while (count * 5 < settings->entries * 8) /* at most five eighths full */
