@@ -156,9 +156,10 @@ extension Shard {
     }
 
     /// Whether the part's manifest is current. Reads another shard without its lock; in doubt, yes.
-    func isOwned(_ key: PartKey) -> Bool {
+    /// `othersAreKnown`: also of a shard that is being rebuilt, since all manifests were replayed.
+    func isOwned(_ key: PartKey, othersAreKnown: Bool = false) -> Bool {
         let shard = Shard(engine, keyHash: key.owner)
-        if shard.number != number, shard.header.at.acquire(Field.epoch) & 1 == 1 { return true }
+        if shard.number != number, !othersAreKnown, shard.header.at.acquire(Field.epoch) & 1 == 1 { return true }
         let fraction = UInt32(truncatingIfNeeded: key.owner)
         var owned = false
         let moves = shard.header.at.acquire(Field.moves)

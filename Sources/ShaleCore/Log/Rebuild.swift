@@ -8,7 +8,24 @@ extension Shard {
     /// The lock is held. `afterPowerLoss`: memory is gone, so pages may be missing and states unknown; `lead`: how
     /// far numbers go on above those that are found, as others were used and lost. A random one, since the numbers
     /// that one life used may be lost as well, and the next must not use them for other bytes.
-    func rebuild(afterPowerLoss: Bool, lead: UInt64 = 0) throws(Failure) {
+    func rebuild(afterPowerLoss: Bool) throws(Failure) {
+        if try beginRebuild(afterPowerLoss: afterPowerLoss) { try replayParts(othersAreKnown: false) }
+        finishRebuild()
+    }
+
+    /// All of a cache's shards at once: no part is judged before all manifests are known, and nothing is
+    /// cleaned before all parts are.
+    static func rebuildAll(_ engine: EngineRef, lead: UInt64) throws(Failure) {
+        let shards = engine.pointee.geometry.shards
+        for i in 0..<shards { Shard(engine, i).raiseEpoch(by: 1) }
+        var hasParts = false
+        for i in 0..<shards where try Shard(engine, i).beginRebuild(afterPowerLoss: true, lead: lead) { hasParts = true }
+        if hasParts { for i in 0..<shards { try Shard(engine, i).replayParts(othersAreKnown: true) } }
+        for i in 0..<shards { Shard(engine, i).finishRebuild() }
+    }
+
+    /// Everything but the parts of large values; whether there are such.
+    private func beginRebuild(afterPowerLoss: Bool, lead: UInt64 = 0) throws(Failure) -> Bool {
         // Before anything is changed: the program may have closed the descriptor.
         let fileSize = try engine.pointee.files.dataSize(engine)
         if !afterPowerLoss, header.at.u64(Field.state) == ShardHeader.State.writing { takeBackUnfinished() }
@@ -21,7 +38,13 @@ extension Shard {
         let lost = try readSegments(fileSize, afterPowerLoss: afterPowerLoss, lead: lead)
         header[Field.corrupt] += lost
         presizeTable()
-        try replay(afterPowerLoss: afterPowerLoss, lead: lead, &after)
+        var hasParts = false
+        try replay(afterPowerLoss: afterPowerLoss, lead: lead, &hasParts, &after)
+        return hasParts
+    }
+
+    private func finishRebuild() {
+        var after = Aftermath()
         enforceLimits(&after)
         reclaimDeadTail(&after)
         header[Field.rebuilds] += 1
@@ -127,7 +150,7 @@ extension Shard {
         var keyHash: UInt64 = 0
     }
 
-    private func replay(afterPowerLoss: Bool, lead: UInt64, _ after: inout Aftermath) throws(Failure) {
+    private func replay(afterPowerLoss: Bool, lead: UInt64, _ hasParts: inout Bool, _ after: inout Aftermath) throws(Failure) {
         var synced = SyncedPosition.read(engine, shard: number)
         // Within one boot no page is lost: a position that does not verify was cut off by a kill.
         if !afterPowerLoss, synced.number == .max { synced = SyncedPosition(number: 0, offset: 0) }
@@ -140,7 +163,7 @@ extension Shard {
             if i > 0 { try closeHole(before: place, previous, isSynced: synced.number > previous) }
             previous = segment
             highestLSN = max(highestLSN, lsnAtBegin(ofPlace: place))
-            let (offset, ended) = try replay(place, segment, isHead: i == count - 1, synced, &highestLSN, &after)
+            let (offset, ended) = try replay(place, segment, isHead: i == count - 1, synced, &highestLSN, &hasParts, &after)
             guard i == count - 1 else { continue }
             // Nothing that verifies is behind this offset: writing goes on here.
             header[Field.headOffset] = ended ? segmentSize : offset
@@ -156,7 +179,8 @@ extension Shard {
     }
 
     /// Replays one segment; returns where its records end, and whether that is marked.
-    private func replay(_ place: Int, _ segment: UInt64, isHead: Bool, _ synced: SyncedPosition, _ highestLSN: inout UInt64, _ after: inout Aftermath) throws(Failure) -> (Int, Bool) {
+    private func replay(_ place: Int, _ segment: UInt64, isHead: Bool, _ synced: SyncedPosition, _ highestLSN: inout UInt64, _ hasParts: inout Bool,
+                        _ after: inout Aftermath) throws(Failure) -> (Int, Bool) {
         let base = offset(ofPlace: place)
         var offset = SegmentHeader.size
         // Sixteen records ahead, so that the waits for their slots overlap.
@@ -184,7 +208,7 @@ extension Shard {
                             try drain(to: 0)
                             return (offset, true)
                         }
-                        if kind != .gap {
+                        if kind == .part { hasParts = true } else if kind != .gap {
                             shim_prefetch(table.bucket(table.shape.home(UInt32(truncatingIfNeeded: keyHash))))
                             ring[head & mask] = Ready(kind: kind, record: record, offset: offset, keyHash: keyHash)
                             head += 1
@@ -207,6 +231,34 @@ extension Shard {
             }
             try drain(to: 0)
             return (offset, false)
+        }
+    }
+
+    /// The parts of values that are current. Those of values that were replaced since are in the log as well, and
+    /// would take the table's room, and with it entries, until the cleaner comes by.
+    private func replayParts(othersAreKnown: Bool) throws(Failure) {
+        var after = Aftermath()
+        let count = header[Field.queueCount]
+        for i in 0..<count {
+            let place = queued(i), segment = numberWord(place).u64(0), base = self.offset(ofPlace: place)
+            let end = i == count - 1 ? header[Field.headOffset] : segmentSize
+            var offset = SegmentHeader.size
+            while offset <= end - RecordHeader.size {
+                let p = engine.pointee.data + base + offset
+                let record = RecordHeader(at: p), here = Place(number: segment, offset: UInt64(base + offset))
+                let isPlausible = record.isPlausible(room: room(from: offset))
+                let keyHash = isPlausible && record.keyLength > 0 ? shim_hash(p + record.keyOffset, record.keyLength, secret) : 0
+                guard isPlausible, record.verifiesHead(at: p, keyHash: keyHash, place: here, secret: secret), let kind = record.kind else {
+                    guard let next = nextRecord(place: place, from: offset + 8, number: segment) else { break }
+                    offset = next
+                    continue
+                }
+                if kind == .end { break }
+                if kind == .part, record.keyLength == PartKey.size, isOwned(PartKey(at: p + record.keyOffset), othersAreKnown: othersAreKnown) {
+                    try apply(kind, record, p, keyHash, here, location(place: place, offset: offset), &after)
+                }
+                offset += record.length
+            }
         }
     }
 

@@ -499,9 +499,7 @@ enum Attachment {
         if !ref.pointee.isReadOnly { try fillHoles(ref) }
         try DictionaryCache.restore(ref)
         let lead = 1 << 32 + (try randomWord(ref.pointee.files.path)) >> 32
-        // A cleaner asks other shards whose parts are whose: until they know, it keeps them.
-        for i in 0..<ref.pointee.geometry.shards { Shard(ref, i).raiseEpoch(by: 1) }
-        for i in 0..<ref.pointee.geometry.shards { try Shard(ref, i).rebuild(afterPowerLoss: true, lead: lead) }
+        try Shard.rebuildAll(ref, lead: lead)
     }
 
     /// A copy of the data file may have holes where nothing had been written, and a store into one would
