@@ -454,7 +454,8 @@ static shale_cache *open_at(const char *directory, uint64_t capacity, uint32_t f
     o.flags = flags;
     shale_cache *cache = NULL;
     shale_status status = shale_open(directory, &o, &cache);
-    if (status == SHALE_E_FULL && capacity) { /* pinned entries are in the way of a smaller capacity */
+    /* Pinned entries are in the way of a smaller capacity, or the dictionaries of the larger one that it was made with. */
+    if ((status == SHALE_E_FULL || status == SHALE_E_INVALID) && capacity) {
         o.capacity = 0;
         status = shale_open(directory, &o, &cache);
     }
