@@ -68,7 +68,7 @@ extension Shard {
     /// Reads without a lock: what is read is checked, and then whether it was recycled meanwhile.
     @inline(__always)
     func get(_ key: Key, _ options: ReadOptions, _ buffer: inout ValueBuffer, _ found: inout Found) throws(Failure) -> Status {
-        var damagedOnce = false
+        var unreadable: UInt32 = 0
         while true {
             let epoch = header.at.acquire(Field.epoch)
             if epoch & 1 != 0 {
@@ -104,12 +104,13 @@ extension Shard {
             case .noMemory:
                 throw Failure.because(.memory, Failure.outOfMemorySentence)
             case .damaged, .incomplete:
-                // Look twice, then let it go for good.
-                if damagedOnce {
+                // Look twice at the same place, then let it go for good. (It takes the lock: a value that is replaced
+                // again and again must not lead here.)
+                if unreadable == location {
                     discard(key, location, isDamaged: outcome == .damaged)
                     return .miss
                 }
-                damagedOnce = true
+                unreadable = location
             }
         }
     }
