@@ -15,6 +15,7 @@
 #include <filesystem>
 #include <fstream>
 #include <sstream>
+#include <stdexcept>
 
 #include <getopt.h>
 #include <poll.h>
@@ -25,6 +26,8 @@
 #include <unistd.h>
 
 namespace {
+
+volatile sig_atomic_t stopped = 0;
 
 struct Plan {
     std::string name, kind;
@@ -84,6 +87,7 @@ std::string in_child(const Life &life, void (*body)(const Life &), const std::fu
     if (child < 0)
         FAIL("no process: %s", strerror(errno));
     if (child == 0) {
+        die_with_parent();
         close(ends[0]);
         setpgid(0, 0); // so that its own children can be ended with it
         FILE *out = fdopen(ends[1], "w");
@@ -104,7 +108,7 @@ std::string in_child(const Life &life, void (*body)(const Life &), const std::fu
     for (double begin = wall();;) {
         pollfd waiting{ends[0], POLLIN, 0};
         int left = int((patience - (wall() - begin)) * 1e3);
-        if (left <= 0 || poll(&waiting, 1, left) <= 0) {
+        if (left <= 0 || poll(&waiting, 1, left) <= 0 || stopped) {
             late = true;
             break;
         }
@@ -123,6 +127,8 @@ std::string in_child(const Life &life, void (*body)(const Life &), const std::fu
     double value;
     for (std::string work, metric; lines >> work >> metric >> value;)
         take(work, metric, value);
+    if (stopped)
+        throw std::runtime_error("stopped");
     if (late)
         return "took too long";
     if (WIFSIGNALED(status))
@@ -309,6 +315,10 @@ Choice read_options(int count, char **arguments) {
 
 int main(int count, char **arguments) {
     signal(SIGPIPE, SIG_IGN);
+    struct sigaction stopping = {};
+    stopping.sa_handler = [](int) { stopped = 1; };
+    sigaction(SIGINT, &stopping, nullptr); // without SA_RESTART: waiting ends
+    sigaction(SIGTERM, &stopping, nullptr);
     Choice choice = read_options(count, arguments);
     std::string directory = choice.directory + "/shale-bench-XXXXXX";
     if (!mkdtemp(directory.data()))

@@ -48,6 +48,7 @@ void kill_a_writer(const Life &life) {
         FAIL("no pipe");
     pid_t child = fork();
     if (child == 0) {
+        die_with_parent();
         settings settings = life.settings_with(0);
         Session session(life.store, life.store->open(&settings), *life.data);
         Group group(*life.data, true);

@@ -7,12 +7,18 @@
 #include <memory>
 #include <thread>
 
+#include <signal.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 const std::vector<std::string> work_names{"fill",    "get_uniform", "get_zipf",  "miss",   "get_many", "mix",
                                           "overwrite", "delete",    "latency", "threads", "processes", "reopen", "full"};
+
+void die_with_parent() {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+}
 
 settings Life::settings_with(uint64_t capacity) const {
     return {directory.c_str(), data->count(), data->raw_bytes(), data->mean(), capacity};
@@ -154,6 +160,7 @@ void do_with_processes(const Life &life, void *opened, const Work &work) {
     pid_t children[2];
     for (size_t lane = 0; lane < 2; lane++)
         if ((children[lane] = fork()) == 0) {
+            die_with_parent();
             settings settings = life.settings_with(0);
             void *store = opened ? opened : life.store->open(&settings);
             {

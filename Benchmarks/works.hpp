@@ -35,4 +35,7 @@ void remove_all(const Life &life);
 // With a capacity of a quarter of the data.
 void live_full(const Life &life);
 
+// For children: nobody is left behind where this program is ended.
+void die_with_parent();
+
 extern const std::vector<std::string> work_names;
