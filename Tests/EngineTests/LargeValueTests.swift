@@ -41,6 +41,27 @@ struct LargeValueTests {
         #expect(try files.diskUsage() <= mebibytes << 20)
     }
 
+    @Test("Parts of values that were replaced take no room in a rebuilt index", arguments: [1, 2] as [UInt32])
+    func replacedParts(shards: UInt32) throws {
+        let capacity: UInt64 = 4 << 20
+        var cache = try open(capacity, shards: shards)
+        for number in 0..<500 { cache.set("small \(number)", "v\(number)") }
+        // Zeros take next to nothing, so thousands of dead parts are still in the log.
+        let zeros = Blob(copying: repeatElement(0, count: 300_000))
+        for _ in 0..<300 { #expect(cache.set("large", zeros) == .ok, "\(lastError())") }
+        #expect(try cache.stats().evictions == 0)
+        #expect(cache.close() == .ok)
+        try files.removeIndex()
+        cache = try open(capacity, shards: shards)
+        for number in 500..<1_000 { cache.set("small \(number)", "v\(number)") }
+        for number in 0..<1_000 { #expect(cache.text("small \(number)") == "v\(number)") }
+        #expect(cache.get("large").value == zeros)
+        let stats = try cache.stats()
+        #expect(stats.entries == 1_001)
+        #expect(stats.evictions == 0)
+        #expect(stats.live_bytes < 300_000)
+    }
+
     @Test("Overwriting a large value gives its space back, large by large, large by small, small by large")
     func overwrite() throws {
         let cache = try open()
