@@ -7,7 +7,7 @@
 # make fuzz     the fuzz targets
 # make mutants  breaks the engine on purpose and looks whether the tests notice
 #
-# make bench    measures what the README shows, beside other stores: takes more than an hour
+# make bench    measures what the README shows, beside other stores: takes about two hours
 # make bench-quick   the same in a few minutes, roughly
 # make bench-python  measures the Python binding; OPTIONS="--quick" for a short run
 

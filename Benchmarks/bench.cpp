@@ -18,6 +18,7 @@
 #include <stdexcept>
 
 #include <getopt.h>
+#include <malloc.h>
 #include <poll.h>
 #include <signal.h>
 #include <sys/utsname.h>
@@ -206,6 +207,7 @@ void Run::measure(const Plan &plan) {
     if (choice.entries)
         entries = choice.entries;
     Data data = make_data(plan.kind, plan.name, entries, plan.key_size);
+    malloc_trim(0); // what making it has left would be taken for the stores' own memory
     if (data.count() < 100) {
         fprintf(stderr, "%s: this machine has nothing to make it of\n", plan.name.c_str());
         results.missing.push_back({plan.name, "no such files on this machine"});
@@ -255,7 +257,7 @@ void Run::measure(const Plan &plan, const Data &data, const Peer &peer, uint64_t
         if (stage(live) && !life.is(in_memory) && stage(live_as_two) && stage(reopen))
             stage(remove_all);
     }
-    if (life.is(evicts) && life.wants("full")) {
+    if (life.is(evicts) && life.wants("full") && full_capacity(data) >= peer.functions->least_capacity) {
         afresh();
         stage(live_full);
     }

@@ -57,6 +57,7 @@ enum {
 typedef struct {
     const char *name;
     unsigned traits;
+    uint64_t least_capacity; /* with less it cannot evict sensibly; 0: any */
     /* The version, and the options that differ from the defaults. */
     void (*describe)(char *text, size_t size);
     /* NULL, or what has to be installed first; may be NULL itself. */

@@ -333,9 +333,13 @@ void remove_all(const Life &life) {
     life.store->close(opened);
 }
 
+uint64_t full_capacity(const Data &data) {
+    return data.raw_bytes() / 4;
+}
+
 void live_full(const Life &life) {
     const Data &data = *life.data;
-    uint64_t capacity = data.raw_bytes() / 4;
+    uint64_t capacity = full_capacity(data);
     settings settings = life.settings_with(capacity);
     uint64_t resident_before = resident_bytes(0);
     void *opened = life.store->open(&settings);

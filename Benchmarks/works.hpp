@@ -34,6 +34,7 @@ void reopen(const Life &life);
 void remove_all(const Life &life);
 // With a capacity of a quarter of the data.
 void live_full(const Life &life);
+uint64_t full_capacity(const Data &data);
 
 // For children: nobody is left behind where this program is ended.
 void die_with_parent();

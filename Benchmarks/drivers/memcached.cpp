@@ -123,6 +123,7 @@ driver make() {
     driver d{};
     d.name = "memcached";
     d.traits = in_memory | threads_read | threads_write | processes_fork | evicts;
+    d.least_capacity = 8 << 20;
     d.describe = describe;
     d.missing = missing;
     d.open = open;
