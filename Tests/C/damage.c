@@ -512,7 +512,7 @@ static void prepare(specimen *s, const char *directory) {
     REQUIRE_STATUS(SHALE_OK, shale_sync(cache));
     s->synced = require_memory(s->keys * sizeof *s->synced);
     memcpy(s->synced, account.now, s->keys * sizeof *s->synced);
-    for (unsigned i = 0; i < 20 && s->shape != shape_shrinking; i++) { /* each key is changed once */
+    for (unsigned i = 0; i < 20 && i < s->keys - 2 && s->shape != shape_shrinking; i++) { /* each key once: `account` knows two states */
         uint64_t key = i * 13 % (s->keys - 2);
         if (key % 3)
             REQUIRE_STATUS(SHALE_OK, set_key(s, cache, key, next_version()));

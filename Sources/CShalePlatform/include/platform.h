@@ -193,13 +193,16 @@ static inline int shim_mutex_init(void *p) {
     pthread_mutexattr_destroy(&a);
     return e;
 }
+int shim_mutex_wait(void *p);
+
 /* 0, or EOWNERDEAD where the owner died (the lock is held and consistent then), or an error. */
 static inline int shim_mutex_lock(void *p) {
 #ifdef SHALE_FAULTS
     long fault = shim_fault("mutex_lock");
     if (fault < 0) return (int)-fault;
 #endif
-    int e = pthread_mutex_lock((pthread_mutex_t *)p);
+    int e = pthread_mutex_trylock((pthread_mutex_t *)p);
+    if (e == EBUSY) e = shim_mutex_wait(p);
     if (e == EOWNERDEAD) pthread_mutex_consistent((pthread_mutex_t *)p);
     return e;
 }
