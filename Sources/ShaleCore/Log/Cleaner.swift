@@ -213,12 +213,15 @@ extension Shard {
     func dropEntries(inPlace place: Int, from: Int, to: Int, _ after: inout Aftermath) {
         let low = location(place: place, offset: from), high = location(place: place, offset: to - 8)
         forEachSlot { slot, word0 in
-            let at = Slot.location(word0)
-            if at >= low && at <= high || Slot.isTouched(word0) && touchTarget(at).map({ $0 >= low && $0 <= high }) == true {
-                table.clear(slot)
-            }
+            if needs(word0, from: low, through: high) { table.clear(slot) }
         }
         recount()
+    }
+
+    /// Whether a slot needs a record of this stretch of the log: it points there, itself or by way of a touch record.
+    func needs(_ word0: UInt64, from low: UInt32, through high: UInt32) -> Bool {
+        let at = Slot.location(word0)
+        return at >= low && at <= high || Slot.isTouched(word0) && touchTarget(at).map { $0 >= low && $0 <= high } == true
     }
 
     /// The first place from an offset on where a record of this segment verifies.

@@ -5,16 +5,16 @@ import CShalePlatform
 /// been evicted may come back. Removed, replaced and invalidated ones do not:
 /// what removed them comes later in the log.
 extension Shard {
-    /// The lock is held. `afterPowerLoss`: memory is gone, so pages may be missing and states unknown; `lead`: how
-    /// far numbers go on above those that are found, as others were used and lost. A random one, since the numbers
-    /// that one life used may be lost as well, and the next must not use them for other bytes.
-    func rebuild(afterPowerLoss: Bool) throws(Failure) {
-        if try beginRebuild(afterPowerLoss: afterPowerLoss) { try replayParts(othersAreKnown: false) }
+    /// What a killed writer was changing; the lock is held.
+    func rebuild() throws(Failure) {
+        if try beginRebuild(afterPowerLoss: false) { try replayParts(othersAreKnown: false) }
         finishRebuild()
     }
 
-    /// All of a cache's shards at once: no part is judged before all manifests are known, and nothing is
-    /// cleaned before all parts are.
+    /// All of a cache's shards, whose index is gone: no part is judged before all manifests are known, and nothing
+    /// is cleaned before all parts are. `lead`: how far numbers go on above those that are found, as others were
+    /// used and lost. A random one, since the numbers that one life used may be lost as well, and the next must not
+    /// use them for other bytes.
     static func rebuildAll(_ engine: EngineRef, lead: UInt64) throws(Failure) {
         let shards = engine.pointee.geometry.shards
         for i in 0..<shards { Shard(engine, i).raiseEpoch(by: 1) }
@@ -24,7 +24,8 @@ extension Shard {
         for i in 0..<shards { Shard(engine, i).finishRebuild() }
     }
 
-    /// Everything but the parts of large values; whether there are such.
+    /// Everything but the parts of large values; whether there are such. `afterPowerLoss`: memory is gone, so pages
+    /// may be missing and states unknown.
     private func beginRebuild(afterPowerLoss: Bool, lead: UInt64 = 0) throws(Failure) -> Bool {
         // Before anything is changed: the program may have closed the descriptor.
         let fileSize = try engine.pointee.files.dataSize(engine)
@@ -243,21 +244,15 @@ extension Shard {
             let place = queued(i), segment = numberWord(place).u64(0), base = self.offset(ofPlace: place)
             let end = i == count - 1 ? header[Field.headOffset] : segmentSize
             var offset = SegmentHeader.size
-            while offset <= end - RecordHeader.size {
-                let p = engine.pointee.data + base + offset
-                let record = RecordHeader(at: p), here = Place(number: segment, offset: UInt64(base + offset))
-                let isPlausible = record.isPlausible(room: room(from: offset))
-                let keyHash = isPlausible && record.keyLength > 0 ? shim_hash(p + record.keyOffset, record.keyLength, secret) : 0
-                guard isPlausible, record.verifiesHead(at: p, keyHash: keyHash, place: here, secret: secret), let kind = record.kind else {
-                    guard let next = nextRecord(place: place, from: offset + 8, number: segment) else { break }
-                    offset = next
-                    continue
+            while offset <= end - RecordHeader.size, let at = nextRecord(place: place, from: offset, number: segment) {
+                let p = engine.pointee.data + base + at
+                let record = RecordHeader(at: p)
+                if record.isKind(.end) { break }
+                if record.isKind(.part), record.keyLength == PartKey.size, isOwned(PartKey(at: p + record.keyOffset), othersAreKnown: othersAreKnown) {
+                    try apply(.part, record, p, shim_hash(p + record.keyOffset, PartKey.size, secret), Place(number: segment, offset: UInt64(base + at)),
+                              location(place: place, offset: at), &after)
                 }
-                if kind == .end { break }
-                if kind == .part, record.keyLength == PartKey.size, isOwned(PartKey(at: p + record.keyOffset), othersAreKnown: othersAreKnown) {
-                    try apply(kind, record, p, keyHash, here, location(place: place, offset: offset), &after)
-                }
-                offset += record.length
+                offset = at + record.length
             }
         }
     }
@@ -331,10 +326,10 @@ extension Shard {
             }
             let flags = (record.isPinned ? Slot.pinnedBit : 0) | (isPart ? Slot.Kind.part : record.tagCount > 0 ? Slot.Kind.tagged : Slot.Kind.plain)
             let word1 = Slot.word1(stamp: nextStamp(), expiry: SlotExpiry.of(gone: record.gone(at: p), base: engine.pointee.block.expiryBase))
+            let new = kind == .value ? Measure(record) : measure(at)
             if let slot {
                 let old = slot.u64(0)
-                account(measure(Slot.location(old)), sign: -1)
-                count(old, sign: -1)
+                exchange(measure(Slot.location(old)), old, for: new, flags)
                 slot.set(8, word1)
                 slot.release(0, Slot.with(old, location: at) & ~Slot.keptFlags | flags)
             } else {
@@ -348,9 +343,9 @@ extension Shard {
                         return
                     }
                 }
+                account(new, sign: 1)
+                count(flags, sign: 1)
             }
-            account(kind == .value ? Measure(record) : measure(at), sign: 1)
-            count(flags, sign: 1)
         case .touch:
             guard record.storedLength == TouchTarget.size, let slot = lookup(key) else { return }
             guard isBodySound(record, p, here) else {

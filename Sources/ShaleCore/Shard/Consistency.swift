@@ -12,7 +12,7 @@ extension Shard {
     /// `isClean`: a close left the index as it is, so the log ends where it was synced.
     func isConsistent(dataSize: Int, indexSize: Int, isClean: Bool) -> Bool {
         // No number that later sums could carry over an edge.
-        for field in stride(from: Field.state, to: Field.dictionaries + 128, by: 8) where header.at.u64(field) >> 56 != 0 { return false }
+        for field in stride(from: Field.state, to: Field.dictionaries + 128, by: 8) where header.at.u64(field) >= SegmentHeader.beyond { return false }
         let isQuiet = header.at.u64(Field.state) == ShardHeader.State.quiet
         return header.at.u64(Field.state) <= ShardHeader.State.rebuilding && !(isQuiet && header.at.u64(Field.epoch) & 1 != 0)
             && isTableConsistent(indexSize, isQuiet) && isLogConsistent(dataSize, isQuiet) && !(isQuiet && header[Field.queueCount] > 0 && !agreesWithSynced(isClean))
@@ -43,7 +43,7 @@ extension Shard {
             if number != 0 || state == Log.PlaceState.free.rawValue || state == Log.PlaceState.inLog.rawValue {
                 guard offset(ofPlace: place) + segmentSize <= dataSize else { return false }
             }
-            guard state <= Log.PlaceState.preparing.rawValue, number >> 56 == 0, number == 0 || state != Log.PlaceState.absent.rawValue else { return false }
+            guard state <= Log.PlaceState.preparing.rawValue, number < SegmentHeader.beyond, number == 0 || state != Log.PlaceState.absent.rawValue else { return false }
             if state != Log.PlaceState.absent.rawValue { allocated += 1 }
             if state == Log.PlaceState.inLog.rawValue { inLog += 1 }
         }

@@ -114,19 +114,15 @@ extension Shard {
     /// Evicts what is left in the tail's segment. False where nothing is, or where some of it is pinned.
     private func evictTail(_ after: inout Aftermath) -> Bool {
         let low = location(place: queued(0), offset: header[Field.tailOffset]), high = location(place: queued(0), offset: segmentSize - 8)
-        func isThere(_ word0: UInt64) -> Bool {
-            let at = Slot.location(word0)
-            return at >= low && at <= high || Slot.isTouched(word0) && touchTarget(at).map { $0 >= low && $0 <= high } == true
-        }
         var found = 0, hasPinned = false
         forEachSlot { _, word0 in
-            guard isThere(word0) else { return }
+            guard needs(word0, from: low, through: high) else { return }
             found += 1
             if Slot.isPinned(word0) { hasPinned = true }
         }
         if found == 0 || hasPinned { return false }
         forEachSlot { slot, word0 in
-            guard isThere(word0) else { return }
+            guard needs(word0, from: low, through: high) else { return }
             if !Slot.isPart(word0) { header[Field.evictions] += 1 }
             drop(slot, &after)
         }

@@ -101,7 +101,7 @@ struct Shard {
                 .adding("; close every user of the cache and open it again").failure(.io, errno: result)
         }
         if header.at.u64(Field.state) != ShardHeader.State.quiet {
-            do throws(Failure) { try rebuild(afterPowerLoss: false) } catch {
+            do throws(Failure) { try rebuild() } catch {
                 unlock()
                 throw error
             }

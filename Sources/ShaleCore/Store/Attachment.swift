@@ -86,8 +86,7 @@ enum Attachment {
                 ? "open it without SHALE_OPEN_MUST_EXIST and SHALE_OPEN_READ_ONLY to create it" : "choose a path that is, or can become, a directory of yours")
         }
         files.directory = Int32(directory)
-        let s = try files.look(files.directory, "")
-        files.directoryIdentity = CacheFiles.Identity(device: s.device, inode: s.inode)
+        files.directoryIdentity = CacheFiles.Identity(try files.look(files.directory, ""))
         var type: UInt64 = 0
         _ = shim_sys_filesystem(files.directory, &type)
         // NFS, SMB, SMB2, CIFS, AFS, Coda, NCP, 9P, Ceph, Lustre, GFS2, OCFS2.
@@ -141,7 +140,7 @@ enum Attachment {
             if locked < 0 { throw Failure.system("lock", files.path, CacheFiles.dataName, locked) }
             var s = shim_stat()
             let found = shim_sys_fstatat(files.directory, name(CacheFiles.dataName), &s)
-            if found == 0, CacheFiles.Identity(device: s.device, inode: s.inode) == files.dataIdentity { return }
+            if found == 0, CacheFiles.Identity(s) == files.dataIdentity { return }
             if found < 0, found != -SHIM_ENOENT { throw Failure.system("look at", files.path, CacheFiles.dataName, found) }
             // Somebody replaced it between the two calls.
             _ = shim_sys_close(files.data)
@@ -163,14 +162,13 @@ enum Attachment {
     }
 
     /// A cache that somebody else prepared in a shared place is never used.
-    @discardableResult
     private static func checkOwner(_ files: CacheFiles, _ fd: Int32, _ file: StaticString) throws(Failure) -> CacheFiles.Identity {
         let s = try files.look(fd, file)
         var message: Message { Message().adding(files.path).adding("/").adding(file) }
         if s.mode & 0o170000 != 0o100000 { throw message.adding(" is not a regular file; a cache is never kept there").failure(.permission) }
         if s.owner != shim_sys_euid(), s.owner != 0 { throw message.adding(" belongs to another user; use a directory of your own").failure(.permission) }
         if s.links > 1 { throw message.adding(" has more than one link; use a directory of your own").failure(.permission) }
-        return CacheFiles.Identity(device: s.device, inode: s.inode)
+        return CacheFiles.Identity(s)
     }
 
     // MARK: Attach
@@ -400,7 +398,7 @@ enum Attachment {
         let indexSize = Int(try ref.pointee.files.look(ref.pointee.files.index, CacheFiles.indexName).size)
         let mark = ref.pointee.data.u64(Superblock.cleanMark)
         let isClean = mark != 0 && ref.pointee.index.u64(IndexHead.cleanMark) == mark
-        guard ref.pointee.index.u64(IndexHead.lsn) >> 56 == 0, DictionaryCache.isConsistent(ref, dataSize: dataSize) else { return false }
+        guard ref.pointee.index.u64(IndexHead.lsn) < SegmentHeader.beyond, DictionaryCache.isConsistent(ref, dataSize: dataSize) else { return false }
         for i in 0..<ref.pointee.geometry.shards where !Shard(ref, i).isConsistent(dataSize: dataSize, indexSize: indexSize, isClean: isClean) { return false }
         return true
     }

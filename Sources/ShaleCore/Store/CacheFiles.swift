@@ -21,6 +21,12 @@ struct CacheFiles {
     struct Identity: Equatable {
         var device: UInt64 = 0
         var inode: UInt64 = 0
+
+        init() {}
+        init(_ s: shim_stat) {
+            device = s.device
+            inode = s.inode
+        }
     }
 
     static let dataName: StaticString = "shale.data"
@@ -35,7 +41,7 @@ struct CacheFiles {
     static func isOurs(_ fd: Int32, _ identity: Identity) -> Bool {
         var s = shim_stat()
         let result = shim_sys_fstat(fd, &s)
-        return result == 0 ? Identity(device: s.device, inode: s.inode) == identity : result != -SHIM_EBADF
+        return result == 0 ? Identity(s) == identity : result != -SHIM_EBADF
     }
 
     private func verify(_ fd: Int32, _ identity: Identity, _ name: StaticString) throws(Failure) {
@@ -120,7 +126,7 @@ struct CacheFiles {
     /// Bytes on disk.
     func diskBytes(_ fd: Int32, _ identity: Identity) -> UInt64 {
         var s = shim_stat()
-        guard fd >= 0, shim_sys_fstat(fd, &s) == 0, Identity(device: s.device, inode: s.inode) == identity else { return 0 }
+        guard fd >= 0, shim_sys_fstat(fd, &s) == 0, Identity(s) == identity else { return 0 }
         return s.blocks * 512
     }
 
