@@ -429,6 +429,17 @@ static inline void prepare(const situation *s) {
     REQUIRE_STATUS(SHALE_OK, shale_close(cache));
 }
 
+/* The state that a situation begins with: made anew where it is the handle's that closes, else as it was saved. */
+static inline void set_up(const situation *s, const saved_file *data, const saved_file *idx, const ledger *prepared) {
+    if (s->closes) {
+        prepare(s);
+    } else {
+        restore_file(data);
+        restore_file(idx);
+        shared->ledger = *prepared;
+    }
+}
+
 /* A process that is struck by the signal at the n-th event of its operation; 0: at none. It uses its
  * parent's handle, or one of its own. */
 static inline void be_struck(const situation *s, uint64_t n, int signal, shale_cache *cache) {

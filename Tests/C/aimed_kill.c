@@ -56,13 +56,7 @@ static void check_sums(shale_cache *cache, const situation *s, uint64_t n, uint6
 static bool play(const situation *s, uint64_t n, bool attached, saved_file *data, saved_file *idx, const ledger *prepared) {
     shale_cache *cache = NULL;
     shim_faults.boot_id = NULL;
-    if (s->closes) {
-        prepare(s);
-    } else {
-        restore_file(data);
-        restore_file(idx);
-        shared->ledger = *prepared;
-    }
+    set_up(s, data, idx, prepared);
     if (s->rebuilds) {
         /* In the middle of a set: its shard is marked. */
         static const situation killed_before = {.act = set_again};

@@ -43,13 +43,7 @@ static void read_everything(shale_cache *cache, const situation *s, uint64_t n) 
 static bool play(const situation *s, uint64_t n, saved_file *data, saved_file *idx, const ledger *prepared) {
     shale_cache *cache = NULL;
     int status = 0;
-    if (s->closes) {
-        prepare(s);
-    } else {
-        restore_file(data);
-        restore_file(idx);
-        shared->ledger = *prepared;
-    }
+    set_up(s, data, idx, prepared);
     REQUIRE_STATUS(SHALE_OK, try_open(s, false, &cache));
     pid_t child = start_child(s, n, SIGSTOP, s->closes ? NULL : cache);
     REQUIRE(waitpid(child, &status, WUNTRACED) == child);

@@ -217,15 +217,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     clock_value = CLOCK_START;
     copy_image(&work, &t->data);
     size_t file_size = t->data_size, cut = SIZE_MAX;
-    shale_options options = template_options(c.code % template_count);
-    options.capacity = 0, options.shards = 0;
-    options.flags = (c.a & 1 ? SHALE_OPEN_READ_ONLY : 0) | (c.a & 2 ? SHALE_OPEN_NO_SYNC : 0);
-    if (c.a & 4 && !(c.a & 1))
-        options.capacity = UINT64_C(1) << 20 << (c.a >> 3 & 3);
-    if (c.a & 32 && !(c.a & 1))
-        options.max_entries = 1 + c.b % 64;
-    uint32_t how = c.d;
-    bool again = c.c & 1;
+    const command first = c;
     for (size_t n = 1; read_command(data, size, n, &c); n++) {
         size_t record = c.a % work.record_count;
         size_t at = work.records[record].at;
@@ -287,15 +279,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     int descriptor = lowest_descriptor();
     write_image(&work, cut != SIZE_MAX ? cut : file_size);
     scratch_unlink("shale.index");
-    exercise(&options, how, false);
-    options.capacity = 0, options.max_entries = 0;
-    if (again) { /* what the first handle left must be no worse */
-        if (how & 4)
-            scratch_unlink("shale.index");
-        clock_value += 1000;
-        options.flags = 0;
-        exercise(&options, how >> 3, false);
-    }
+    exercise_file(&first, false);
     expect_nothing_left(descriptor);
     return 0;
 }

@@ -153,4 +153,26 @@ static inline void exercise(const shale_options *options, uint32_t how, bool str
     shale_close(cache);
 }
 
+/* The cache whose files have been prepared, as an input's first command says: with which options, and whether once
+ * more, since what the first handle left must be no worse. */
+static inline void exercise_file(const command *first, bool strict) {
+    bool reads_only = first->a & 1;
+    uint32_t how = first->d;
+    shale_options options = template_options(first->code % template_count);
+    options.capacity = 0, options.shards = 0;
+    options.flags = (reads_only ? SHALE_OPEN_READ_ONLY : 0) | (first->a & 2 ? SHALE_OPEN_NO_SYNC : 0);
+    if (first->a & 4 && !reads_only)
+        options.capacity = UINT64_C(1) << 20 << (first->a >> 3 & 3);
+    if (first->a & 32 && !reads_only)
+        options.max_entries = 1 + first->b % 64;
+    exercise(&options, how, strict);
+    if (!(first->c & 1))
+        return;
+    if (how & 4)
+        scratch_unlink("shale.index");
+    clock_value += 1000;
+    options.capacity = 0, options.max_entries = 0, options.flags = 0;
+    exercise(&options, how >> 3, strict);
+}
+
 #endif

@@ -39,15 +39,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     const template *t = template_of(c.code % template_count);
     random_state = c.e;
     clock_value = CLOCK_START;
-    shale_options options = template_options(c.code % template_count);
-    options.capacity = 0, options.shards = 0;
-    options.flags = (c.a & 1 ? SHALE_OPEN_READ_ONLY : 0) | (c.a & 2 ? SHALE_OPEN_NO_SYNC : 0);
-    if (c.a & 4 && !(c.a & 1))
-        options.capacity = UINT64_C(1) << 20 << (c.a >> 3 & 3);
-    if (c.a & 32 && !(c.a & 1))
-        options.max_entries = 1 + c.b % 64;
-    uint32_t how = c.d;
-    bool again = c.c & 1;
+    const command first = c;
 
     static uint8_t *index;
     static size_t index_size;
@@ -111,15 +103,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         write_all(fd, index + t->parts[i].at, t->parts[i].size, t->parts[i].at);
     close(fd);
 
-    exercise(&options, how, true);
-    options.capacity = 0, options.max_entries = 0;
-    if (again) {
-        if (how & 4)
-            scratch_unlink("shale.index");
-        clock_value += 1000;
-        options.flags = 0;
-        exercise(&options, how >> 3, true);
-    }
+    exercise_file(&first, true);
     expect_nothing_left(descriptor);
     return 0;
 }
