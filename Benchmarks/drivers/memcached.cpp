@@ -11,15 +11,6 @@
 
 namespace {
 
-struct Session {
-    Connection connection;
-    std::string text;
-};
-
-std::string_view view(bytes b) {
-    return {static_cast<const char *>(b.data), b.size};
-}
-
 const char *missing() {
     return find_program("memcached").empty() ? "the package memcached" : nullptr;
 }
@@ -31,18 +22,6 @@ void *open(const settings *settings) {
     if (geteuid() == 0)
         arguments.insert(arguments.end(), {"-u", "root"});
     return new Server(find_program("memcached"), arguments, socket);
-}
-
-void close(void *store) {
-    delete static_cast<Server *>(store);
-}
-
-void *attach(void *store) {
-    return new Session{Connection(static_cast<Server *>(store)->socket), {}};
-}
-
-void detach(void *session) {
-    delete static_cast<Session *>(session);
 }
 
 void set(void *session, bytes key, bytes value) {
@@ -105,10 +84,6 @@ bool remove(void *session, bytes key) {
     return s->connection.line() == "DELETED";
 }
 
-void weigh(void *store, footprint *footprint) {
-    footprint->server = static_cast<Server *>(store)->process();
-}
-
 void describe(char *text, size_t size) {
     char version[64] = "memcached";
     if (FILE *program = popen((find_program("memcached") + " --version").c_str(), "r")) {
@@ -120,21 +95,16 @@ void describe(char *text, size_t size) {
 }
 
 driver make() {
-    driver d{};
+    driver d = server_driver();
     d.name = "memcached";
-    d.traits = in_memory | threads_read | threads_write | processes_fork | evicts;
     d.least_capacity = 8 << 20;
     d.describe = describe;
     d.missing = missing;
     d.open = open;
-    d.close = close;
-    d.attach = attach;
-    d.detach = detach;
     d.set = set;
     d.get = get;
     d.remove = remove;
     d.get_many = get_many;
-    d.weigh = weigh;
     return d;
 }
 

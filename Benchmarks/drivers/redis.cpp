@@ -8,15 +8,6 @@
 
 namespace {
 
-struct Session {
-    Connection connection;
-    std::string text;
-};
-
-std::string_view view(bytes b) {
-    return {static_cast<const char *>(b.data), b.size};
-}
-
 const char *missing() {
     return find_program("redis-server").empty() ? "the package redis-server" : nullptr;
 }
@@ -28,18 +19,6 @@ void *open(const settings *settings) {
     if (settings->capacity)
         arguments.insert(arguments.end(), {"--maxmemory", std::to_string(settings->capacity), "--maxmemory-policy", "allkeys-lru"});
     return new Server(find_program("redis-server"), arguments, socket);
-}
-
-void close(void *store) {
-    delete static_cast<Server *>(store);
-}
-
-void *attach(void *store) {
-    return new Session{Connection(static_cast<Server *>(store)->socket), {}};
-}
-
-void detach(void *session) {
-    delete static_cast<Session *>(session);
 }
 
 void append(std::string &text, std::string_view argument) {
@@ -108,10 +87,6 @@ bool remove(void *session, bytes key) {
     return s->connection.line() == ":1";
 }
 
-void weigh(void *store, footprint *footprint) {
-    footprint->server = static_cast<Server *>(store)->process();
-}
-
 void describe(char *text, size_t size) {
     char version[128] = "";
     if (FILE *program = popen((find_program("redis-server") + " --version").c_str(), "r")) {
@@ -124,20 +99,15 @@ void describe(char *text, size_t size) {
 }
 
 driver make() {
-    driver d{};
+    driver d = server_driver();
     d.name = "redis";
-    d.traits = in_memory | threads_read | threads_write | processes_fork | evicts;
     d.describe = describe;
     d.missing = missing;
     d.open = open;
-    d.close = close;
-    d.attach = attach;
-    d.detach = detach;
     d.set = set;
     d.get = get;
     d.remove = remove;
     d.get_many = get_many;
-    d.weigh = weigh;
     return d;
 }
 

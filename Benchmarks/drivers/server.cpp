@@ -1,5 +1,4 @@
 #include "server.hpp"
-#include "driver.h"
 
 #include <algorithm>
 #include <cerrno>
@@ -155,4 +154,14 @@ void Connection::skip(size_t size) {
     while (end - begin < size)
         fill();
     begin += size;
+}
+
+driver server_driver() {
+    driver d{};
+    d.traits = in_memory | threads_read | threads_write | processes_fork | evicts;
+    d.close = [](void *store) { delete static_cast<Server *>(store); };
+    d.attach = [](void *store) -> void * { return new Session{Connection(static_cast<Server *>(store)->socket), {}}; };
+    d.detach = [](void *session) { delete static_cast<Session *>(session); };
+    d.weigh = [](void *store, footprint *footprint) { footprint->server = static_cast<Server *>(store)->process(); };
+    return d;
 }

@@ -1,6 +1,8 @@
 // Starting and ending servers, and talking to them over a Unix socket.
 #pragma once
 
+#include "driver.h"
+
 #include <initializer_list>
 #include <string>
 #include <string_view>
@@ -46,3 +48,16 @@ private:
     std::vector<char> incoming;
     size_t begin = 0, end = 0;
 };
+
+// What a thread that works with a server has: its connection, and room to put a request together.
+struct Session {
+    Connection connection;
+    std::string text;
+};
+
+inline std::string_view view(bytes b) {
+    return {static_cast<const char *>(b.data), b.size};
+}
+
+// A driver whose store is a Server and whose sessions are Sessions; the protocol is the file's own.
+driver server_driver();
