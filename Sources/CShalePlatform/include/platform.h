@@ -108,15 +108,15 @@ static inline void shim_prefetch(const void *p) { __builtin_prefetch(p, 0, 3); }
 
 /* ---- hashing (XXH3, https://xxhash.com) ------------------------------- */
 
-static inline uint64_t shim_hash(const void *p, size_t n, uint64_t seed) { return XXH3_64bits_withSeed(p, n, seed); }
+/* XXH3_64bits_withSeed, by the widest vectors that the processor has. */
+uint64_t shim_hash(const void *p, size_t n, uint64_t seed);
 
-/* The same for lengths that are known when compiling, or nearly always short:
- * what XXH3_64bits_withSeed calls for them, without its dispatch. */
+/* The same for lengths that are known when compiling, or often short: in place, without the dispatch. */
 static inline __attribute__((always_inline)) uint64_t shim_hash_short(const void *p, size_t n, uint64_t seed) {
     const unsigned char *bytes = (const unsigned char *)p;
     if (n <= 16) return XXH3_len_0to16_64b(bytes, n, XXH3_kSecret, seed);
     if (n <= 128) return XXH3_len_17to128_64b(bytes, n, XXH3_kSecret, sizeof(XXH3_kSecret), seed);
-    return XXH3_64bits_withSeed(p, n, seed);
+    return shim_hash(p, n, seed);
 }
 static inline __attribute__((always_inline)) uint64_t shim_hash_72(const void *p, uint64_t seed) {
     return XXH3_len_17to128_64b((const unsigned char *)p, 72, XXH3_kSecret, sizeof(XXH3_kSecret), seed);
@@ -357,29 +357,36 @@ static inline _Bool shim_sys_is_locked(int fd, int64_t byte) {
     l.l_len = 1;
     return fcntl(fd, F_OFD_GETLK, &l) < 0 || l.l_type != F_UNLCK;
 }
+enum { SHIM_HUGE_PAGE = 2 << 20 };
 /* The mapping, or NULL with -errno in *error. fd < 0: anonymous, shared with forked children. */
 static inline void *shim_sys_map(int fd, size_t n, _Bool writable, long *error) {
 #ifdef SHALE_FAULTS
     if ((*error = shim_fault("mmap")) < 0) return NULL;
 #endif
-    void *p = mmap(NULL, n, PROT_READ | (writable ? PROT_WRITE : 0),
-                   MAP_SHARED | MAP_NORESERVE | (fd < 0 ? MAP_ANONYMOUS : 0), fd, 0);
-    if (p == MAP_FAILED) {
+    /* Where huge pages begin in the file, they begin in memory: room is reserved for moving it there. */
+    size_t slack = n < SHIM_HUGE_PAGE ? 0 : SHIM_HUGE_PAGE;
+    char *room = (char *)mmap(NULL, n + slack, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if ((void *)room == MAP_FAILED) {
         *error = -errno;
         return NULL;
     }
+    size_t before = slack ? (size_t)(-(uintptr_t)room & (SHIM_HUGE_PAGE - 1)) : 0;
+    void *p = mmap(room + before, n, PROT_READ | (writable ? PROT_WRITE : 0),
+                   MAP_SHARED | MAP_NORESERVE | MAP_FIXED | (fd < 0 ? MAP_ANONYMOUS : 0), fd, 0);
+    if (p == MAP_FAILED) {
+        *error = -errno;
+        munmap(room, n + slack);
+        return NULL;
+    }
+    size_t page = (size_t)sysconf(_SC_PAGESIZE), end = (before + n + page - 1) / page * page;
+    if (before > 0) munmap(room, before);
+    if (n + slack > end) munmap(room + end, n + slack - end);
     return p;
 }
 static inline void shim_sys_unmap(void *p, size_t n) { munmap(p, n); }
-/* Hints: their failure changes nothing but speed. */
-static inline void shim_sys_populate(void *p, size_t n) {
-#ifdef MADV_POPULATE_WRITE
-    madvise(p, n, MADV_POPULATE_WRITE);
-#else
-    (void)p; (void)n;
-#endif
-}
-static inline void shim_sys_random_access(void *p, size_t n) { madvise(p, n, MADV_RANDOM); }
+/* Hints: their failure changes nothing but speed. (Linux 5.14 and later; the number is the kernel's, for older headers.) */
+enum { SHIM_POPULATE_WRITE = 23 };
+static inline void shim_sys_populate(void *p, size_t n) { madvise(p, n, SHIM_POPULATE_WRITE); }
 static inline void shim_sys_huge_pages(void *p, size_t n) { madvise(p, n, MADV_HUGEPAGE); }
 static inline long shim_sys_release(void *p, size_t n) {
     SHIM_FAIL("release");

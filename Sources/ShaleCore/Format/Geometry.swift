@@ -72,7 +72,8 @@ struct Geometry {
         dictionaryPlaces = Int(block.dictionaryPlaces)
         dictionarySize = Int(block.dictionarySize)
         dictionaries = pageSize + roundUp(shards * 16, to: pageSize)
-        segments = dictionaries + dictionaryPlaces * dictionarySize
+        // So that no segment shares a huge page with another, and the kernel can map it by huge pages.
+        segments = roundUp(dictionaries + dictionaryPlaces * dictionarySize, to: min(segmentSize, hugePageSize))
 
         queue = numbers + rows * 8
         states = roundUp(queue + rows * 4, to: 8)

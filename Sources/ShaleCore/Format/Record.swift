@@ -146,7 +146,7 @@ struct Place {
 @inline(__always)
 func bodyHash(meta: UnsafeRawPointer, metaLength: Int, stored: UnsafeRawPointer, storedLength: Int, secret: UInt64) -> UInt64 {
     let seed = metaLength == 0 ? secret : shim_hash(meta, metaLength, secret)
-    return shim_hash(stored, storedLength, seed)
+    return shim_hash_short(stored, storedLength, seed)
 }
 
 /// The body of a touch record: the value that it gives a new age.
@@ -222,7 +222,7 @@ enum Limits {
     static let valueLength: UInt64 = 1 << 30
     static let capacity: UInt64 = 1 << 20
     static let segmentSizes = (least: 128 << 10, most: 16 << 20)
-    static let shardBytes = 64 << 20
+    static let shardBytes = 128 << 20
     static let oneShardEntries: UInt64 = 65_536
     static let shards = 65_536
     static let placesPerShard = 65_535

@@ -26,7 +26,7 @@ struct Victims {
     private var header: ShardHeader { table.header }
 
     static func capacity(buckets: Int) -> Int { max(256, buckets / 8) }
-    /// How many a sweep aims to collect: one for 64 slots.
+    /// How many a sweep aims to collect: one for 32 slots.
     private static func aim(buckets: Int) -> Int { max(32, buckets / 16) }
 
     /// What the order is by: least recently used. Another function of the slot gives another policy.
@@ -208,16 +208,21 @@ struct Victims {
             }
             let all = Slot.stampMask
             guard found > 16 else { return all }
-            // Insertion sort: a few hundred numbers, once for thousands of victims.
+            let aim = Victims.aim(buckets: shape.buckets)
+            let expected = max(1, found * aim / max(1, end * 4 * found / max(1, seen)))
+            if expected >= found { return all }
+            // The lowest `expected` and one, sorted in front: most of the others are above them all.
             for i in 1..<found {
                 let value = ranks[i]
-                var j = i
+                var j = min(i, expected + 1)
+                if j == expected + 1 {
+                    if value >= ranks[expected] { continue }
+                    j = expected
+                }
                 while j > 0, ranks[j - 1] > value { ranks[j] = ranks[j - 1]; j -= 1 }
                 ranks[j] = value
             }
-            let aim = Victims.aim(buckets: shape.buckets)
-            let expected = max(1, found * aim / max(1, end * 4 * found / max(1, seen)))
-            return expected >= found ? all : ranks[expected]
+            return ranks[expected]
         }
     }
 }

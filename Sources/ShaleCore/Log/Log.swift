@@ -133,7 +133,13 @@ extension Shard {
         header[Field.allocated] == header[Field.queueCount] || header[Field.allocated] < usablePlaces && availablePlaces <= wantedFree + 1
     }
 
-    /// Allocates and populates the next place before anyone holds the lock for it.
+    /// Whether the head's segment fills so fast that its pages will be full before the kernel writes them back, after
+    /// 30 seconds by default. A huge page is written whole: a set now and then must not cost 2 MiB of writing.
+    private var isFast: Bool { UInt64(truncatingIfNeeded: shim_now_ms()) &- header.at.u64(Field.begunTime) < 10_000 }
+    /// Pages of the file's own cache are as large as the segment allows, where the file system has such.
+    private var hasHugePages: Bool { segmentSize >= hugePageSize && !engine.pointee.files.isMemory }
+
+    /// Allocates the next place before anyone holds the lock for it, and populates it.
     func prepareNextPlace() {
         guard (try? lock()) != nil else { return }
         var chosen: Int?
@@ -151,7 +157,11 @@ extension Shard {
             done = false
             isFull = error.status == .full
         }
-        if done { shim_sys_populate(engine.pointee.data + offset(ofPlace: place), segmentSize) }
+        if done, isFast {
+            let p = engine.pointee.data + offset(ofPlace: place)
+            if hasHugePages { shim_sys_huge_pages(p, segmentSize) }
+            shim_sys_populate(p, segmentSize)
+        }
         guard (try? lock()) != nil else { return }
         if state(ofPlace: place) == .preparing {
             beginChange()
@@ -190,6 +200,7 @@ extension Shard {
         header[Field.queueCount] += 1
         setState(ofPlace: place, .inLog)
         header[Field.headPlace] = place
+        header.at.set(Field.begunTime, UInt64(truncatingIfNeeded: shim_now_ms()))
         header[Field.begunOffset] = SegmentHeader.size
         header[Field.headOffset] = SegmentHeader.size
         header.at.set(Field.headNumber, newNumber)

@@ -37,3 +37,4 @@ extension UnsafeRawBufferPointer {
 
 /// Pages are what the kernel allocates, and what `du` counts.
 let pageSize = 4096
+let hugePageSize = Int(SHIM_HUGE_PAGE)

@@ -265,7 +265,7 @@ extension Shard {
         if record.codec == RecordHeader.Codec.raw {
             guard record.storedLength == size else { return false }
             memcpy(out, stored, size)
-            return shim_hash(out, size, seed) == expected
+            return shim_hash_short(out, size, seed) == expected
         }
         guard shim_hash(stored, record.storedLength, seed) == expected else { return false }
         return decompress(record, stored, into: out, size)

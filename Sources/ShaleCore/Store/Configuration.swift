@@ -52,7 +52,8 @@ public struct Configuration: Sendable {
         let one = block.capacity <= UInt64(Limits.shardBytes) || maxEntries != 0 && maxEntries <= Limits.oneShardEntries && block.capacity <= UInt64(Limits.shardLogBytes / 2)
         block.shards = shards != 0 ? shards : one ? 1 : UInt32(min(16_384, (block.capacity + UInt64(Limits.shardBytes) - 1) / UInt64(Limits.shardBytes)))
         if segmentSize != 0 { block.segmentSize = segmentSize } else {
-            let share = Int(block.capacity) / Int(block.shards) / 64
+            // Of more than 40 segments a shard can spare the few that are free. From 256 MiB on they are huge pages.
+            let share = Int(block.capacity) / Int(block.shards) / 40
             var size = Limits.segmentSizes.least
             while size * 2 <= share, size < 4 << 20 { size *= 2 }
             block.segmentSize = UInt32(size)

@@ -30,7 +30,7 @@ public final class Store: Sendable {
         public var maxAge: Lifetime?
         /// How long an entry is kept past its age. Nil: what was set at creation, or not at all.
         public var stale: Lifetime?
-        /// Nil: chosen from the capacity; one up to 64 MiB or 65,536 entries.
+        /// Nil: chosen from the capacity; one up to 128 MiB or 65,536 entries.
         public var shards: Int?
         /// Bytes, a power of two from 128 KiB to 16 MiB. Nil: chosen from the capacity.
         public var segmentSize: Int?
