@@ -29,6 +29,7 @@ static struct {
     uint64_t last_version;
     uint32_t serial;
     bool evicts, has_pinned; /* ever: a pinned entry takes room until it is met, also when it is gone */
+    bool unmended; /* a shard is marked as being changed: whoever locks it next rebuilds it, and what is gone may be back */
     shale_cache *handles[handle_count];
     shale_options options;
     uint64_t capacity;
@@ -78,6 +79,9 @@ static void keep(entry *e, int64_t period) {
     e->stale = period == SHALE_NONE ? 0 : period;
 }
 
+/* What an entry is that may have been there, and is not. */
+static int missed(void) { return world.unmended ? maybe : ghost; }
+
 /* Whatever the cache may drop for space it may have dropped by now. */
 static void doubt(void) {
     for (int i = 0; i < key_count; i++)
@@ -110,7 +114,7 @@ static void check_value(unsigned key, shale_status status, uint32_t flags, const
         EXPECT(!visible || e->where == maybe || e->where == ghost);
         EXPECT(value->size == 0 && value->meta_size == 0);
         if (e->where == maybe && visible)
-            e->where = ghost;
+            e->where = missed();
         return;
     }
     EXPECT(status == SHALE_OK || status == SHALE_STALE);
@@ -190,7 +194,7 @@ static void walk(shale_cache *cache, uint32_t flags) {
         if (!seen[key] && (state == fresh || (state == stale && flags & SHALE_GET_STALE))) {
             EXPECT(e->where != present);
             if (e->where == maybe)
-                e->where = ghost;
+                e->where = missed();
         }
     }
     shale_cursor_close(cursor);
@@ -274,7 +278,7 @@ static void set(shale_cache *cache, const command *c, unsigned key) {
     case maybe:
         EXPECT(holds == holds_there || holds == holds_gone);
         if (holds_there != holds_gone)
-            e->where = holds == holds_there ? present : ghost;
+            e->where = holds == holds_there ? present : missed();
         break;
     default: EXPECT(holds == holds_gone);
     }
@@ -355,7 +359,7 @@ static void remove_key(shale_cache *cache, const command *c, unsigned key) {
         if (version == 0)
             e->where = absent;
         else if (e->where == maybe && is_there)
-            e->where = ghost;
+            e->where = missed();
         return;
     }
     EXPECT(is_there);
@@ -376,7 +380,7 @@ static void touch(shale_cache *cache, const command *c, unsigned key) {
     if (status == SHALE_MISS) {
         EXPECT(!is_there || e->where == maybe);
         if (is_there)
-            e->where = ghost;
+            e->where = missed();
         return;
     }
     EXPECT(status == SHALE_OK && is_there);
@@ -436,6 +440,7 @@ static void reopen(const command *c) {
     case 0: break;
     case 1: /* after a power cut that lost nothing */
         scratch_unlink("shale.index");
+        world.unmended = false;
         rebuilt();
         break;
     default: { /* a process was killed while it was writing, before it had appended anything, or rebuilding */
@@ -445,11 +450,16 @@ static void reopen(const command *c) {
             || pwrite(fd, &state, 8, index_head + shard_state) != 8)
             FAIL("write: %s", strerror(errno));
         close(fd);
+        world.unmended = true;
         rebuilt();
         break;
     }
     }
     open_handle(c->b & 1, c->b & 2 ? SHALE_OPEN_NO_SYNC : 0);
+    if (c->b & 4) { /* locks every shard */
+        ASSERT(shale_sync(world.handles[c->b & 1]) == SHALE_OK);
+        world.unmended = false;
+    }
 }
 
 static void read_only(const command *c) {
