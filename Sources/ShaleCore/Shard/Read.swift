@@ -145,6 +145,12 @@ extension Shard {
               memcmp(p + record.keyOffset, key.bytes, key.length) == 0 else {
             return isOther(record, p, at, location) ? .otherKey : unchanged(slot, word0, numberWord, segment) ? .damaged : .moved
         }
+        // The rest of a larger one while its head is verified.
+        var ahead = 192
+        while ahead < min(record.length, Shard.mostPrefetched) {
+            shim_prefetch(p + ahead)
+            ahead &+= 64
+        }
         guard record.verifiesHead(at: p, keyHash: key.hash, place: at, secret: secret) else {
             return unchanged(slot, word0, numberWord, segment) ? .damaged : .moved
         }

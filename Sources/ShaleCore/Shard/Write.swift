@@ -51,6 +51,19 @@ extension Shard {
             if Slot.probe(word0) == key.fraction & 0xFF_FFFF, isSound(Slot.location(word0)) { shim_prefetch(address(Slot.location(word0))) }
         }
     }
+    /// And where its record will be.
+    @inline(__always) func prefetchHead(_ length: Int) {
+        let place = header[Field.headPlace], offset = header[Field.headOffset]
+        guard UInt(bitPattern: place) < UInt(bitPattern: geometry.rows), UInt(bitPattern: offset) < UInt(bitPattern: segmentSize) else { return }
+        let p = engine.pointee.data + (self.offset(ofPlace: place) &+ offset)
+        var ahead = 0
+        while ahead < min(length, Shard.mostPrefetched) {
+            shim_prefetch_to_write(p + ahead)
+            ahead &+= 64
+        }
+    }
+    /// Bytes; the processor itself goes on from there.
+    static let mostPrefetched = 2048
 
     // MARK: Finding, under the lock
 

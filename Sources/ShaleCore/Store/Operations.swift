@@ -127,6 +127,7 @@ extension Engine {
             throw Message().adding("key, meta and value take ").adding(header.length).adding(" bytes, more than a segment of ").adding(ref.pointee.geometry.segmentSize)
                 .adding(" bytes; use a larger capacity or segment_size").failure(.tooLarge)
         }
+        shard.prefetchHead(header.length)
         let body = bodyHash(meta: options.meta.start, metaLength: options.meta.count, stored: encoded.bytes, storedLength: encoded.count, secret: secret)
         let meta = options.meta.start, condition = options.condition
         var lsn: UInt64 = 0
