@@ -63,10 +63,11 @@ public final class Cache<Key: Hashable & Codable & Sendable, Value: Codable & Se
                       memoryBytes: memoryBytes, refreshAhead: refreshAhead, coder: coder)
     }
 
-    /// Opens the cache in a directory that a file URL names, see ``init(at:maxAge:staleFor:maxEntries:capacity:memoryEntries:memoryBytes:refreshAhead:coder:now:)-(String?,_,_,_,_,_,_,_,_,_)``.
+    /// The same, in a directory that a file URL names.
     public convenience init(at directory: URL, maxAge: Store.Lifetime = .seconds(12 * 60 * 60), staleFor: Store.Lifetime = .forever,
                             maxEntries: Int? = 50, capacity: Int? = nil, memoryEntries: Int = 256, memoryBytes: Int = 32 << 20,
                             refreshAhead: Double = 0, coder: Coder<Value> = .standard, now: (@Sendable () -> Date)? = nil) throws(ShaleError) {
+        if !directory.isFileURL { throw ShaleError(code: .invalid, message: "\(directory) names no file") }
         try self.init(at: directory.path, maxAge: maxAge, staleFor: staleFor, maxEntries: maxEntries, capacity: capacity, memoryEntries: memoryEntries,
                       memoryBytes: memoryBytes, refreshAhead: refreshAhead, coder: coder, now: now)
     }
@@ -247,6 +248,7 @@ public final class Cache<Key: Hashable & Codable & Sendable, Value: Codable & Se
 }
 
 extension Date {
-    var millisecondsSince1970: Int64 { Int64((timeIntervalSince1970 * 1000).rounded(.down)) }
+    /// The nearest, so that whole milliseconds come back from a `Date`, which counts in binary fractions of a second.
+    var millisecondsSince1970: Int64 { Int64((timeIntervalSince1970 * 1000).rounded()) }
     init(millisecondsSince1970 milliseconds: Int64) { self.init(timeIntervalSince1970: Double(milliseconds) / 1000) }
 }

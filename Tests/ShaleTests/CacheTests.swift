@@ -95,6 +95,13 @@ struct CacheTests {
         #expect(entry.expiresAt == clock.date + 60)
     }
 
+    @Test("points in time are whole milliseconds, and come back as they were")
+    func milliseconds() {
+        for milliseconds in stride(from: Int64(1_795_000_000_000), to: 1_795_000_100_000, by: 7) {
+            #expect(Date(millisecondsSince1970: milliseconds).millisecondsSince1970 == milliseconds)
+        }
+    }
+
     @Test("an entry says what is known of the value")
     func entry() throws {
         let clock = TestClock()
@@ -177,10 +184,25 @@ struct CacheTests {
         try cache.insert(100, for: 100, pinned: true)
         for i in 0..<20 { cache[i] = i }
         #expect(cache[100] == 100)
-        for i in 101...103 { try cache.insert(i, for: i, pinned: true) }
-        #expect(throws: ShaleError.self) { try cache.insert(5, for: 5) }
+        for i in 101...102 { try cache.insert(i, for: i, pinned: true) }
+        #expect(throws: Never.self) { try cache.insert(103, for: 103) }
+        #expect(try cache.allKeys().sorted() == [100, 101, 102, 103])
         try cache.removeAll()
+        #expect(try cache.allKeys() == [])
+        try cache.insert(100, for: 100, pinned: true)
+        try cache.insert(103, for: 103, pinned: true)
+        #expect(try cache.allKeys().sorted() == [100, 103])
+        #expect(try cache.remove(100))
+        #expect(cache[100] == nil)
+    }
+
+    @Test("where pinned entries fill the cache, an insertion fails and changes nothing")
+    func pinnedFull() throws {
+        let cache = try Cache<Int, Int>.small(maxEntries: 4)
         for i in 0..<4 { try cache.insert(i, for: i, pinned: true) }
+        let error = #expect(throws: ShaleError.self) { try cache.insert(5, for: 5) }
+        #expect(error?.code == .full)
+        #expect(cache[5] == nil)
         #expect(try cache.allKeys().sorted() == [0, 1, 2, 3])
     }
 
@@ -204,6 +226,8 @@ struct CacheTests {
         #expect(opening?.errno == ENOTDIR)
         #expect(opening?.message.contains(file.path) == true)
 
+        let elsewhere = try #require(URL(string: "https://example.org/cache"))
+        #expect(throws: ShaleError.self) { try Cache<String, Int>(at: elsewhere) }
         #expect(throws: ShaleError.self) { try Cache<String, Int>(in: store, named: String(repeating: "n", count: 256)) }
         let strings = try Cache<String, Int>(in: store, named: String(repeating: "n", count: 255))
         strings["key"] = 1
