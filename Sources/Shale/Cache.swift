@@ -22,7 +22,8 @@ import Foundation
 /// it, and each read from memory asks the store for the entry's version and age first: what another process
 /// has replaced, removed or invalidated is never served. Such a read counts as a use in the store too.
 ///
-/// Every method may be called from any thread, and from several processes at once. Errors are `ShaleError`;
+/// Every method may be called from any thread, and from several processes at once; in the child of a `fork`, open
+/// another cache, as this one's locks may be held by threads that the child does not have. Errors are `ShaleError`;
 /// loading functions throw what the loader throws as well.
 public final class Cache<Key: Hashable & Codable & Sendable, Value: Codable & Sendable>: Sendable {
     /// Where the entries are. It may hold other caches, and entries that belong to none.

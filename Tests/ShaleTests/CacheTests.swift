@@ -97,8 +97,10 @@ struct CacheTests {
 
     @Test("points in time are whole milliseconds, and come back as they were")
     func milliseconds() {
-        for milliseconds in stride(from: Int64(1_795_000_000_000), to: 1_795_000_100_000, by: 7) {
-            #expect(Date(millisecondsSince1970: milliseconds).millisecondsSince1970 == milliseconds)
+        for start in [Int64(0), 1_000_000_000_000, 1_795_000_000_000, 4_000_000_000_000] {
+            for milliseconds in stride(from: start, to: start + 10_000, by: 7) {
+                #expect(Date(millisecondsSince1970: milliseconds).millisecondsSince1970 == milliseconds)
+            }
         }
     }
 

@@ -1,7 +1,7 @@
 import Testing
 @testable import Shale
 
-@Suite("Changes")
+@Suite("Changes", .timeLimit(.minutes(1)))
 struct ChangesTests {
     private func words<Value>(_ change: Cache<String, Value>.Change) -> String {
         switch change {

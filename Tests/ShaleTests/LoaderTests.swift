@@ -1,7 +1,7 @@
 import Testing
 @testable import Shale
 
-@Suite("One load at a time for a key")
+@Suite("One load at a time for a key", .timeLimit(.minutes(1)))
 struct LoaderTests {
     private let loader = Loader<String, Int>()
     private func join(_ load: @escaping @Sendable () async throws -> Int) throws -> Hold<Int> {
@@ -111,12 +111,20 @@ struct LoaderTests {
         let never = Counter()
         // Cancelled before its turn: it never runs.
         try join { never.add() }.release()
+        let thirdBegun = Gate(), gate = Gate()
         let third = try join {
             #expect(ended.count == 1)
+            thirdBegun.open()
+            try await gate.wait()
             return 3
         }
         stubborn.open()
+        try await thirdBegun.wait()
+        // The first one's end has not taken the third from the table.
+        let fourth = try join { never.add() }
+        gate.open()
         #expect(try await third.output == 3)
+        #expect(try await fourth.output == 3)
         #expect(never.count == 0)
         #expect(running.count == 1)
     }

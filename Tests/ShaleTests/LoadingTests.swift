@@ -2,7 +2,7 @@ import Foundation
 import Testing
 @testable import Shale
 
-@Suite("Loading")
+@Suite("Loading", .timeLimit(.minutes(1)))
 struct LoadingTests {
     private let clock = TestClock()
     private let policies: [LoadPolicy] = [.default, .staleIfError, .staleWhileRevalidate, .reload]

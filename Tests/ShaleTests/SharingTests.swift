@@ -22,6 +22,7 @@ struct SharingTests {
         try caches[0].removeAll()
         #expect(try caches.map { try $0.allKeys().count } == [0, 0, 5, 5, 5, 5])
         #expect(caches[2]["c"] == "ab/c")
+        #expect(caches[0].memory.item(for: "c") == nil && caches[2].memory.item(for: "c") != nil)
     }
 
     @Test("keys of different types are different keys, even under one name")
