@@ -52,6 +52,7 @@ struct SharingTests {
         try inMemory()
         #expect(try theirs.remove("key"))
         #expect(try mine.entry(for: "key", includingStale: true) == nil)
+        #expect(mine.memory.item(for: "key") == nil)
 
         try inMemory()
         try theirs.removeAll(tagged: "news")
