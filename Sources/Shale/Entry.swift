@@ -8,21 +8,50 @@ extension Cache {
     /// A value with what is known of it.
     public struct Entry: Sendable {
         public let value: Value
-        public let createdAt: Date
-        /// Nil: never.
-        public let expiresAt: Date?
         /// Past its age when it was read.
         public let isStale: Bool
-        /// The validator that it was inserted with.
-        public let etag: String?
-        public let tags: [String]
+        public let isPinned: Bool
         /// Changes with every insertion; 0: a value that was loaded and could not be stored.
         public let version: UInt64
-        public let isPinned: Bool
         /// Where this read found it.
         public let source: EntrySource
-        /// Milliseconds that the loader took; 0: it was not loaded.
-        let loadTime: Int64
+        /// Milliseconds since 1970.
+        let created: Int64
+        /// Milliseconds since 1970; nil: never.
+        let expires: Int64?
+        /// Read only when asked for: most reads want the value alone.
+        private let metaBytes: [UInt8]
+
+        init(_ value: Value, _ known: Store.Entry, source: EntrySource) {
+            self.value = value
+            isStale = known.isStale
+            isPinned = known.isPinned
+            version = known.version
+            self.source = source
+            created = known.createdAt
+            expires = known.expiresAt
+            metaBytes = known.meta
+        }
+
+        /// What was loaded just now, and is not stored, or no longer: it is stale at once.
+        init(loaded value: Value, version: UInt64, isPinned: Bool, _ meta: Meta, now: Int64) {
+            self.value = value
+            isStale = true
+            self.isPinned = isPinned
+            self.version = version
+            source = .loader
+            created = now
+            expires = now
+            metaBytes = meta.bytes
+        }
+
+        public var createdAt: Date { Date(millisecondsSince1970: created) }
+        /// Nil: never.
+        public var expiresAt: Date? { expires.map(Date.init(millisecondsSince1970:)) }
+        /// The validator that it was inserted with.
+        public var etag: String? { meta.etag }
+        public var tags: [String] { meta.tags }
+        var meta: Meta { Meta(metaBytes) }
     }
 }
 
@@ -33,14 +62,6 @@ public enum EntrySource: Sendable {
     case store
     /// Loaded just now.
     case loader
-}
-
-extension Cache.Entry {
-    init(_ value: Value, _ known: Store.Entry, source: EntrySource) {
-        let meta = Meta(known.meta)
-        self.init(value: value, createdAt: Date(millisecondsSince1970: known.createdAt), expiresAt: known.expiresAt.map(Date.init(millisecondsSince1970:)),
-                  isStale: known.isStale, etag: meta.etag, tags: meta.tags, version: known.version, isPinned: known.isPinned, source: source, loadTime: meta.loadTime)
-    }
 }
 
 /// What the cache keeps beside a value, in the store's meta bytes:

@@ -111,8 +111,9 @@ extension Cache {
     // MARK: Steps
 
     private func isDueEarly(_ entry: Entry) -> Bool {
-        guard refreshAhead > 0, entry.loadTime > 0, let expires = entry.expiresAt else { return false }
-        return RefreshAhead.isDue(left: expires.millisecondsSince1970 - store.now, loadTime: entry.loadTime, eagerness: refreshAhead, chance: .random(in: 0..<1))
+        guard refreshAhead > 0, let expires = entry.expires else { return false }
+        let loadTime = entry.meta.loadTime
+        return loadTime > 0 && RefreshAhead.isDue(left: expires - store.now, loadTime: loadTime, eagerness: refreshAhead, chance: .random(in: 0..<1))
     }
 
     /// Joins or begins the load of a key, unless there is by now a fresh entry other than the known one. A reload does not look.
@@ -120,7 +121,7 @@ extension Cache {
                       _ load: @escaping @Sendable (Entry?) async throws -> Loaded) throws -> Joined<Entry> {
         try loader.join(key) {
             guard policy != .reload, let current = try read(key, includingStale: false, peeking: true) else { return nil }
-            return current.version == known?.version && current.expiresAt == known?.expiresAt ? nil : current
+            return current.version == known?.version && current.expires == known?.expires ? nil : current
         } load: {
             try await self.fetch(key, load)
         }
@@ -141,7 +142,7 @@ extension Cache {
             guard let present else { throw failure("the loader of \(key) says \"not modified\", but nothing is stored") }
             if try touch(key, maxAge: maxAge), let renewed = try read(key, includingStale: true, peeking: true) { return renewed }
             // It left meanwhile.
-            return store(present.value, for: key, maxAge: maxAge, pinned: present.isPinned, Meta(etag: present.etag, tags: present.tags, loadTime: present.loadTime))
+            return store(present.value, for: key, maxAge: maxAge, pinned: present.isPinned, present.meta)
         }
     }
 
@@ -151,10 +152,7 @@ extension Cache {
             version = try insert(value, for: key, maxAge: maxAge, pinned: pinned, meta)
             if let known = try store.entry(for: try stored(key), includingStale: true), known.version == version { return Entry(value, known, source: .loader) }
         } catch { counters.unstored.add(1, ordering: .relaxed) }
-        // Not stored, or replaced since: all that is known of it is what was loaded just now.
-        let now = Date(millisecondsSince1970: store.now)
-        return Entry(value: value, createdAt: now, expiresAt: now, isStale: true, etag: meta.etag, tags: meta.tags, version: version, isPinned: pinned,
-                     source: .loader, loadTime: meta.loadTime)
+        return Entry(loaded: value, version: version, isPinned: pinned, meta, now: store.now)
     }
 }
 
