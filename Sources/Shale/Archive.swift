@@ -3,6 +3,7 @@ import FoundationEssentials
 #else
 import Foundation
 #endif
+import ShaleCore
 
 /// A cache as one value: its fresh entries, with what they were inserted with and when their ages end. Stale entries stay out.
 extension Cache: Codable {

@@ -3,8 +3,11 @@ import FoundationEssentials
 #else
 import Foundation
 #endif
-// `Store`, its lifetimes and `ShaleError` are part of what this module's users write.
-@_exported import ShaleCore
+import ShaleCore
+// What this module's users write of the one below.
+@_exported import enum ShaleCore.Compression
+@_exported import struct ShaleCore.ShaleError
+@_exported import class ShaleCore.Store
 
 /// A persistent cache of typed values, shared by any number of tasks, threads and processes.
 ///

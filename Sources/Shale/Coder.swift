@@ -3,6 +3,7 @@ import FoundationEssentials
 #else
 import Foundation
 #endif
+import ShaleCore
 
 /// How values become bytes, and bytes values again. Any thread may call either, several at once.
 ///

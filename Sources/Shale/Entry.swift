@@ -3,6 +3,7 @@ import FoundationEssentials
 #else
 import Foundation
 #endif
+import ShaleCore
 
 extension Cache {
     /// A value with what is known of it.

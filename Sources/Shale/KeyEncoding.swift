@@ -3,6 +3,7 @@ import FoundationEssentials
 #else
 import Foundation
 #endif
+import ShaleCore
 
 /// How a cache's keys and tags become the store's, apart from those of other caches in it:
 ///

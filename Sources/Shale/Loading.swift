@@ -3,6 +3,7 @@ import FoundationEssentials
 #else
 import Foundation
 #endif
+import ShaleCore
 
 /// When a value is loaded, and what is served meanwhile.
 public enum LoadPolicy: Sendable {
@@ -137,16 +138,17 @@ extension Cache {
         try Task.checkCancellation()
         switch loaded {
         case .value(let value, let maxAge, let tags, let etag, let pinned):
-            return store(value, for: key, maxAge: maxAge, pinned: pinned, Meta(etag: etag, tags: tags, loadTime: max(0, store.now - begun)))
+            return insertLoaded(value, for: key, maxAge: maxAge, pinned: pinned, Meta(etag: etag, tags: tags, loadTime: max(0, store.now - begun)))
         case .notModified(let maxAge):
             guard let present else { throw failure("the loader of \(key) says \"not modified\", but nothing is stored") }
             if try touch(key, maxAge: maxAge), let renewed = try read(key, includingStale: true, peeking: true) { return renewed }
             // It left meanwhile.
-            return store(present.value, for: key, maxAge: maxAge, pinned: present.isPinned, present.meta)
+            return insertLoaded(present.value, for: key, maxAge: maxAge, pinned: present.isPinned, present.meta)
         }
     }
 
-    private func store(_ value: Value, for key: Key, maxAge: Store.Lifetime?, pinned: Bool, _ meta: Meta) -> Entry {
+    /// Whoever waits gets the value that was loaded, whether or not it could be stored, or was replaced at once.
+    private func insertLoaded(_ value: Value, for key: Key, maxAge: Store.Lifetime?, pinned: Bool, _ meta: Meta) -> Entry {
         var version: UInt64 = 0
         do {
             version = try insert(value, for: key, maxAge: maxAge, pinned: pinned, meta)
