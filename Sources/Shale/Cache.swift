@@ -44,9 +44,10 @@ public final class Cache<Key: Hashable & Codable & Sendable, Value: Codable & Se
     let counters = Counters()
     let broadcast = Broadcast<Change>()
 
-    /// Opens the cache in a directory, creating it and missing parents; nil: a new one in memory.
+    /// Opens the cache in a directory, creating it and missing parents.
     ///
     /// - Parameters:
+    ///   - directory: On a local file system. Nil: a new cache in memory.
     ///   - maxAge: How long an entry is fresh, unless its insertion says otherwise.
     ///   - staleFor: How long an entry is kept past its age, for those who ask for stale data.
     ///   - maxEntries: Stale ones count too. Nil: as many as fit, or what an existing store has.
@@ -78,7 +79,8 @@ public final class Cache<Key: Hashable & Codable & Sendable, Value: Codable & Se
 
     /// Opens one of many caches in a store, each under a name of its own. The store's limits and clock are shared by them all.
     ///
-    /// - Parameter name: At most 255 bytes of UTF-8. One name is for one type of key and one type of value.
+    /// A name has at most 255 bytes of UTF-8, and is for one type of key and one type of value. The rest is as for a
+    /// cache in a directory.
     public init(in store: Store, named name: String, maxAge: Store.Lifetime = .seconds(12 * 60 * 60), staleFor: Store.Lifetime = .forever,
                 memoryEntries: Int = 256, memoryBytes: Int = 32 << 20, refreshAhead: Double = 0, coder: Coder<Value> = .standard) throws(ShaleError) {
         self.store = store
@@ -161,6 +163,8 @@ public final class Cache<Key: Hashable & Codable & Sendable, Value: Codable & Se
     /// Stores a value and returns its version. Survives `kill -9` once it has returned.
     ///
     /// - Parameters:
+    ///   - value: At most a quarter of the store's capacity, and 1 GiB, encoded.
+    ///   - key: At most some 65,000 bytes, encoded.
     ///   - maxAge: Nil: the cache's.
     ///   - tags: At most seven, none empty, see ``removeAll(tagged:)``.
     ///   - etag: A validator that is kept beside the value, for the next request to the value's origin.

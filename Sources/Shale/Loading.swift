@@ -38,8 +38,11 @@ extension Cache {
     /// nearer its end and the longer the last load took, so that the readers of a popular key never miss together.
     ///
     /// - Parameters:
+    ///   - key: What the value is stored under.
+    ///   - policy: When to load.
     ///   - maxAge: Of what is loaded; nil: the cache's.
     ///   - tags: Of what is loaded.
+    ///   - load: Gets the value from its origin.
     public func value(for key: Key, orLoad policy: LoadPolicy = .default, maxAge: Store.Lifetime? = nil, tags: [String] = [],
                       _ load: @escaping @Sendable () async throws -> Value) async throws -> Value {
         try await entry(for: key, orLoad: policy) { _ in .value(try await load(), maxAge: maxAge, tags: tags) }.value
