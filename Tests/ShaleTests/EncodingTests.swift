@@ -133,7 +133,7 @@ struct EncodingTests {
         let reader = try Cache<String, Article>(in: Store(at: directory.path, options: options), named: "")
         #expect(try reader.value(for: "key") == nil)
         let loaded = try await reader.entry(for: "key") { _ in .value(Article(title: "loaded")) }
-        #expect(loaded.value.title == "loaded" && loaded.version == 0 && loaded.isStale)
+        #expect(loaded.value.title == "loaded" && loaded.version == 0 && loaded.isStale && loaded.expiresAt == loaded.createdAt)
         #expect(reader.statistics.unstored == 1)
         #expect(writer["key"] == "text")
     }

@@ -152,6 +152,26 @@ struct LoadingTests {
         #expect(try cache.entry(for: "key", includingStale: true)?.value == 1)
     }
 
+    @Test("what another handle renews or replaces just after it was read as stale is not loaded again", arguments: [true, false])
+    func renewedMeanwhile(isReplaced: Bool) async throws {
+        let store = try Store(at: nil, options: .init(capacity: 4 << 20))
+        let other = try Cache<String, String>(in: store, named: "c", maxAge: .forever)
+        let reads = Counter(), loads = Counter()
+        let cache = try Cache<String, String>(in: store, named: "c", memoryEntries: 0, coder: Coder(encode: { Data($0.utf8) }, decode: { data in
+            if reads.add() == 1 { if isReplaced { try other.insert("new", for: "key") } else { try other.touch("key") } }
+            return String(decoding: data, as: UTF8.self)
+        }))
+        try other.insert("old", for: "key", maxAge: Store.Lifetime.none)
+        let stale = try await cache.entry(for: "key", orLoad: .staleWhileRevalidate) { _ in
+            loads.add()
+            return .value("loaded")
+        }
+        #expect(stale.value == "old" && stale.isStale)
+        // Would join the load, were there one, or come after it.
+        #expect(try await cache.value(for: "key", orLoad: .reload) { "reloaded" } == "reloaded")
+        #expect(loads.count == 0)
+    }
+
     @Test("not modified: the stored value gets a new age, and keeps the rest")
     func notModified() async throws {
         for policy in [LoadPolicy.default, .staleIfError, .reload] {
