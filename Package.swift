@@ -20,6 +20,7 @@ let package = Package(
     products: [
         .library(name: "ShaleCore", targets: ["ShaleCore"]),
         .library(name: "ShaleC", targets: ["ShaleC"]),
+        .library(name: "Shale", targets: ["Shale"]),
     ],
     targets: [
         // Headers with inline shims, and one C file for thread-locals.
@@ -28,8 +29,12 @@ let package = Package(
         .systemLibrary(name: "CShale", path: "Include"),
         .target(name: "ShaleCore", dependencies: ["CShalePlatform"]),
         .target(name: "ShaleC", dependencies: ["ShaleCore", "CShale", "CShalePlatform"]),
+        .target(name: "Shale", dependencies: ["ShaleCore"]),
         .target(name: "ShaleTestSupport", dependencies: ["CShale"], path: "Tests/ShaleTestSupport"),
         engineTests,
-    ] + (embedded == nil ? [.testTarget(name: "ShaleCoreTests", dependencies: ["ShaleCore", "CShalePlatform"])] : []),
+    ] + (embedded == nil ? [
+        .testTarget(name: "ShaleCoreTests", dependencies: ["ShaleCore", "CShalePlatform"]),
+        .testTarget(name: "ShaleTests", dependencies: ["Shale"]),
+    ] : []),
     swiftLanguageModes: [.v6]
 )

@@ -28,6 +28,12 @@ public struct ShaleError: Error, Sendable, CustomStringConvertible {
 
     public var description: String { message }
 
+    public init(code: Code, message: String, errno: Int32 = 0) {
+        self.code = code
+        self.message = message
+        self.errno = errno
+    }
+
     /// Takes the sentence from the thread's error slot, where the engine has just left it.
     init(_ failure: Failure) {
         code = Code(rawValue: failure.status.rawValue) ?? .inputOutput

@@ -15,6 +15,8 @@ import Synchronization
 /// A store may drop any entry to make room: keep the truth elsewhere. The
 /// store closes when its last reference goes, or by `close()`.
 public final class Store: Sendable {
+    /// Where the store is; nil: in memory.
+    public let directory: String?
     let engine: Engine
     private let clock: ClockBox?
     private let buffers = BufferPool()
@@ -109,6 +111,7 @@ public final class Store: Sendable {
 
     /// Opens the store in a directory, creating it and missing parents; nil: a new one in memory.
     public init(at directory: String?, options: Options = Options()) throws(ShaleError) {
+        self.directory = directory
         var configuration = Configuration()
         configuration.capacity = UInt64(max(0, options.capacity ?? 0))
         configuration.maxEntries = UInt64(max(0, options.maxEntries ?? 0))
@@ -173,12 +176,14 @@ public final class Store: Sendable {
         try withValue(for: key, includingStale: includingStale) { _, bytes in body(bytes.bytes) }
     }
 
-    /// All but the value.
-    public func entry(for key: some StoreBytes, includingStale: Bool = false) throws(ShaleError) -> Entry? {
+    /// All but the value. Without `peeking` it is a read like any other: it counts, and makes the entry the most recently used.
+    public func entry(for key: some StoreBytes, includingStale: Bool = false, peeking: Bool = true) throws(ShaleError) -> Entry? {
         var buffer = buffers.take()
         defer { buffers.give(buffer) }
         var found = Found()
-        let options: ReadOptions = includingStale ? [.info, .peek, .stale] : [.info, .peek]
+        var options: ReadOptions = .info
+        if includingStale { options.insert(.stale) }
+        if peeking { options.insert(.peek) }
         let status = try key.withStoreBytes { bytes throws(ShaleError) in
             try throwing { () throws(Failure) in try engine.get(bytes, options, &buffer, &found) }
         }
@@ -213,10 +218,10 @@ public final class Store: Sendable {
         return status == .ok ? version : nil
     }
 
-    /// Whether there was an entry to remove.
+    /// Whether there was an entry to remove. With a version, an entry that has another one stays.
     @discardableResult
-    public func remove(_ key: some StoreBytes) throws(ShaleError) -> Bool {
-        try key.withStoreBytes { bytes throws(ShaleError) in try throwing { () throws(Failure) in try engine.remove(bytes, version: 0) } } == .ok
+    public func remove(_ key: some StoreBytes, version: UInt64? = nil) throws(ShaleError) -> Bool {
+        try key.withStoreBytes { bytes throws(ShaleError) in try throwing { () throws(Failure) in try engine.remove(bytes, version: version ?? 0) } } == .ok
     }
 
     /// Gives an entry, fresh or stale, a new age from now. False where there is none.
@@ -236,6 +241,9 @@ public final class Store: Sendable {
     }
 
     // MARK: The whole store
+
+    /// The time by which this store judges ages, in milliseconds since 1970.
+    public var now: Int64 { Age.publicPoint(engine.ref.pointee.clock.now48) }
 
     /// Removes every entry that carries the tag and was set before the call. Costs the number of shards.
     public func invalidate(tag: String) throws(ShaleError) {

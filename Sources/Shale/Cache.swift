@@ -1,0 +1,262 @@
+#if canImport(FoundationEssentials)
+import FoundationEssentials
+#else
+import Foundation
+#endif
+import ShaleCore
+// What this module's users write of the one below.
+@_exported import enum ShaleCore.Compression
+@_exported import struct ShaleCore.ShaleError
+@_exported import class ShaleCore.Store
+
+/// A persistent cache of typed values, shared by any number of tasks, threads and processes.
+///
+/// ```swift
+/// let articles = try Cache<URL, Article>(at: directory, maxAge: .seconds(300))
+/// try articles.insert(article, for: url, tags: ["news"])
+/// let article = try await articles.value(for: url) { try await download(url) }
+/// ```
+///
+/// An entry is fresh until its age is over, then stale: it is served to those alone who ask for stale data,
+/// and leaves like any other, the least recently used first. Every entry may leave to make room: keep the
+/// truth elsewhere.
+///
+/// Values are kept in a `Store`, encoded. Decoded values that were used lately are kept in memory in front of
+/// it, and each read from memory asks the store for the entry's version and age first: what another process
+/// has replaced, removed or invalidated is never served. Such a read counts as a use in the store too.
+///
+/// Every method may be called from any thread, and from several processes at once; in the child of a `fork`, open
+/// another cache, as this one's locks may be held by threads that the child does not have. Errors are `ShaleError`;
+/// loading functions throw what the loader throws as well.
+public final class Cache<Key: Hashable & Codable & Sendable, Value: Codable & Sendable>: Sendable {
+    /// Where the entries are. It may hold other caches, and entries that belong to none.
+    public let store: Store
+    /// What tells this cache's entries from others' in the store; empty for a cache that was opened by its directory.
+    public let name: String
+
+    let maxAge: Store.Lifetime
+    let staleFor: Store.Lifetime
+    let refreshAhead: Double
+    let coder: Coder<Value>
+    let keys: KeySpace<Key>
+    let memory: MemoryTier<Key, Value>
+    let loader = Loader<Key, Entry>()
+    let counters = Counters()
+    let broadcast = Broadcast<Change>()
+
+    /// Opens the cache in a directory, creating it and missing parents.
+    ///
+    /// - Parameters:
+    ///   - directory: On a local file system. Nil: a new cache in memory.
+    ///   - maxAge: How long an entry is fresh, unless its insertion says otherwise.
+    ///   - staleFor: How long an entry is kept past its age, for those who ask for stale data.
+    ///   - maxEntries: Stale ones count too. Nil: as many as fit, or what an existing store has.
+    ///   - capacity: Bytes on disk, at least 1 MiB. Nil: 1 GiB for a new store, unchanged for an existing one.
+    ///   - memoryEntries: Decoded values that are kept in memory; 0: none.
+    ///   - memoryBytes: What they may cost together; a value costs the bytes of its encoded form.
+    ///   - refreshAhead: How eagerly entries that were loaded are loaded anew before their age is over, see
+    ///     ``value(for:orLoad:maxAge:tags:_:)``. 0: never; 1 suits most.
+    ///   - coder: How values become bytes.
+    ///   - now: The clock. Nil: the system's.
+    public convenience init(at directory: String?, maxAge: Store.Lifetime = .seconds(12 * 60 * 60), staleFor: Store.Lifetime = .forever,
+                            maxEntries: Int? = 50, capacity: Int? = nil, memoryEntries: Int = 256, memoryBytes: Int = 32 << 20,
+                            refreshAhead: Double = 0, coder: Coder<Value> = .standard, now: (@Sendable () -> Date)? = nil) throws(ShaleError) {
+        var options = Store.Options(capacity: capacity, maxEntries: maxEntries)
+        if let now { options.now = { now().millisecondsSince1970 } }
+        let store = try Store(at: directory, options: options)
+        try self.init(in: store, named: "", maxAge: maxAge, staleFor: staleFor, memoryEntries: memoryEntries,
+                      memoryBytes: memoryBytes, refreshAhead: refreshAhead, coder: coder)
+    }
+
+    /// The same, in a directory that a file URL names.
+    public convenience init(at directory: URL, maxAge: Store.Lifetime = .seconds(12 * 60 * 60), staleFor: Store.Lifetime = .forever,
+                            maxEntries: Int? = 50, capacity: Int? = nil, memoryEntries: Int = 256, memoryBytes: Int = 32 << 20,
+                            refreshAhead: Double = 0, coder: Coder<Value> = .standard, now: (@Sendable () -> Date)? = nil) throws(ShaleError) {
+        if !directory.isFileURL { throw ShaleError(code: .invalid, message: "\(directory) names no file") }
+        try self.init(at: directory.path, maxAge: maxAge, staleFor: staleFor, maxEntries: maxEntries, capacity: capacity, memoryEntries: memoryEntries,
+                      memoryBytes: memoryBytes, refreshAhead: refreshAhead, coder: coder, now: now)
+    }
+
+    /// Opens one of many caches in a store, each under a name of its own. The store's limits and clock are shared by them all.
+    ///
+    /// A name has at most 255 bytes of UTF-8, and is for one type of key and one type of value. The rest is as for a
+    /// cache in a directory.
+    public init(in store: Store, named name: String, maxAge: Store.Lifetime = .seconds(12 * 60 * 60), staleFor: Store.Lifetime = .forever,
+                memoryEntries: Int = 256, memoryBytes: Int = 32 << 20, refreshAhead: Double = 0, coder: Coder<Value> = .standard) throws(ShaleError) {
+        self.store = store
+        self.name = name
+        self.maxAge = maxAge
+        self.staleFor = staleFor
+        self.refreshAhead = refreshAhead
+        self.coder = coder
+        keys = try KeySpace(name: name)
+        memory = MemoryTier(maxEntries: memoryEntries, maxCost: memoryBytes)
+    }
+
+    deinit { broadcast.finish() }
+
+    // MARK: Reading
+
+    /// The fresh value, or nil; set: inserts, or removes with nil. Errors read as nil and are lost when writing:
+    /// where they matter, call `value(for:)`, `insert` and `remove`.
+    public subscript(key: Key) -> Value? {
+        get { try? value(for: key) }
+        set {
+            if let newValue { _ = try? insert(newValue, for: key) } else { _ = try? remove(key) }
+        }
+    }
+
+    /// The fresh value, or nil.
+    public func value(for key: Key) throws(ShaleError) -> Value? { try entry(for: key)?.value }
+
+    /// The value with what is known of it, or nil. A stored value that no longer decodes is removed, and reads as nil.
+    public func entry(for key: Key, includingStale: Bool = false) throws(ShaleError) -> Entry? {
+        let entry = try read(key, includingStale: includingStale)
+        counters.count(entry?.source)
+        return entry
+    }
+
+    /// The keys of all fresh entries, in no promised order. Reads the whole store.
+    public func allKeys() throws(ShaleError) -> [Key] {
+        var found = Set<Key>()
+        try store.forEach { bytes, _, _ in
+            if let key = keys.decode(bytes) { found.insert(key) }
+            return true
+        }
+        return Array(found)
+    }
+
+    /// What this object has counted since it was made.
+    public var statistics: CacheStatistics { counters.statistics }
+
+    /// `peeking` leaves the order of use and the store's counters alone.
+    func read(_ key: Key, includingStale: Bool, peeking: Bool = false) throws(ShaleError) -> Entry? {
+        guard let held = memory.item(for: key) else { return try readStored(key, try stored(key), includingStale: includingStale, peeking: peeking) }
+        guard let known = try store.entry(for: held.storedKey, includingStale: includingStale, peeking: peeking) else {
+            memory.remove(key)
+            return nil
+        }
+        if known.version == held.version { return Entry(held.value, known, source: .memory) }
+        // It was replaced. The use has been counted by the question just asked.
+        return try readStored(key, held.storedKey, includingStale: includingStale, peeking: true)
+    }
+
+    private func readStored(_ key: Key, _ storedKey: [UInt8], includingStale: Bool, peeking: Bool) throws(ShaleError) -> Entry? {
+        let read = try store.withValue(for: storedKey, includingStale: includingStale, peeking: peeking) { known, bytes in
+            (known: known, value: Result { try coder.decode(Data(bytes)) })
+        }
+        guard let read else { return nil }
+        switch read.value {
+        case .success(let value):
+            keep(value, for: key, MemoryTier.Item(value: value, version: read.known.version, storedKey: storedKey, cost: read.known.size))
+            return Entry(value, read.known, source: .store)
+        case .failure:
+            counters.undecodable.add(1, ordering: .relaxed)
+            // Where it cannot be removed, in a read-only store for one, it is a miss all the same.
+            if (try? store.remove(storedKey, version: read.known.version)) == true { broadcast.send(.removed(key)) }
+            return nil
+        }
+    }
+
+    // MARK: Writing
+
+    /// Stores a value and returns its version. Survives `kill -9` once it has returned.
+    ///
+    /// - Parameters:
+    ///   - value: At most a quarter of the store's capacity, and 1 GiB, encoded.
+    ///   - key: At most some 65,000 bytes, encoded.
+    ///   - maxAge: Nil: the cache's.
+    ///   - tags: At most seven, none empty, see ``removeAll(tagged:)``.
+    ///   - etag: A validator that is kept beside the value, for the next request to the value's origin.
+    ///   - pinned: Never evicted to make room; ages and removals still apply.
+    @discardableResult
+    public func insert(_ value: Value, for key: Key, maxAge: Store.Lifetime? = nil, tags: [String] = [], etag: String? = nil,
+                       pinned: Bool = false) throws(ShaleError) -> UInt64 {
+        try insert(value, for: key, maxAge: maxAge, pinned: pinned, Meta(etag: etag, tags: tags))
+    }
+
+    func insert(_ value: Value, for key: Key, maxAge: Store.Lifetime?, pinned: Bool, _ meta: Meta) throws(ShaleError) -> UInt64 {
+        let storedKey = try stored(key)
+        let bytes: Data
+        do { bytes = try coder.encode(value) } catch { throw failure("the value for \(key) cannot be encoded: \(error)") }
+        var tags = [keys.tag]
+        for tag in meta.tags { tags.append(try stored(tag: tag)) }
+        // Without a condition, a set always gives a version.
+        let version = try store.set(bytes, for: storedKey, maxAge: maxAge ?? self.maxAge, stale: staleFor, tags: tags, meta: meta.bytes, pinned: pinned) ?? 0
+        keep(value, for: key, MemoryTier.Item(value: value, version: version, storedKey: storedKey, cost: bytes.count))
+        broadcast.send(.inserted(key, version: version))
+        return version
+    }
+
+    /// Gives an entry, fresh or stale, a new age from now; nil: the cache's. False where there is none.
+    @discardableResult
+    public func touch(_ key: Key, maxAge: Store.Lifetime? = nil) throws(ShaleError) -> Bool {
+        try store.touch(try stored(key), maxAge: maxAge ?? self.maxAge)
+    }
+
+    /// Whether there was an entry to remove.
+    @discardableResult
+    public func remove(_ key: Key) throws(ShaleError) -> Bool {
+        let wasThere = try store.remove(try stored(key))
+        memory.remove(key)
+        if wasThere { broadcast.send(.removed(key)) }
+        return wasThere
+    }
+
+    /// Removes every entry of this cache, and none of another in the same store, at a cost that does not depend on how many there are.
+    public func removeAll() throws(ShaleError) {
+        try store.invalidate(tag: keys.tag)
+        memory.removeAll()
+        broadcast.send(.removedAll(tag: nil))
+    }
+
+    /// Removes every entry of this cache that was inserted with the tag, at a cost that does not depend on how many there are.
+    public func removeAll(tagged tag: String) throws(ShaleError) {
+        try store.invalidate(tag: try stored(tag: tag))
+        broadcast.send(.removedAll(tag: tag))
+    }
+
+    // MARK: Changes
+
+    /// What this object inserts and removes from now on, and what leaves its memory.
+    ///
+    /// Each call gives a sequence of its own, which ends with the cache. One that is not read keeps the newest 1,024 changes.
+    /// What other processes do, what the store evicts and what expires is not announced: the store names no victims.
+    public var changes: AsyncStream<Change> { broadcast.stream() }
+
+    /// A change that this object made.
+    public enum Change: Sendable {
+        case inserted(Key, version: UInt64)
+        case removed(Key)
+        /// Every entry, or every one with the tag.
+        case removedAll(tag: String?)
+        /// Left memory to make room for others. The store may still hold it.
+        case evictedFromMemory(Key)
+    }
+
+    // MARK: Shared steps
+
+    private func keep(_ value: Value, for key: Key, _ item: MemoryTier<Key, Value>.Item) {
+        for evicted in memory.insert(item, for: key) { broadcast.send(.evictedFromMemory(evicted)) }
+    }
+
+    func stored(_ key: Key) throws(ShaleError) -> [UInt8] {
+        do { return try keys.encode(key) } catch { throw failure("the key \(key) cannot be encoded: \(error)") }
+    }
+
+    /// An empty tag would be the one that every entry of the cache carries.
+    private func stored(tag: String) throws(ShaleError) -> String {
+        if tag.isEmpty { throw failure("a tag is empty; it has 1 to 65,535 bytes") }
+        return keys.tag + tag
+    }
+
+    func failure(_ cause: String) -> ShaleError {
+        ShaleError(code: .invalid, message: "\(store.directory ?? "memory")\(name.isEmpty ? "" : ", cache \"\(name)\""): \(cause)")
+    }
+}
+
+extension Date {
+    /// The nearest, so that whole milliseconds come back from a `Date`, which counts in binary fractions of a second.
+    var millisecondsSince1970: Int64 { Int64((timeIntervalSince1970 * 1000).rounded()) }
+    init(millisecondsSince1970 milliseconds: Int64) { self.init(timeIntervalSince1970: Double(milliseconds) / 1000) }
+}

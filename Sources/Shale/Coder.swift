@@ -1,0 +1,43 @@
+#if canImport(FoundationEssentials)
+import FoundationEssentials
+#else
+import Foundation
+#endif
+import ShaleCore
+
+/// How values become bytes, and bytes values again. Any thread may call either, several at once.
+///
+/// A decoder that throws says that the bytes are not, or no longer, a value: the cache removes them.
+public struct Coder<Value: Sendable>: Sendable {
+    public let encode: @Sendable (Value) throws -> Data
+    public let decode: @Sendable (Data) throws -> Value
+
+    public init(encode: @escaping @Sendable (Value) throws -> Data, decode: @escaping @Sendable (Data) throws -> Value) {
+        self.encode = encode
+        self.decode = decode
+    }
+}
+
+extension Coder where Value: Codable {
+    /// `Data`, `[UInt8]` and `String` as they are, all else as JSON.
+    public static var standard: Coder {
+        let raw: [Any] = [
+            Coder<Data>(encode: { $0 }, decode: { $0 }),
+            Coder<[UInt8]>(encode: { Data($0) }, decode: { Array($0) }),
+            Coder<String>(encode: { Data($0.utf8) }, decode: { data in
+                guard let text = String(validating: data, as: UTF8.self) else {
+                    throw DecodingError.dataCorrupted(.init(codingPath: [], debugDescription: "not UTF-8"))
+                }
+                return text
+            }),
+        ]
+        return raw.lazy.compactMap { $0 as? Coder }.first ?? .json
+    }
+
+    /// JSON, also for `Data`, `[UInt8]` and `String`.
+    public static var json: Coder {
+        Coder(encode: { try JSONEncoder().encode($0) }, decode: { try JSONDecoder().decode(Value.self, from: $0) })
+    }
+}
+
+extension Data: StoreBytes {}

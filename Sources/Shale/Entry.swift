@@ -1,0 +1,109 @@
+#if canImport(FoundationEssentials)
+import FoundationEssentials
+#else
+import Foundation
+#endif
+import ShaleCore
+
+extension Cache {
+    /// A value with what is known of it.
+    public struct Entry: Sendable {
+        public let value: Value
+        /// Past its age when it was read.
+        public let isStale: Bool
+        public let isPinned: Bool
+        /// Changes with every insertion; 0: a value that was loaded and could not be stored.
+        public let version: UInt64
+        /// Where this read found it.
+        public let source: EntrySource
+        /// Milliseconds since 1970.
+        let created: Int64
+        /// Milliseconds since 1970; nil: never.
+        let expires: Int64?
+        /// Read only when asked for: most reads want the value alone.
+        private let metaBytes: [UInt8]
+
+        init(_ value: Value, _ known: Store.Entry, source: EntrySource) {
+            self.value = value
+            isStale = known.isStale
+            isPinned = known.isPinned
+            version = known.version
+            self.source = source
+            created = known.createdAt
+            expires = known.expiresAt
+            metaBytes = known.meta
+        }
+
+        /// What was loaded just now, and is not stored, or no longer: it is stale at once.
+        init(loaded value: Value, version: UInt64, isPinned: Bool, _ meta: Meta, now: Int64) {
+            self.value = value
+            isStale = true
+            self.isPinned = isPinned
+            self.version = version
+            source = .loader
+            created = now
+            expires = now
+            metaBytes = meta.bytes
+        }
+
+        public var createdAt: Date { Date(millisecondsSince1970: created) }
+        /// Nil: never.
+        public var expiresAt: Date? { expires.map(Date.init(millisecondsSince1970:)) }
+        /// The validator that it was inserted with.
+        public var etag: String? { meta.etag }
+        public var tags: [String] { meta.tags }
+        var meta: Meta { Meta(metaBytes) }
+    }
+}
+
+/// Where a read found an entry.
+public enum EntrySource: Sendable {
+    /// In this object's memory, after the store had confirmed it.
+    case memory
+    case store
+    /// Loaded just now.
+    case loader
+}
+
+/// What the cache keeps beside a value, in the store's meta bytes:
+///
+///     meta   = empty | form (1) loadTime etag tag*
+///     etag   = 0 | length + 1, bytes
+///     tag    = length, bytes
+///
+/// Numbers are LEB128. Tags are kept because the store has their hashes alone, and an archive needs them.
+struct Meta: Equatable {
+    var etag: String?
+    var tags: [String] = []
+    /// Milliseconds.
+    var loadTime: Int64 = 0
+}
+
+extension Meta {
+    private static let form: UInt8 = 1
+
+    var bytes: [UInt8] {
+        if self == Meta() { return [] }
+        var bytes = [Meta.form]
+        bytes.append(leb128: UInt64(loadTime))
+        bytes.append(leb128: etag.map { UInt64($0.utf8.count) + 1 } ?? 0)
+        if let etag { bytes += etag.utf8 }
+        for tag in tags {
+            bytes.append(leb128: UInt64(tag.utf8.count))
+            bytes += tag.utf8
+        }
+        return bytes
+    }
+
+    /// Bytes of another form, written by somebody else, say nothing.
+    init(_ bytes: [UInt8]) {
+        var rest = bytes[...]
+        guard rest.popFirst() == Meta.form, let time = rest.popLEB128(), let etagLength = rest.popLEB128() else { return }
+        loadTime = Int64(clamping: time)
+        if etagLength > 0 {
+            guard let text = rest.popText(etagLength - 1) else { return }
+            etag = text
+        }
+        while let length = rest.popLEB128(), let tag = rest.popText(length) { tags.append(tag) }
+    }
+}

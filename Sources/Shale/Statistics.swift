@@ -1,0 +1,41 @@
+import Synchronization
+
+/// What one `Cache` object has counted. The store has counters of its own, of all processes together.
+public struct CacheStatistics: Sendable, Equatable {
+    /// Reads that memory answered.
+    public var memoryHits = 0
+    /// Reads that the store answered.
+    public var storeHits = 0
+    /// Reads that found nothing that was asked for.
+    public var misses = 0
+    /// Stored values that did not decode; each is a miss as well.
+    public var undecodable = 0
+    /// Loads that were begun.
+    public var loads = 0
+    /// Loaded values that could not be stored, and were handed out all the same.
+    public var unstored = 0
+}
+
+struct Counters: ~Copyable, Sendable {
+    let memoryHits = Atomic(0)
+    let storeHits = Atomic(0)
+    let misses = Atomic(0)
+    let undecodable = Atomic(0)
+    let loads = Atomic(0)
+    let unstored = Atomic(0)
+
+    /// A read's result.
+    func count(_ source: EntrySource?) {
+        switch source {
+        case .memory: memoryHits.add(1, ordering: .relaxed)
+        case .store: storeHits.add(1, ordering: .relaxed)
+        case .loader: break
+        case nil: misses.add(1, ordering: .relaxed)
+        }
+    }
+
+    var statistics: CacheStatistics {
+        CacheStatistics(memoryHits: memoryHits.load(ordering: .relaxed), storeHits: storeHits.load(ordering: .relaxed), misses: misses.load(ordering: .relaxed),
+                        undecodable: undecodable.load(ordering: .relaxed), loads: loads.load(ordering: .relaxed), unstored: unstored.load(ordering: .relaxed))
+    }
+}

@@ -1,0 +1,96 @@
+import Foundation
+import Testing
+@testable import Shale
+
+@Suite("A cache as a value")
+struct ArchiveTests {
+    private func decoder(_ clock: TestClock) -> JSONDecoder {
+        let decoder = JSONDecoder()
+        decoder.userInfo[.cacheClock] = clock.now
+        return decoder
+    }
+
+    @Test("S7 A cache can be encoded and decoded; expired entries stay out")
+    func coded() throws {
+        let clock = TestClock()
+        let cache = try Cache<String, Article>.small(clock: clock)
+        for i in 0..<100 { try cache.insert(Article(title: "\(i)"), for: "\(i)") }
+        try cache.insert(Article(title: "brief"), for: "brief", maxAge: .seconds(1))
+        clock.advance(seconds: 1)
+        let other = try Cache<String, Article>(in: cache.store, named: "other")
+        other["not this"] = Article(title: "other")
+        let data = try JSONEncoder().encode(cache)
+        #expect(!String(decoding: data, as: UTF8.self).contains("brief"))
+        let copy = try decoder(clock).decode(Cache<String, Article>.self, from: data)
+        #expect(try Set(copy.allKeys()) == Set((0..<100).map(String.init)))
+        for i in 0..<100 { #expect(copy["\(i)"]?.title == "\(i)") }
+        #expect(try copy.entry(for: "brief", includingStale: true) == nil)
+    }
+
+    @Test("S8 Decoding keeps the original expirations, validators, tags and pins")
+    func expirations() throws {
+        let clock = TestClock()
+        let cache = try Cache<Int, String>.small(clock: clock)
+        try cache.insert("a", for: 1, maxAge: .milliseconds(1234), tags: ["news"], etag: "e", pinned: true)
+        try cache.insert("b", for: 2, maxAge: .forever)
+        try cache.insert("c", for: 3, maxAge: .milliseconds(500))
+        let expires = try cache.entry(for: 1)?.expiresAt
+        let data = try JSONEncoder().encode(cache)
+        clock.advance(milliseconds: 1000)
+        let copy = try decoder(clock).decode(Cache<Int, String>.self, from: data)
+        let entry = try #require(try copy.entry(for: 1))
+        #expect(entry.expiresAt == expires && expires != nil)
+        #expect(entry.etag == "e" && entry.tags == ["news"] && entry.isPinned)
+        #expect(try copy.entry(for: 2)?.expiresAt == nil && copy[2] == "b")
+        #expect(try copy.entry(for: 3, includingStale: true) == nil)
+        clock.advance(milliseconds: 234)
+        #expect(copy[1] == nil)
+        try copy.removeAll(tagged: "news")
+        #expect(try copy.entry(for: 1, includingStale: true) == nil)
+    }
+
+    @Test("S8 Expirations stay exact while the clock runs")
+    func runningClock() throws {
+        let clock = TestClock()
+        let cache = try Cache<Int, Int>.small(clock: clock)
+        for i in 0..<20 { try cache.insert(i, for: i, maxAge: .seconds(1000 + i)) }
+        // Each look at this clock is some milliseconds later than the one before, at first.
+        let looks = Counter()
+        let decoder = JSONDecoder()
+        let running: @Sendable () -> Date = {
+            if looks.add() % 3 == 0 { clock.advance(milliseconds: 1) }
+            return clock.date
+        }
+        decoder.userInfo[.cacheClock] = running
+        let copy = try decoder.decode(Cache<Int, Int>.self, from: JSONEncoder().encode(cache))
+        for i in 0..<20 { #expect(try copy.entry(for: i)?.expiresAt == cache.entry(for: i)?.expiresAt, "\(i)") }
+    }
+
+    @Test("S9 saveToDisk(withName:) writes <name>.cache in the caches directory, and it can be read back")
+    func savedInCaches() throws {
+        let name = "shale-test-\(UUID().uuidString)"
+        let folder = try FileManager.default.url(for: .cachesDirectory, in: .userDomainMask, appropriateFor: nil, create: true)
+        let file = folder.appendingPathComponent("\(name).cache")
+        defer { try? FileManager.default.removeItem(at: file) }
+        let cache = try Cache<String, Article>.small(clock: TestClock())
+        cache["key"] = Article(title: "saved", words: 3)
+        try cache.saveToDisk(withName: name)
+        #expect(FileManager.default.fileExists(atPath: file.path))
+        let copy = try Cache<String, Article>.readFromDisk(withName: name)
+        #expect(copy["key"] == Article(title: "saved", words: 3))
+    }
+
+    @Test("S9 A directory of one's own is made where there is none; a missing archive is an error")
+    func savedElsewhere() throws {
+        let directory = TemporaryDirectory(), clock = TestClock()
+        let folder = directory.url.appendingPathComponent("some/where")
+        let cache = try Cache<String, Int>.small(clock: clock)
+        for i in [1, 2] {
+            cache["key"] = i
+            try cache.saveToDisk(withName: "numbers", in: folder)
+            #expect(try Cache<String, Int>.readFromDisk(withName: "numbers", in: folder, now: clock.now)["key"] == i)
+        }
+        #expect(try FileManager.default.contentsOfDirectory(atPath: folder.path) == ["numbers.cache"])
+        #expect(throws: (any Error).self) { try Cache<String, Int>.readFromDisk(withName: "others", in: folder) }
+    }
+}

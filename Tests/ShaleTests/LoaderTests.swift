@@ -1,0 +1,144 @@
+import Testing
+@testable import Shale
+
+@Suite("One load at a time for a key", .timeLimit(.minutes(10)))
+struct LoaderTests {
+    private let loader = Loader<String, Int>()
+    private func join(_ load: @escaping @Sendable () async throws -> Int) throws -> Hold<Int> {
+        guard case .load(let hold) = try loader.join("key", unless: { nil }, load: load) else { throw Offline() }
+        return hold
+    }
+
+    @Test("all who join get the one result; who joins later begins another")
+    func shared() async throws {
+        let gate = Gate(), loads = Counter()
+        let holds = try (0..<10).map { _ in
+            try join {
+                try await gate.wait()
+                return loads.add()
+            }
+        }
+        gate.open()
+        for hold in holds { #expect(try await hold.output == 1) }
+        // The load leaves the table after its result is out: until then it says so itself.
+        #expect(try await join { loads.add() }.output == 2)
+    }
+
+    @Test("what the store has by now is the answer, where no load is under way")
+    func stored() async throws {
+        guard case .stored(5) = try loader.join("key", unless: { 5 }, load: { 6 }) else { Issue.record("loaded"); return }
+        let gate = Gate()
+        let hold = try join {
+            try await gate.wait()
+            return 7
+        }
+        guard case .load(let second) = try loader.join("key", unless: { 5 }, load: { 6 }) else { Issue.record("not joined"); return }
+        gate.open()
+        #expect(try await hold.output == 7)
+        #expect(try await second.output == 7)
+    }
+
+    @Test("an error goes to all")
+    func error() async throws {
+        let gate = Gate()
+        let holds = try (0..<3).map { _ in
+            try join {
+                try await gate.wait()
+                throw Offline()
+            }
+        }
+        gate.open()
+        for hold in holds { await #expect(throws: Offline.self) { try await hold.output } }
+    }
+
+    @Test("a waiter that is cancelled leaves at once, and alone")
+    func oneCancelled() async throws {
+        let gate = Gate(), cancelled = Counter()
+        let holds = try (0..<3).map { _ in
+            try join {
+                do { try await gate.wait() } catch {
+                    cancelled.add()
+                    throw error
+                }
+                return 1
+            }
+        }
+        let waiters = holds.map { hold in Task { try await hold.output } }
+        waiters[1].cancel()
+        await #expect(throws: CancellationError.self) { try await waiters[1].value }
+        waiters[0].cancel()
+        await #expect(throws: CancellationError.self) { try await waiters[0].value }
+        gate.open()
+        #expect(try await waiters[2].value == 1)
+        #expect(cancelled.count == 0)
+    }
+
+    @Test("with the last who holds it, the load is cancelled, waiting or not")
+    func lastCancelled() async throws {
+        let never = Gate(), begun = Gate(), cancelled = Counter()
+        let load: @Sendable () async throws -> Int = {
+            begun.open()
+            do { try await never.wait() } catch {
+                cancelled.add()
+                throw error
+            }
+            return 1
+        }
+        let first = try join(load), second = try join(load)
+        try await begun.wait()
+        let waiter = Task { try await first.output }
+        second.release()
+        second.release()
+        #expect(cancelled.count == 0)
+        waiter.cancel()
+        await #expect(throws: CancellationError.self) { try await waiter.value }
+        try await cancelled.wait(for: 1)
+        await #expect(throws: CancellationError.self) { try await second.output }
+    }
+
+    @Test("a load begins when the cancelled one before it has ended, never beside it")
+    func afterCancelled() async throws {
+        let begun = Gate(), stubborn = Gate(), running = Counter(), ended = Counter()
+        let first = try join {
+            begun.open()
+            running.add()
+            await stubborn.waitRegardless()
+            ended.add()
+            return 1
+        }
+        try await begun.wait()
+        first.release()
+        let never = Counter()
+        // Cancelled before its turn: it never runs.
+        try join { never.add() }.release()
+        let thirdBegun = Gate(), gate = Gate()
+        let third = try join {
+            #expect(ended.count == 1)
+            thirdBegun.open()
+            try await gate.wait()
+            return 3
+        }
+        stubborn.open()
+        try await thirdBegun.wait()
+        // The first one's end has not taken the third from the table.
+        let fourth = try join { never.add() }
+        gate.open()
+        #expect(try await third.output == 3)
+        #expect(try await fourth.output == 3)
+        #expect(never.count == 0)
+        #expect(running.count == 1)
+    }
+
+    @Test("keys do not wait for each other")
+    func keys() async throws {
+        let gate = Gate()
+        let slow = try join {
+            try await gate.wait()
+            return 1
+        }
+        guard case .load(let quick) = try loader.join("other", unless: { nil }, load: { 2 }) else { Issue.record("not loaded"); return }
+        #expect(try await quick.output == 2)
+        gate.open()
+        #expect(try await slow.output == 1)
+    }
+}

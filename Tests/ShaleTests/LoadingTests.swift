@@ -1,0 +1,441 @@
+import Foundation
+import Testing
+@testable import Shale
+
+@Suite("Loading", .timeLimit(.minutes(10)))
+struct LoadingTests {
+    private let clock = TestClock()
+    private let policies: [LoadPolicy] = [.default, .staleIfError, .staleWhileRevalidate, .reload]
+
+    @Test("10,000 tasks that ask for one missing key cause exactly one load")
+    func stampede() async throws {
+        let cache = try Cache<String, Int>.small(clock: clock)
+        let asked = Counter(), loads = Counter()
+        let sum = try await withThrowingTaskGroup(of: Int.self) { group in
+            for _ in 0..<10_000 {
+                group.addTask {
+                    asked.add()
+                    return try await cache.value(for: "key") {
+                        try await asked.wait(for: 10_000)
+                        loads.add()
+                        return 7
+                    }
+                }
+            }
+            return try await group.reduce(0, +)
+        }
+        #expect(sum == 70_000)
+        #expect(loads.count == 1)
+        #expect(cache.statistics.loads == 1)
+    }
+
+    @Test("waves of tasks that come while loads end cause one load each", arguments: 0..<20)
+    func waves(_: Int) async throws {
+        let cache = try Cache<Int, Int>.small(clock: clock)
+        let loads = Counter()
+        await withTaskGroup(of: Void.self) { group in
+            for i in 0..<1000 {
+                group.addTask {
+                    let value = try? await cache.value(for: i % 10) {
+                        loads.add()
+                        await Task.yield()
+                        return i % 10
+                    }
+                    #expect(value == i % 10)
+                }
+            }
+        }
+        #expect(loads.count == 10)
+    }
+
+    @Test("a fresh value is served without a load, except by reload")
+    func fresh() async throws {
+        for policy in policies {
+            let cache = try Cache<String, Int>.small(clock: clock)
+            cache["key"] = 1
+            let loads = Counter()
+            let value = try await cache.value(for: "key", orLoad: policy) {
+                loads.add()
+                return 2
+            }
+            #expect(value == (policy == .reload ? 2 : 1), "\(policy)")
+            #expect(loads.count == (policy == .reload ? 1 : 0), "\(policy)")
+            #expect(cache["key"] == value)
+        }
+    }
+
+    @Test("what is missing is loaded, stored with its age and tags, and reported as loaded", arguments: [0, 256])
+    func missing(memoryEntries: Int) async throws {
+        for policy in policies {
+            let cache = try Cache<String, Int>.small(memoryEntries: memoryEntries, clock: clock)
+            #expect(try await cache.value(for: "key", orLoad: policy, maxAge: .seconds(5), tags: ["news"]) { 1 } == 1)
+            let stored = try #require(try cache.entry(for: "key"))
+            #expect(stored.value == 1 && stored.expiresAt == clock.date + 5 && stored.tags == ["news"])
+            let entry = try await cache.entry(for: "other", orLoad: policy) { present in
+                #expect(present == nil)
+                return .value(2, etag: "e", pinned: true)
+            }
+            #expect(entry.source == .loader && entry.etag == "e" && entry.isPinned && !entry.isStale)
+            #expect(entry.version == (try cache.entry(for: "other")?.version))
+            #expect(entry.expiresAt == clock.date + 60)
+        }
+    }
+
+    @Test("stale: default and reload load; staleIfError loads; staleWhileRevalidate serves and loads behind")
+    func stale() async throws {
+        for policy in policies {
+            let cache = try Cache<String, Int>.small(clock: clock)
+            cache["key"] = 1
+            clock.advance(seconds: 60)
+            var changes = cache.changes.makeAsyncIterator()
+            let entry = try await cache.entry(for: "key", orLoad: policy) { present in
+                #expect(present?.value == 1 && present?.isStale == true)
+                return .value(2)
+            }
+            #expect(entry.value == (policy == .staleWhileRevalidate ? 1 : 2), "\(policy)")
+            #expect(entry.isStale == (policy == .staleWhileRevalidate), "\(policy)")
+            _ = await changes.next()
+            #expect(cache["key"] == 2, "\(policy)")
+        }
+    }
+
+    @Test("a load that fails: staleIfError serves what is stale, the others throw; nothing is stored")
+    func failing() async throws {
+        for policy in policies where policy != .staleWhileRevalidate {
+            let cache = try Cache<String, Int>.small(clock: clock)
+            await #expect(throws: Offline.self) { try await cache.value(for: "key", orLoad: policy) { throw Offline() } }
+            #expect(try cache.entry(for: "key", includingStale: true) == nil)
+            cache["key"] = 1
+            clock.advance(seconds: 60)
+            if policy == .staleIfError {
+                let entry = try await cache.entry(for: "key", orLoad: policy) { _ in throw Offline() }
+                #expect(entry.value == 1 && entry.isStale)
+            } else {
+                await #expect(throws: Offline.self) { try await cache.value(for: "key", orLoad: policy) { throw Offline() } }
+            }
+            #expect(try cache.entry(for: "key", includingStale: true)?.value == 1)
+            #expect(try await cache.value(for: "key", orLoad: policy) { 2 } == 2)
+        }
+    }
+
+    @Test("staleIfError serves nothing that was removed while the load went on")
+    func removedMeanwhile() async throws {
+        let cache = try Cache<String, Int>.small(clock: clock)
+        cache["key"] = 1
+        clock.advance(seconds: 60)
+        await #expect(throws: Offline.self) {
+            try await cache.value(for: "key", orLoad: .staleIfError) {
+                try cache.remove("key")
+                throw Offline()
+            }
+        }
+    }
+
+    @Test("staleWhileRevalidate: readers are served while one load goes on, and a failed load leaves the stale value")
+    func behind() async throws {
+        let cache = try Cache<String, Int>.small(clock: clock)
+        cache["key"] = 1
+        clock.advance(seconds: 60)
+        let gate = Gate(), loads = Counter()
+        for _ in 0..<100 {
+            let value = try await cache.value(for: "key", orLoad: .staleWhileRevalidate) {
+                loads.add()
+                try await gate.wait()
+                throw Offline()
+            }
+            #expect(value == 1)
+        }
+        gate.open()
+        // Joins that load, or begins the next.
+        _ = try? await cache.value(for: "key") { throw Offline() }
+        #expect(loads.count == 1)
+        #expect(try cache.entry(for: "key", includingStale: true)?.value == 1)
+    }
+
+    @Test("what another handle renews or replaces just after it was read as stale is not loaded again", arguments: [true, false])
+    func renewedMeanwhile(isReplaced: Bool) async throws {
+        let store = try Store(at: nil, options: .init(capacity: 4 << 20))
+        let other = try Cache<String, String>(in: store, named: "c", maxAge: .forever)
+        let reads = Counter(), loads = Counter()
+        let cache = try Cache<String, String>(in: store, named: "c", memoryEntries: 0, coder: Coder(encode: { Data($0.utf8) }, decode: { data in
+            if reads.add() == 1 { if isReplaced { try other.insert("new", for: "key") } else { try other.touch("key") } }
+            return String(decoding: data, as: UTF8.self)
+        }))
+        try other.insert("old", for: "key", maxAge: Store.Lifetime.none)
+        let stale = try await cache.entry(for: "key", orLoad: .staleWhileRevalidate) { _ in
+            loads.add()
+            return .value("loaded")
+        }
+        #expect(stale.value == "old" && stale.isStale)
+        // Would join the load, were there one, or come after it.
+        #expect(try await cache.value(for: "key", orLoad: .reload) { "reloaded" } == "reloaded")
+        #expect(loads.count == 0)
+    }
+
+    @Test("not modified: the stored value gets a new age, and keeps the rest")
+    func notModified() async throws {
+        for policy in [LoadPolicy.default, .staleIfError, .reload] {
+            let cache = try Cache<String, Int>.small(clock: clock)
+            let version = try cache.insert(1, for: "key", tags: ["t"], etag: "e")
+            clock.advance(seconds: 60)
+            let entry = try await cache.entry(for: "key", orLoad: policy) { present in
+                #expect(present?.etag == "e")
+                return .notModified(maxAge: .seconds(9))
+            }
+            #expect(entry.value == 1 && !entry.isStale && entry.version == version && entry.etag == "e" && entry.tags == ["t"])
+            #expect(entry.expiresAt == clock.date + 9)
+        }
+    }
+
+    @Test("not modified, but it left meanwhile: it is stored again; with nothing stored it is an error")
+    func notModifiedGone() async throws {
+        let cache = try Cache<String, Int>.small(clock: clock)
+        try cache.insert(1, for: "key", tags: ["t"], etag: "e", pinned: true)
+        clock.advance(seconds: 60)
+        let entry = try await cache.entry(for: "key") { _ in
+            try cache.store.removeAll()
+            return .notModified()
+        }
+        #expect(entry.value == 1 && entry.etag == "e")
+        let again = try #require(try cache.entry(for: "key"))
+        #expect(again.tags == ["t"] && again.isPinned && again.expiresAt == clock.date + 60)
+        await #expect(throws: ShaleError.self) { try await cache.entry(for: "other") { _ in .notModified() } }
+    }
+
+    @Test("a loaded value that cannot be stored is returned all the same, and counted")
+    func unstored() async throws {
+        let cache = try Cache<String, Data>.small(clock: clock)
+        let large = Data(count: 2 << 20)
+        #expect(throws: ShaleError.self) { try cache.insert(large, for: "key") }
+        #expect(try await cache.value(for: "key") { large } == large)
+        #expect(cache.statistics.unstored == 1)
+        #expect(cache["key"] == nil)
+    }
+
+    @Test("a value that is stale at once goes to all who wait, and is loaded again for the next")
+    func staleAtOnce() async throws {
+        let cache = try Cache<String, Int>.small(staleFor: .none, clock: clock)
+        let loads = Counter()
+        for i in 1...3 { #expect(try await cache.value(for: "key", maxAge: Store.Lifetime.none) { loads.add() } == i) }
+    }
+
+    @Test("a waiter that is cancelled leaves at once; the load goes on for the others")
+    func cancelOne() async throws {
+        let cache = try Cache<String, Int>.small(clock: clock)
+        let gate = Gate(), begun = Gate()
+        let load: @Sendable () async throws -> Int = {
+            begun.open()
+            try await gate.wait()
+            return 1
+        }
+        let waiter = Task { try await cache.value(for: "key", load) }
+        try await begun.wait()
+        let token = cache.prefetch("key", load)
+        waiter.cancel()
+        await #expect(throws: CancellationError.self) { try await waiter.value }
+        let other = Task { try await cache.value(for: "key", load) }
+        gate.open()
+        #expect(try await other.value == 1)
+        token.cancel()
+        #expect(cache["key"] == 1)
+        #expect(cache.statistics.loads == 1)
+    }
+
+    @Test("the last waiter's cancellation cancels the load, and stores nothing, even if the load goes on to its end")
+    func cancelLast() async throws {
+        for policy in policies {
+            let cache = try Cache<String, Int>.small(clock: clock)
+            if policy == .staleIfError { cache["key"] = 0 }
+            clock.advance(seconds: 60)
+            let gate = Gate(), begun = Gate(), sawCancellation = Counter()
+            let waiter = Task {
+                try await cache.value(for: "key", orLoad: policy) {
+                    begun.open()
+                    await gate.waitRegardless()
+                    if Task.isCancelled { sawCancellation.add() }
+                    return 1
+                }
+            }
+            try await begun.wait()
+            waiter.cancel()
+            await #expect(throws: CancellationError.self, "\(policy)") { try await waiter.value }
+            gate.open()
+            // Begins when the cancelled one has ended.
+            #expect(try await cache.value(for: "key", orLoad: .reload) { try cache.entry(for: "key", includingStale: true)?.value == 1 ? -1 : 2 } == 2)
+            #expect(sawCancellation.count == 1)
+        }
+    }
+
+    @Test("a task that is cancelled already loads nothing")
+    func cancelledBefore() async throws {
+        let cache = try Cache<String, Int>.small(clock: clock)
+        let gate = Gate(), loads = Counter()
+        let task = Task {
+            await gate.waitRegardless()
+            return try await cache.value(for: "key") { loads.add() }
+        }
+        task.cancel()
+        gate.open()
+        await #expect(throws: CancellationError.self) { try await task.value }
+        #expect(try await cache.value(for: "key") { 5 } == 5)
+        #expect(loads.count == 0)
+    }
+
+    @Test("prefetch loads behind; who asks meanwhile waits for it; its token cancels")
+    func prefetch() async throws {
+        let cache = try Cache<String, Int>.small(clock: clock)
+        let gate = Gate()
+        cache.prefetch("key") {
+            try await gate.wait()
+            return 1
+        }
+        gate.open()
+        #expect(try await cache.value(for: "key") { 2 } == 1)
+
+        let never = Gate(), cancelled = Counter(), begun = Gate()
+        let token = cache.prefetch("other") {
+            begun.open()
+            do { try await never.wait() } catch {
+                cancelled.add()
+                throw error
+            }
+            return 1
+        }
+        try await begun.wait()
+        token.cancel()
+        token.cancel()
+        try await cancelled.wait(for: 1)
+        #expect(try await cache.value(for: "other") { 2 } == 2)
+    }
+
+    @Test("prefetch leaves what is fresh, and stores no failure")
+    func prefetchRest() async throws {
+        let cache = try Cache<String, Int>.small(clock: clock)
+        cache["key"] = 1
+        let loads = Counter()
+        cache.prefetch("key") { loads.add() }.cancel()
+        let failed = Gate()
+        cache.prefetch("other") {
+            failed.open()
+            throw Offline()
+        }
+        try await failed.wait()
+        #expect(try await cache.value(for: "other", orLoad: .reload) { 2 } == 2)
+        #expect(loads.count == 0 && cache["key"] == 1)
+    }
+
+    @Test("entries: what is stored at once, even stale, then what is loaded")
+    func entries() async throws {
+        let cache = try Cache<String, Int>.small(clock: clock)
+        func all(_ load: @escaping @Sendable (String) async throws -> Int) async throws -> [Int] {
+            var seen: [Int] = []
+            for try await entry in cache.entries(for: "key", load: load) { seen.append(entry.isStale ? -entry.value : entry.value) }
+            return seen
+        }
+        #expect(try await all { key in key == "key" ? 1 : 0 } == [1])
+        #expect(try await all { _ in 2 } == [1])
+        clock.advance(seconds: 60)
+        #expect(try await all { _ in 3 } == [-1, 3])
+        clock.advance(seconds: 60)
+        var iterator = cache.entries(for: "key") { _ in throw Offline() }.makeAsyncIterator()
+        #expect(try await iterator.next()?.value == 3)
+        await #expect(throws: Offline.self) { try await iterator.next() }
+        #expect(try await iterator.next() == nil)
+    }
+
+    @Test("entries: the load begins with the second element, and ends with the task that asks for it")
+    func entriesCancelled() async throws {
+        let cache = try Cache<String, Int>.small(clock: clock)
+        cache["key"] = 1
+        clock.advance(seconds: 60)
+        let begun = Gate(), never = Gate(), cancelled = Counter()
+        let load: @Sendable (String) async throws -> Int = { _ in
+            begun.open()
+            do { try await never.wait() } catch {
+                cancelled.add()
+                throw error
+            }
+            return 2
+        }
+        for try await entry in cache.entries(for: "key", load: load) {
+            #expect(entry.value == 1)
+            break
+        }
+        #expect(cache.statistics.loads == 0)
+        let task = Task { for try await _ in cache.entries(for: "key", load: load) {} }
+        try await begun.wait()
+        task.cancel()
+        try await cancelled.wait(for: 1)
+    }
+
+    @Test("early refresh: a fresh hit loads behind when chance says so, once, and not before")
+    func early() async throws {
+        let cache = try Cache<String, Int>.small(refreshAhead: 1e15, clock: clock)
+        let loads = Counter()
+        let load: @Sendable () async throws -> Int = { [clock] in
+            clock.advance(milliseconds: 10)
+            return loads.add()
+        }
+        var changes = cache.changes.makeAsyncIterator()
+        #expect(try await cache.value(for: "key", load) == 1)
+        _ = await changes.next()
+        // At this eagerness chance is certain, but for one draw in 10^10.
+        #expect(try await cache.value(for: "key", load) == 1)
+        guard case .inserted = await changes.next() else { Issue.record("no load"); return }
+        #expect(cache["key"] == 2)
+
+        let calm = try Cache<String, Int>.small(refreshAhead: 1e-15, clock: clock)
+        for _ in 0..<100 { #expect(try await calm.value(for: "key", load) == 3) }
+        // What was not loaded has no load time to go by.
+        cache["by hand"] = 9
+        for _ in 0..<100 { #expect(try await cache.value(for: "by hand", load) == 9) }
+        #expect(loads.count == 3)
+    }
+
+    @Test("early refresh: the chance is that of XFetch")
+    func chance() {
+        func share(left: Int64, loadTime: Int64, eagerness: Double) -> Double {
+            Double((0..<10_000).count { RefreshAhead.isDue(left: left, loadTime: loadTime, eagerness: eagerness, chance: Double($0) / 10_000) }) / 10_000
+        }
+        // P(-delta * beta * ln(u) >= left) = exp(-left / (delta * beta))
+        for (left, loadTime, eagerness) in [(Int64(100), Int64(100), 1.0), (300, 100, 1), (100, 100, 2), (50, 10, 3)] {
+            #expect(abs(share(left: left, loadTime: loadTime, eagerness: eagerness) - exp(-Double(left) / (Double(loadTime) * eagerness))) < 0.001)
+        }
+        #expect(share(left: 0, loadTime: 1, eagerness: 1) == 1)
+        #expect(share(left: 1_000_000, loadTime: 1, eagerness: 1) == 0)
+    }
+
+    @Test("a load takes along its first caller's task-local values")
+    func taskLocal() async throws {
+        let cache = try Cache<String, String>.small(clock: clock)
+        let value = try await Trace.$name.withValue("caller") { try await cache.value(for: "key") { Trace.name } }
+        #expect(value == "caller")
+    }
+    private enum Trace { @TaskLocal static var name = "" }
+
+    @Test("threads that read, write and load the same keys at once end with what was stored last")
+    func together() async throws {
+        let directory = TemporaryDirectory()
+        let caches = try (0..<2).map { _ in try Cache<Int, Int>(at: directory.url, capacity: 4 << 20, memoryEntries: 4) }
+        await withTaskGroup(of: Void.self) { group in
+            for worker in 0..<8 {
+                group.addTask {
+                    let cache = caches[worker % 2]
+                    for step in 0..<500 {
+                        let key = (worker + step) % 8
+                        switch step % 5 {
+                        case 0: cache[key] = key * 1000 + step
+                        case 1: cache[key] = nil
+                        case 2: _ = try? await cache.value(for: key, orLoad: .staleWhileRevalidate) { key * 1000 }
+                        default: if let value = cache[key] { #expect(value / 1000 == key) }
+                        }
+                    }
+                }
+            }
+        }
+        for key in 0..<8 {
+            caches[0][key] = key
+            #expect(caches[1][key] == key)
+        }
+    }
+}

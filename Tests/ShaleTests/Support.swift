@@ -1,0 +1,111 @@
+import Foundation
+import Shale
+import Synchronization
+
+/// A directory that goes with its last reference.
+final class TemporaryDirectory: Sendable {
+    let url = FileManager.default.temporaryDirectory.appendingPathComponent("shale-cache-\(UUID().uuidString)")
+    var path: String { url.path }
+    deinit { try? FileManager.default.removeItem(at: url) }
+}
+
+/// A clock that moves when told to.
+final class TestClock: Sendable {
+    private let milliseconds = Mutex<Int64>(1_800_000_000_000)
+    func advance(milliseconds by: Int64) { milliseconds.withLock { $0 += by } }
+    func advance(seconds: Int64) { advance(milliseconds: seconds * 1000) }
+    var date: Date { Date(timeIntervalSince1970: Double(milliseconds.withLock { $0 }) / 1000) }
+    var now: @Sendable () -> Date { { self.date } }
+}
+
+/// Opens once. Whoever waits for it goes on then, or when cancelled, with an error.
+final class Gate: Sendable {
+    private struct State {
+        var isOpen = false
+        var waiting: [UUID: CheckedContinuation<Void, any Error>] = [:]
+    }
+    private let state = Mutex(State())
+
+    func open() {
+        let waiting = state.withLock { state in
+            state.isOpen = true
+            defer { state.waiting = [:] }
+            return state.waiting
+        }
+        for waiter in waiting.values { waiter.resume() }
+    }
+
+    func wait() async throws {
+        let id = UUID()
+        try await withTaskCancellationHandler {
+            try await withCheckedThrowingContinuation { (continuation: CheckedContinuation<Void, any Error>) in
+                let result: Result<Void, any Error>? = state.withLock { state in
+                    if state.isOpen { return .success(()) }
+                    if Task.isCancelled { return .failure(CancellationError()) }
+                    state.waiting[id] = continuation
+                    return nil
+                }
+                if let result { continuation.resume(with: result) }
+            }
+        } onCancel: {
+            state.withLock { $0.waiting.removeValue(forKey: id) }?.resume(throwing: CancellationError())
+        }
+    }
+
+    /// Whatever happens to the task.
+    func waitRegardless() async {
+        await withCheckedContinuation { continuation in
+            let task = Task.detached { try? await self.wait() }
+            Task.detached {
+                await task.value
+                continuation.resume()
+            }
+        }
+    }
+}
+
+/// Counts, and lets one wait for a count.
+final class Counter: Sendable {
+    private struct State {
+        var count = 0
+        var waiting: [(Int, Gate)] = []
+    }
+    private let state = Mutex(State())
+    var count: Int { state.withLock { $0.count } }
+
+    @discardableResult
+    func add() -> Int {
+        let (count, reached) = state.withLock { state in
+            state.count += 1
+            let count = state.count
+            return (count, state.waiting.filter { $0.0 <= count }.map(\.1))
+        }
+        for gate in reached { gate.open() }
+        return count
+    }
+
+    func wait(for count: Int) async throws {
+        let gate = Gate()
+        let isReached = state.withLock { state in
+            state.waiting.append((count, gate))
+            return state.count >= count
+        }
+        if !isReached { try await gate.wait() }
+    }
+}
+
+struct Article: Codable, Sendable, Equatable {
+    var title: String
+    var words = 0
+}
+
+struct Offline: Error, Equatable {}
+
+extension Cache {
+    /// A small one in memory.
+    static func small(maxAge: Store.Lifetime = .seconds(60), staleFor: Store.Lifetime = .forever, maxEntries: Int? = nil, memoryEntries: Int = 256, memoryBytes: Int = 1 << 20,
+                      refreshAhead: Double = 0, coder: Coder<Value> = .standard, clock: TestClock = TestClock()) throws -> Cache {
+        try Cache(at: nil as String?, maxAge: maxAge, staleFor: staleFor, maxEntries: maxEntries, capacity: 4 << 20, memoryEntries: memoryEntries,
+                  memoryBytes: memoryBytes, refreshAhead: refreshAhead, coder: coder, now: clock.now)
+    }
+}
