@@ -206,6 +206,20 @@ struct TagTests {
         for number in 0..<400 { #expect(rebuilt.holds("k\(number)") == (number % 2 != 0)) }
     }
 
+    @Test("Pinned entries that were invalidated make room", arguments: [4, 0])
+    func pinned(maxEntries: UInt64) throws {
+        let cache = try TestCache(directory.path, Options(capacity: 1 << 20, maxEntries: maxEntries))
+        let value = Pool.random.value(1, 1_000)
+        var count = 0
+        while cache.set("pinned \(count)", value, SetOptions(flags: SHALE_SET_PINNED, tags: ["t"])) == .ok { count += 1 }
+        #expect(maxEntries == 0 ? count > 100 : count == 4)
+        #expect(cache.set("k", value) == .full)
+        #expect(cache.invalidate("t") == .ok)
+        for number in 0..<4 { #expect(cache.set("k\(number)", value, .pinned) == .ok) }
+        for number in 0..<4 { #expect(cache.holds("k\(number)")) }
+        #expect(try cache.stats().entries == 4)
+    }
+
     @Test("A large value is invalidated like a small one")
     func largeValue() throws {
         let cache = try open(8 << 20)

@@ -97,6 +97,11 @@ extension Shard {
             recount()
             victim = victims.next { dropIfGone($0, now: now, &after) }
         }
+        // Pinned entries that were invalidated are nobody's victims, and gone all the same.
+        if victim == nil, header[Field.tagCount] != 0 {
+            sweepTags(&after)
+            if header[Field.entries] < before { return true }
+        }
         guard let slot = victim else { return header[Field.entries] < before }
         drop(slot, &after)
         header[Field.evictions] += 1
