@@ -65,4 +65,13 @@ struct ArticleTests {
             #expect(entry.value.title == "Second" && entry.etag == "v2" && !entry.isStale)
         }
     }
+
+    @Test("The README's example")
+    func readme() async throws {
+        let articles = try Cache<String, Article>(at: directory.url.path, maxAge: .seconds(3600), memoryEntries: 256)
+        articles["a"] = Article(title: "Slate")
+        #expect(articles["a"]?.title ?? "gone" == "Slate")
+        let b = try await articles.value(for: "b", orLoad: .staleIfError) { Article(title: "Marl") }
+        #expect(b.title == "Marl")
+    }
 }
