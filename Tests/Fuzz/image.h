@@ -110,7 +110,7 @@ static inline void seal_synced(const image *i, uint32_t shard) {
 }
 
 static inline uint8_t *dictionary_at(const image *i, uint32_t n) {
-    return i->bytes + i->segments - (size_t)(i->dictionaries - n) * i->dictionary_size;
+    return i->bytes + 2 * page_size + (size_t)n * i->dictionary_size;
 }
 static inline void seal_dictionary(const image *i, uint32_t n) {
     uint8_t *p = dictionary_at(i, n);
@@ -288,7 +288,7 @@ static inline void template_make(template *t, int number) {
     i->shards = get32(page + 2048 + 48);
     i->dictionaries = get32(page + 2048 + 88);
     i->dictionary_size = get32(page + 2048 + 92);
-    i->segments = 2 * page_size + (size_t)i->dictionaries * i->dictionary_size;
+    i->segments = (2 * page_size + (size_t)i->dictionaries * i->dictionary_size + segment_size - 1) / segment_size * segment_size;
     i->places = (uint32_t)((t->data_size - i->segments + segment_size - 1) / segment_size);
     ASSERT(i->places <= most_segments / 2);
     i->bytes = calloc(1, image_capacity(i) + slack);
