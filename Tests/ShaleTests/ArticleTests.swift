@@ -3,7 +3,7 @@ import Testing
 import Shale
 
 /// What the module's articles show, as they show it.
-@Suite("Articles", .timeLimit(.minutes(10)))
+@Suite("Articles", .timeLimit(.minutes(30)))
 struct ArticleTests {
     struct Article: Codable, Sendable {
         var title: String

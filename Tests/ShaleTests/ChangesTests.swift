@@ -1,7 +1,7 @@
 import Testing
 @testable import Shale
 
-@Suite("Changes", .timeLimit(.minutes(10)))
+@Suite("Changes", .timeLimit(.minutes(30)))
 struct ChangesTests {
     private func words<Value>(_ change: Cache<String, Value>.Change) -> String {
         switch change {

@@ -2,7 +2,7 @@ import Foundation
 import Testing
 @testable import Shale
 
-@Suite("Keys and values as bytes", .timeLimit(.minutes(10)))
+@Suite("Keys and values as bytes", .timeLimit(.minutes(30)))
 struct EncodingTests {
     private func bytes<Key: Hashable & Codable & Sendable>(_ key: Key) throws -> [UInt8] { Array(try KeySpace<Key>(name: "").encode(key).dropFirst()) }
     private func comesBack<Key: Hashable & Codable & Sendable>(_ key: Key) throws -> Bool {

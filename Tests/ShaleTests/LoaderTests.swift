@@ -1,7 +1,7 @@
 import Testing
 @testable import Shale
 
-@Suite("One load at a time for a key", .timeLimit(.minutes(10)))
+@Suite("One load at a time for a key", .timeLimit(.minutes(30)))
 struct LoaderTests {
     private let loader = Loader<String, Int>()
     private func join(_ load: @escaping @Sendable () async throws -> Int) throws -> Hold<Int> {

@@ -2,7 +2,7 @@ import Foundation
 import Testing
 @testable import Shale
 
-@Suite("Loading", .timeLimit(.minutes(10)))
+@Suite("Loading", .timeLimit(.minutes(30)))
 struct LoadingTests {
     private let clock = TestClock()
     private let policies: [LoadPolicy] = [.default, .staleIfError, .staleWhileRevalidate, .reload]
