@@ -22,7 +22,7 @@ struct ShardHeader {
         static let unsure = 352
         /// When the head's segment was begun: milliseconds since 1970.
         static let begunTime = 360
-        static let sweepAt = 384, sweepLimit = 392, sweepState = 400, heapCounts = 408, heapCurrent = 424, rebases = 432
+        static let sweepAt = 384, sweepLimit = 392, sweepState = 400, heapCounts = 408, heapCurrent = 424, rebases = 432, heapLimit = 440
         static let sets = 448, removes = 456, evictions = 464, expirations = 472, invalidations = 480, cleaned = 488, corrupt = 496, rebuilds = 504
         static let dictionaries = 512 // 16 words
     }

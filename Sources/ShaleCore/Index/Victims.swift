@@ -9,8 +9,8 @@ import CShalePlatform
 /// the other, a few hundred slots for each victim, so that no call pays for all.
 ///
 /// Invariants
-/// - every unpinned entry that is no part and whose rank is at most the current heap's limit is in
-///   that heap;
+/// - every unpinned entry that is no part and whose rank is at most the current heap's limit
+///   (`heapLimit`) is in that heap; the other heap takes what ranks above it;
 /// - a heap is consumed only after its sweep has seen the whole table;
 /// - an entry that moves down past the sweep restarts it.
 ///
@@ -58,23 +58,29 @@ struct Victims {
         let p = heap(which)
         let top = p.u64(0), last = p.u64(left * 8)
         setCount(which, left)
-        var parent = 0
+        if left > 0 { sift(p, 0, last, left) }
+        return top
+    }
+
+    /// Puts a value at a place whose children are heaps, or below it.
+    private func sift(_ p: Memory, _ root: Int, _ value: UInt64, _ count: Int) {
+        var parent = root
         while true {
             var child = parent * 2 + 1
-            if child >= left { break }
-            if child + 1 < left, p.u64(child * 8 + 8) < p.u64(child * 8) { child += 1 }
-            if last <= p.u64(child * 8) { break }
+            if child >= count { break }
+            if child + 1 < count, p.u64(child * 8 + 8) < p.u64(child * 8) { child += 1 }
+            if value <= p.u64(child * 8) { break }
             p.set(parent * 8, p.u64(child * 8))
             parent = child
         }
-        if left > 0 { p.set(parent * 8, last) }
-        return top
+        p.set(parent * 8, value)
     }
 
     func reset() {
         setCount(0, 0)
         setCount(1, 0)
         header[Field.heapCurrent] = 0
+        header.at.set(Field.heapLimit, 0)
         header[Field.sweepState] = State.idle
         header[Field.sweepAt] = 0
     }
@@ -94,9 +100,11 @@ struct Victims {
             }
             while header[Field.sweepState] != State.complete { sweep(buckets: Int.max, expired: expired) }
             header[Field.heapCurrent] = 1 - current
+            header.at.set(Field.heapLimit, header.at.u64(Field.sweepLimit))
             header[Field.sweepState] = State.idle
             header[Field.sweepAt] = 0
             if count(current) == 0 {
+                header.at.set(Field.heapLimit, 0)
                 barren += 1
                 // A whole sweep of its own found nobody: the counter is below the slots' stamps, which damage to
                 // it has done. From here on new stamps are the newest again, and the next change ranks all.
@@ -137,6 +145,8 @@ struct Victims {
         if header[Field.sweepState] != State.sweeping { begin(shape) }
         let target = 1 - current
         var limit = header.at.u64(Field.sweepLimit)
+        // Up to there all are in the heap that is being consumed.
+        let known = header.at.u64(Field.heapLimit)
         let room = Victims.capacity(buckets: shape.buckets)
         var position = header[Field.sweepAt]
         let stop = buckets >= end - position ? end : position + buckets
@@ -150,7 +160,7 @@ struct Victims {
                     if Slot.isFree(p.u64(i)) { continue }
                 }
                 let word1 = p.u64(i + 8)
-                if Slot.isPinned(word0) || Victims.rank(word1) > limit { continue }
+                if Slot.isPinned(word0) || Victims.rank(word1) > limit || Victims.rank(word1) <= known { continue }
                 if count(target) >= room {
                     // The sample misjudged: keep the lower half, and collect no more than its like.
                     limit = keepLowerHalf(target)
@@ -171,12 +181,31 @@ struct Victims {
         if header[Field.sweepState] == State.sweeping, position >= end { header[Field.sweepState] = State.complete }
     }
 
-    /// Returns the highest rank that is kept.
+    /// Returns the highest rank that is kept. Not by sorting: a set would wait for that.
     private func keepLowerHalf(_ which: Int) -> UInt64 {
-        var all = UnsafeMutableBufferPointer(start: heap(which).assumingMemoryBound(to: UInt64.self), count: count(which))
-        all.sort() // ascending is a heap too
-        setCount(which, all.count / 2)
-        return all[all.count / 2 - 1] >> 26
+        let p = heap(which), kept = count(which) / 2
+        // Hoare's selection: what is below `low` belongs to the lower half, what is above `high` does not.
+        var low = 0, high = count(which) - 1
+        while low < high {
+            let pivot = p.u64((low + high) / 2 * 8)
+            var i = low, j = high
+            while i <= j {
+                while p.u64(i * 8) < pivot { i += 1 }
+                while p.u64(j * 8) > pivot { j -= 1 }
+                if i <= j {
+                    let other = p.u64(i * 8)
+                    p.set(i * 8, p.u64(j * 8))
+                    p.set(j * 8, other)
+                    i += 1
+                    j -= 1
+                }
+            }
+            if kept - 1 <= j { high = j } else if kept - 1 >= i { low = i } else { break }
+        }
+        let highest = p.u64(kept * 8 - 8) >> 26
+        setCount(which, kept)
+        for root in stride(from: kept / 2 - 1, through: 0, by: -1) { sift(p, root, p.u64(root * 8), kept) }
+        return highest
     }
 
     private func begin(_ shape: Table.Shape) {
@@ -188,13 +217,16 @@ struct Victims {
         header.at.set(Field.sweepLimit, min(newest, sampleRanks(shape)))
     }
 
-    /// The rank below which about `aim` entries lie, from 512 slots spread over the table.
+    /// The rank below which the heap in use and about `aim` more entries lie, from 512 slots spread over the table.
     private func sampleRanks(_ shape: Table.Shape) -> UInt64 {
         let end = shape.extent + Table.spill
         return withUnsafeTemporaryAllocation(of: UInt64.self, capacity: 512) { ranks in
             var found = 0, seen = 0
             let step = max(1, end / 128)
-            var position = Int(header.at.u64(Field.stamp) % UInt64(step))
+            let first = Int(header.at.u64(Field.stamp) % UInt64(step))
+            // All at once: one wait after the other would be a set's longest.
+            for position in stride(from: first, to: end, by: step) { shim_prefetch(table.bucket(position)) }
+            var position = first
             while position < end, found <= 508 {
                 let p = table.bucket(position)
                 for i in stride(from: 0, to: Table.bucketSize, by: Slot.size) {
@@ -208,7 +240,7 @@ struct Victims {
             }
             let all = Slot.stampMask
             guard found > 16 else { return all }
-            let aim = Victims.aim(buckets: shape.buckets)
+            let aim = Victims.aim(buckets: shape.buckets) + count(current)
             let expected = max(1, found * aim / max(1, end * 4 * found / max(1, seen)))
             if expected >= found { return all }
             // The lowest `expected` and one, sorted in front: most of the others are above them all.
