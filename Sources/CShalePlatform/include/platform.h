@@ -105,7 +105,6 @@ static inline void shim_store8(void *p, uint8_t v) {
     __atomic_store_n((uint8_t *)p, v, __ATOMIC_RELAXED);
 }
 static inline void shim_prefetch(const void *p) { __builtin_prefetch(p, 0, 3); }
-static inline void shim_prefetch_to_write(const void *p) { __builtin_prefetch(p, 1); }
 
 /* ---- hashing (XXH3, https://xxhash.com) ------------------------------- */
 

@@ -21,6 +21,8 @@ struct Geometry {
     let dictionaryPlaces: Int
     let dictionarySize: Int
     let dictionaries: Int
+    /// The end of what comes before the segments. The gap up to them is a hole.
+    var head: Int { dictionaries + dictionaryPlaces * dictionarySize }
     let segments: Int
     var dataSize: Int { segments + rows * shards * segmentSize }
 

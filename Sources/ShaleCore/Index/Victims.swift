@@ -26,7 +26,7 @@ struct Victims {
     private var header: ShardHeader { table.header }
 
     static func capacity(buckets: Int) -> Int { max(256, buckets / 8) }
-    /// How many a sweep aims to collect: one for 32 slots.
+    /// How many a sweep aims to collect: one for 64 slots.
     private static func aim(buckets: Int) -> Int { max(32, buckets / 16) }
 
     /// What the order is by: least recently used. Another function of the slot gives another policy.
@@ -223,11 +223,11 @@ struct Victims {
         return withUnsafeTemporaryAllocation(of: UInt64.self, capacity: 512) { ranks in
             var found = 0, seen = 0
             let step = max(1, end / 128)
-            let first = Int(header.at.u64(Field.stamp) % UInt64(step))
+            let sample = stride(from: Int(header.at.u64(Field.stamp) % UInt64(step)), to: end, by: step)
             // All at once: one wait after the other would be a set's longest.
-            for position in stride(from: first, to: end, by: step) { shim_prefetch(table.bucket(position)) }
-            var position = first
-            while position < end, found <= 508 {
+            for position in sample { shim_prefetch(table.bucket(position)) }
+            for position in sample {
+                if found > 508 { break }
                 let p = table.bucket(position)
                 for i in stride(from: 0, to: Table.bucketSize, by: Slot.size) {
                     seen += 1
@@ -236,7 +236,6 @@ struct Victims {
                     ranks[found] = Victims.rank(p.u64(i + 8))
                     found += 1
                 }
-                position += step
             }
             let all = Slot.stampMask
             guard found > 16 else { return all }
@@ -246,11 +245,8 @@ struct Victims {
             // The lowest `expected` and one, sorted in front: most of the others are above them all.
             for i in 1..<found {
                 let value = ranks[i]
-                var j = min(i, expected + 1)
-                if j == expected + 1 {
-                    if value >= ranks[expected] { continue }
-                    j = expected
-                }
+                if i > expected, value >= ranks[expected] { continue }
+                var j = min(i, expected)
                 while j > 0, ranks[j - 1] > value { ranks[j] = ranks[j - 1]; j -= 1 }
                 ranks[j] = value
             }

@@ -61,19 +61,15 @@ extension Shard {
     /// A place to write to. Prefers one that exists on disk.
     private func takePlace() throws(Failure) -> Int {
         if header[Field.noSpace] > 0 { header[Field.noSpace] -= 1 }
-        if header[Field.allocated] > header[Field.queueCount], let place = firstPlace(.free) { return place }
+        if freePlaces > 0, let place = firstPlace(.free) { return place }
         let allowed = header[Field.allocated] < budgetedPlaces
         var cause: Failure?
         // Also where the disk was full lately: otherwise the call fails for certain.
         if allowed, let place = firstPlace(.absent) {
             do throws(Failure) {
                 try allocate(place)
-                setState(ofPlace: place, .free)
                 return place
-            } catch {
-                cause = error
-                if error.status == .full { header[Field.noSpace] = Log.patience }
-            }
+            } catch { cause = error }
         }
         if let place = firstPlace(.preparing) {
             // Its preparer is slow, or dead: allocating twice does no harm.
@@ -89,8 +85,10 @@ extension Shard {
         header[Field.allocated] += 1
         do throws(Failure) { try engine.pointee.files.allocateData(offset(ofPlace: place), segmentSize) } catch {
             giveUp(place)
+            if error.status == .full { header[Field.noSpace] = Log.patience }
             throw error
         }
+        setState(ofPlace: place, .free)
     }
 
     /// What could be allocated of a place goes back, or counts as a place that is not ready yet.
@@ -101,19 +99,20 @@ extension Shard {
         header[Field.allocated] -= 1
     }
 
-    /// Two places for the cleaner to begin with, where a smaller budget would allow none: the larger one
-    /// is in force until the cache has shrunk.
-    func provideReserve() throws(Failure) {
-        while header[Field.allocated] - header[Field.queueCount] < Log.reserve, let place = firstPlace(.absent) {
+    /// Places that are on disk and not in the log.
+    var freePlaces: Int { header[Field.allocated] - header[Field.queueCount] }
+
+    /// Allocates until so many places are free, whatever the budget: while a cache shrinks, the larger one is in force.
+    func provide(_ places: Int) throws(Failure) {
+        while freePlaces < places, let place = firstPlace(.absent) {
             try allocate(place)
-            setState(ofPlace: place, .free)
         }
     }
 
     /// Gives free places back to the file system until the budget holds with `extra` more bytes.
     func trim(extra: Int = 0) {
         while header[Field.allocated] * segmentSize + indexBytes + extra > geometry.shardBudget,
-              header[Field.allocated] - header[Field.queueCount] > Log.reserve, let place = firstPlace(.free) {
+              freePlaces > Log.reserve, let place = firstPlace(.free) {
             numberWord(place).release(0, 0)
             // Before its blocks go: a kill in between must not leave a hole that passes for a place.
             setState(ofPlace: place, .preparing)
@@ -139,7 +138,7 @@ extension Shard {
     /// Pages of the file's own cache are as large as the segment allows, where the file system has such.
     private var hasHugePages: Bool { segmentSize >= hugePageSize && !engine.pointee.files.isMemory }
 
-    /// Allocates the next place before anyone holds the lock for it, and populates it.
+    /// Allocates the next place before anyone holds the lock for it, and populates it where the head fills fast.
     func prepareNextPlace() {
         guard (try? lock()) != nil else { return }
         var chosen: Int?

@@ -128,10 +128,7 @@ extension Shard {
         let location = Slot.location(word0)
         guard isInside(location) else { return .damaged }
         // The lines of a small record together, rather than one wait after the other.
-        let line = address(location)
-        shim_prefetch(line)
-        shim_prefetch(line + 64)
-        shim_prefetch(line + 128)
+        prefetch(address(location), to: 192)
         let numberWord = self.numberWord(place(of: location))
         let segment = numberWord.acquire(0)
         // Pointed to while the place held this segment: so the location is the current one's.
@@ -146,11 +143,7 @@ extension Shard {
             return isOther(record, p, at, location) ? .otherKey : unchanged(slot, word0, numberWord, segment) ? .damaged : .moved
         }
         // The rest of a larger one while its head is verified.
-        var ahead = 192
-        while ahead < min(record.length, Shard.mostPrefetched) {
-            shim_prefetch(p + ahead)
-            ahead &+= 64
-        }
+        prefetch(p, from: 192, to: record.length)
         guard record.verifiesHead(at: p, keyHash: key.hash, place: at, secret: secret) else {
             return unchanged(slot, word0, numberWord, segment) ? .damaged : .moved
         }

@@ -23,8 +23,8 @@ extension Shard {
         return max(segmentSize / 2, min(byShare, byReserve))
     }
 
-    /// Makes room for a record of `length` bytes at the head; `live` where it will be current.
-    func makeRoom(_ length: Int, live: Bool, now: UInt64, _ after: inout Aftermath) throws(Failure) {
+    /// Makes room for a record of `length` bytes at the head; `live` where it will be current, `pins` where nothing may evict it.
+    func makeRoom(_ length: Int, live: Bool, pins: Bool = false, now: UInt64, _ after: inout Aftermath) throws(Failure) {
         let usable = usablePlaces
         if live {
             let limit = liveLimit(of: usable)
@@ -46,10 +46,11 @@ extension Shard {
             }
         }
         var rounds = 0
-        while length > headRoom {
+        let isFirstPinned = pins && header[Field.pinned] == 0
+        while length > headRoom || isFirstPinned && freePlaces < Log.reserve {
             if availablePlaces > Log.reserve {
                 do throws(Failure) {
-                    try roll()
+                    try provideHead(length, pins: pins)
                     break
                 } catch {
                     // On a full disk, what there is has to do.
@@ -71,10 +72,18 @@ extension Shard {
                 // The disk may have room again; if not, the attempt says why.
                 header[Field.noSpace] = 0
                 guard availablePlaces > Log.reserve else { throw noSpace("pinned entries fill the cache; unpin or remove some, or raise its capacity") }
-                try roll()
+                try provideHead(length, pins: pins)
                 break
             }
         }
+    }
+
+    /// Begins a segment where the head has no room for `length` bytes. What may not be evicted has to be moved,
+    /// on a full disk too: where entries are pinned, the cleaner's reserve is there before the log grows.
+    private func provideHead(_ length: Int, pins: Bool) throws(Failure) {
+        let rolls = length > headRoom
+        if pins || header[Field.pinned] > 0 { try provide(rolls ? Log.reserve + 1 : Log.reserve) }
+        if rolls { try roll() }
     }
 
     @inline(never)
@@ -98,10 +107,7 @@ extension Shard {
             victim = victims.next { dropIfGone($0, now: now, &after) }
         }
         // Pinned entries that were invalidated are nobody's victims, and gone all the same.
-        if victim == nil, header[Field.tagCount] != 0 {
-            sweepTags(&after)
-            if header[Field.entries] < before { return true }
-        }
+        if victim == nil, header[Field.tagCount] != 0 { sweepTags(&after) }
         guard let slot = victim else { return header[Field.entries] < before }
         drop(slot, &after)
         header[Field.evictions] += 1
@@ -266,7 +272,7 @@ extension Shard {
             shrinkPages(table.shape.buckets)
         }
         var rounds = 0
-        if header[Field.allocated] * segmentSize + header[Field.tablePages] > geometry.shardBudget { try provideReserve() }
+        if header[Field.allocated] * segmentSize + header[Field.tablePages] > geometry.shardBudget { try provide(Log.reserve) }
         while header[Field.allocated] * segmentSize + header[Field.tablePages] > geometry.shardBudget {
             trim()
             if header[Field.allocated] * segmentSize + header[Field.tablePages] <= geometry.shardBudget { break }

@@ -55,15 +55,8 @@ extension Shard {
     @inline(__always) func prefetchHead(_ length: Int) {
         let place = header[Field.headPlace], offset = header[Field.headOffset]
         guard UInt(bitPattern: place) < UInt(bitPattern: geometry.rows), UInt(bitPattern: offset) < UInt(bitPattern: segmentSize) else { return }
-        let p = engine.pointee.data + (self.offset(ofPlace: place) &+ offset)
-        var ahead = 0
-        while ahead < min(length, Shard.mostPrefetched) {
-            shim_prefetch_to_write(p + ahead)
-            ahead &+= 64
-        }
+        prefetch(engine.pointee.data + (self.offset(ofPlace: place) &+ offset), to: length)
     }
-    /// Bytes; the processor itself goes on from there.
-    static let mostPrefetched = 2048
 
     // MARK: Finding, under the lock
 
@@ -127,7 +120,7 @@ extension Shard {
         }
         if draft.record.codec == RecordHeader.Codec.dictionary, !DictionaryCache.mayUse(engine, draft.record.dictionary) { return .dictionaryRetired }
         let tableHasRoom = maintainTable(&after)
-        try makeRoom(draft.record.length, live: true, now: now, &after)
+        try makeRoom(draft.record.length, live: true, pins: draft.record.isPinned, now: now, &after)
         var slot = lookup(key, isPart: isPart)
         if slot == nil {
             try makeSlot(tableHasRoom: tableHasRoom, isPart: isPart, now: now, &after)

@@ -519,7 +519,7 @@ enum Attachment {
         var wanted = geometry.dictionaries
         try eachSegment { _ in wanted += geometry.segmentSize }
         if Int(files.diskBytes(files.data, files.dataIdentity)) >= wanted { return }
-        try files.allocateData(0, geometry.segments)
+        try files.allocateData(0, geometry.head)
         try eachSegment { offset throws(Failure) in try files.allocateData(offset, geometry.segmentSize) }
     }
 

@@ -32,9 +32,7 @@ extension Engine {
                 shard.table.probe(fraction, home: shard.table.shape.home(fraction)) { _, word0 in
                     let location = Slot.location(word0)
                     guard shard.isSound(location) else { return true }
-                    let p = shard.address(location)
-                    shim_prefetch(p)
-                    shim_prefetch(p + 64)
+                    ShaleCore.prefetch(shard.address(location), to: 128)
                     return true
                 }
             }
