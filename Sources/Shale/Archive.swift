@@ -45,9 +45,9 @@ extension Cache: Codable {
     private func restore(_ archived: ArchivedEntry) throws {
         func left() -> Store.Lifetime {
             guard let expires = archived.expires else { return .forever }
-            return expires > store.now ? .of(.milliseconds(expires - store.now)) : .none
+            return expires > store.now ? .of(.milliseconds(expires - store.now)) : .zero
         }
-        if left() == .none { return }
+        if left() == .zero { return }
         let version = try insert(archived.value, for: archived.key, maxAge: left(), pinned: archived.isPinned,
                                  Meta(etag: archived.etag, tags: archived.tags, loadTime: archived.loadTime))
         // Ages count from now, and the clock may have moved on between taking and giving one.

@@ -161,7 +161,7 @@ struct LoadingTests {
             if reads.add() == 1 { if isReplaced { try other.insert("new", for: "key") } else { try other.touch("key") } }
             return String(decoding: data, as: UTF8.self)
         }))
-        try other.insert("old", for: "key", maxAge: Store.Lifetime.none)
+        try other.insert("old", for: "key", maxAge: .zero)
         let stale = try await cache.entry(for: "key", orLoad: .staleWhileRevalidate) { _ in
             loads.add()
             return .value("loaded")
@@ -214,9 +214,9 @@ struct LoadingTests {
 
     @Test("a value that is stale at once goes to all who wait, and is loaded again for the next")
     func staleAtOnce() async throws {
-        let cache = try Cache<String, Int>.small(staleFor: .none, clock: clock)
+        let cache = try Cache<String, Int>.small(staleFor: .zero, clock: clock)
         let loads = Counter()
-        for i in 1...3 { #expect(try await cache.value(for: "key", maxAge: Store.Lifetime.none) { loads.add() } == i) }
+        for i in 1...3 { #expect(try await cache.value(for: "key", maxAge: .zero) { loads.add() } == i) }
     }
 
     @Test("a waiter that is cancelled leaves at once; the load goes on for the others")

@@ -63,7 +63,7 @@ struct SharingTests {
         #expect(mine["key"] == nil)
 
         try inMemory()
-        try theirs.touch("key", maxAge: Store.Lifetime.none)
+        try theirs.touch("key", maxAge: .zero)
         #expect(mine["key"] == nil)
         #expect(try mine.entry(for: "key", includingStale: true)?.isStale == true)
 

@@ -60,7 +60,7 @@ public final class Store: Sendable {
         case of(Duration)
         case forever
         /// As a max age: stale at once. As a stale period: not kept past its age.
-        case none
+        case zero
 
         public static func seconds(_ seconds: Int) -> Lifetime { .of(.seconds(seconds)) }
         public static func milliseconds(_ milliseconds: Int) -> Lifetime { .of(.milliseconds(milliseconds)) }
@@ -69,7 +69,7 @@ public final class Store: Sendable {
         var milliseconds: Int64 {
             switch self {
             case .forever: return Age.never
-            case .none: return Age.none
+            case .zero: return Age.none
             case .of(let duration):
                 let parts = duration.components
                 if parts.seconds < 0 || parts.attoseconds < 0 { return -2 }
