@@ -115,7 +115,7 @@ enum {
 #define SHALE_SET_PINNED 0x8u        /* never evicted for space; ages and removals still apply */
 #define SHALE_SET_UNCOMPRESSED 0x10u /* store as it is, e.g. what is compressed already */
 
-/* flags of shale_get, shale_get_many and shale_cursor_next */
+/* flags of shale_get, shale_get_many, shale_lease and shale_cursor_next */
 #define SHALE_GET_STALE 0x1u /* also what is past its age but kept (stale_ms) */
 #define SHALE_GET_PEEK 0x2u  /* leave recency and counters alone */
 #define SHALE_GET_INFO 0x4u  /* all but the bytes: data is not filled, size is */
@@ -210,6 +210,17 @@ typedef struct {
 
 typedef struct {
     uint32_t struct_size;
+    uint32_t flags;   /* SHALE_GET_..., for the read */
+    int64_t lease_ms; /* how long the lease lasts at most, up to an hour; 0: 30 seconds */
+    int64_t wait_ms;  /* how long to wait for a value that another is loading; 0: not at all */
+    int64_t refresh_ahead_ms; /* 0: a fresh value is never loaded anew. Else each reader draws a time by chance,
+                         with this mean, and loads where less is left of the value's age: so
+                         that the readers of a popular key never miss together. What a load
+                         takes, or some times that, is a good mean. */
+} shale_lease_options;
+
+typedef struct {
+    uint32_t struct_size;
     uint32_t reserved;
     uint64_t records;
     uint64_t bytes;
@@ -259,6 +270,30 @@ shale_status shale_set(shale_cache *SHALE_NULLABLE cache, const void *SHALE_NULL
  * the value's size and meta_size are 0. Errors: INVALID, MEMORY. */
 shale_status shale_get(shale_cache *SHALE_NULLABLE cache, const void *SHALE_NULLABLE key, size_t key_size,
                        uint32_t flags, shale_value *SHALE_NULLABLE value);
+/* Reads a value as shale_get does and, where it has to be loaded, gives the
+ * right to do so to one at a time of all who ask, in all processes:
+ *
+ *     uint64_t lease;
+ *     shale_lease_options options = {.struct_size = sizeof options, .wait_ms = 5000};
+ *     shale_status status = shale_lease(cache, key, size, &options, &value, &lease);
+ *     if (lease) {                   // it is for us to load
+ *         ... load, and shale_set ...
+ *         shale_release(cache, key, size, lease);
+ *     }
+ *
+ * OK, MISS or STALE. `*lease` is not 0 where the caller is to load: on a MISS, on
+ * a STALE, or ahead of time on an OK. Where another has the lease, it is 0: a STALE
+ * value (with SHALE_GET_STALE) is returned at once; else the call waits for the
+ * value, and answers MISS after wait_ms. A lease is a hint. It ends with its
+ * release, or with its time, which is how that of a killed process ends; it keeps
+ * nobody from setting the key. A shard notes 64 leases at once, and grants further
+ * ones unnoted. Errors: as shale_get's, and PERMISSION for a read-only handle. */
+shale_status shale_lease(shale_cache *SHALE_NULLABLE cache, const void *SHALE_NULLABLE key, size_t key_size,
+                         const shale_lease_options *SHALE_NULLABLE options, shale_value *SHALE_NULLABLE value,
+                         uint64_t *SHALE_NULLABLE lease);
+/* Gives a lease back, after the set or instead of it. MISS where its time was over. */
+shale_status shale_release(shale_cache *SHALE_NULLABLE cache, const void *SHALE_NULLABLE key, size_t key_size,
+                           uint64_t lease);
 /* Removes an entry: MISS if there was none, CONFLICT if it has another version.
  * version 0: any. */
 shale_status shale_remove(shale_cache *SHALE_NULLABLE cache, const void *SHALE_NULLABLE key, size_t key_size,

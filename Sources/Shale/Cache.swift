@@ -37,6 +37,7 @@ public final class Cache<Key: Hashable & Codable & Sendable, Value: Codable & Se
     let maxAge: Store.Lifetime
     let staleFor: Store.Lifetime
     let refreshAhead: Double
+    let leaseTime: Duration
     let coder: Coder<Value>
     let keys: KeySpace<Key>
     let memory: MemoryTier<Key, Value>
@@ -56,25 +57,28 @@ public final class Cache<Key: Hashable & Codable & Sendable, Value: Codable & Se
     ///   - memoryBytes: What they may cost together; a value costs the bytes of its encoded form.
     ///   - refreshAhead: How eagerly entries that were loaded are loaded anew before their age is over, see
     ///     ``value(for:orLoad:maxAge:tags:_:)``. 0: never; 1 suits most.
+    ///   - leaseTime: How long others wait for a process that was killed while it loaded; up to an hour.
     ///   - coder: How values become bytes.
     ///   - now: The clock. Nil: the system's.
     public convenience init(at directory: String?, maxAge: Store.Lifetime = .seconds(12 * 60 * 60), staleFor: Store.Lifetime = .forever,
                             maxEntries: Int? = 50, capacity: Int? = nil, memoryEntries: Int = 256, memoryBytes: Int = 32 << 20,
-                            refreshAhead: Double = 0, coder: Coder<Value> = .standard, now: (@Sendable () -> Date)? = nil) throws(ShaleError) {
+                            refreshAhead: Double = 0, leaseTime: Duration = .seconds(10), coder: Coder<Value> = .standard,
+                            now: (@Sendable () -> Date)? = nil) throws(ShaleError) {
         var options = Store.Options(capacity: capacity, maxEntries: maxEntries)
         if let now { options.now = { now().millisecondsSince1970 } }
         let store = try Store(at: directory, options: options)
         try self.init(in: store, named: "", maxAge: maxAge, staleFor: staleFor, memoryEntries: memoryEntries,
-                      memoryBytes: memoryBytes, refreshAhead: refreshAhead, coder: coder)
+                      memoryBytes: memoryBytes, refreshAhead: refreshAhead, leaseTime: leaseTime, coder: coder)
     }
 
     /// The same, in a directory that a file URL names.
     public convenience init(at directory: URL, maxAge: Store.Lifetime = .seconds(12 * 60 * 60), staleFor: Store.Lifetime = .forever,
                             maxEntries: Int? = 50, capacity: Int? = nil, memoryEntries: Int = 256, memoryBytes: Int = 32 << 20,
-                            refreshAhead: Double = 0, coder: Coder<Value> = .standard, now: (@Sendable () -> Date)? = nil) throws(ShaleError) {
+                            refreshAhead: Double = 0, leaseTime: Duration = .seconds(10), coder: Coder<Value> = .standard,
+                            now: (@Sendable () -> Date)? = nil) throws(ShaleError) {
         if !directory.isFileURL { throw ShaleError(code: .invalid, message: "\(directory) names no file") }
         try self.init(at: directory.path, maxAge: maxAge, staleFor: staleFor, maxEntries: maxEntries, capacity: capacity, memoryEntries: memoryEntries,
-                      memoryBytes: memoryBytes, refreshAhead: refreshAhead, coder: coder, now: now)
+                      memoryBytes: memoryBytes, refreshAhead: refreshAhead, leaseTime: leaseTime, coder: coder, now: now)
     }
 
     /// Opens one of many caches in a store, each under a name of its own. The store's limits and clock are shared by them all.
@@ -82,14 +86,19 @@ public final class Cache<Key: Hashable & Codable & Sendable, Value: Codable & Se
     /// A name has at most 255 bytes of UTF-8, and is for one type of key and one type of value. The rest is as for a
     /// cache in a directory.
     public init(in store: Store, named name: String, maxAge: Store.Lifetime = .seconds(12 * 60 * 60), staleFor: Store.Lifetime = .forever,
-                memoryEntries: Int = 256, memoryBytes: Int = 32 << 20, refreshAhead: Double = 0, coder: Coder<Value> = .standard) throws(ShaleError) {
+                memoryEntries: Int = 256, memoryBytes: Int = 32 << 20, refreshAhead: Double = 0, leaseTime: Duration = .seconds(10),
+                coder: Coder<Value> = .standard) throws(ShaleError) {
         self.store = store
         self.name = name
         self.maxAge = maxAge
         self.staleFor = staleFor
         self.refreshAhead = refreshAhead
+        self.leaseTime = leaseTime
         self.coder = coder
         keys = try KeySpace(name: name)
+        if leaseTime < .milliseconds(1) || leaseTime > .seconds(60 * 60) {
+            throw ShaleError(code: .invalid, message: "leaseTime is \(leaseTime); it lasts from a millisecond to an hour")
+        }
         memory = MemoryTier(maxEntries: memoryEntries, maxCost: memoryBytes)
     }
 

@@ -53,6 +53,9 @@ extension Cache {
         public var etag: String? { meta.etag }
         public var tags: [String] { meta.tags }
         var meta: Meta { Meta(metaBytes) }
+
+        /// Neither replaced nor given a new age.
+        func isSame(as other: Entry?) -> Bool { version == other?.version && expires == other?.expires }
     }
 }
 

@@ -117,7 +117,7 @@ extension Cache {
     private func isDueEarly(_ entry: Entry) -> Bool {
         guard refreshAhead > 0, let expires = entry.expires else { return false }
         let loadTime = entry.meta.loadTime
-        return loadTime > 0 && RefreshAhead.isDue(left: expires - store.now, loadTime: loadTime, eagerness: refreshAhead, chance: .random(in: 0..<1))
+        return loadTime > 0 && RefreshAhead.isDue(left: expires - store.now, mean: Double(loadTime) * refreshAhead, chance: .random(in: 0 ... .max))
     }
 
     /// Joins or begins the load of a key, unless there is by now a fresh entry other than the known one. A reload does not look.
@@ -125,7 +125,7 @@ extension Cache {
                       _ load: @escaping @Sendable (Entry?) async throws -> Loaded) throws -> Joined<Entry> {
         try loader.join(key) {
             guard policy != .reload, let current = try read(key, includingStale: false, peeking: true) else { return nil }
-            return current.version == known?.version && current.expires == known?.expires ? nil : current
+            return current.isSame(as: known) ? nil : current
         } load: {
             try await self.fetch(key, load)
         }
@@ -134,6 +134,9 @@ extension Cache {
     /// All that one load does, in its order. Whoever holds the load gets the result.
     private func fetch(_ key: Key, _ load: @Sendable (Entry?) async throws -> Loaded) async throws -> Entry {
         let present = try read(key, includingStale: true, peeking: true)
+        let turn = try await turn(key, insteadOf: present)
+        defer { turn.end() }
+        if let current = turn.current { return current }
         let begun = store.now
         counters.loads.add(1, ordering: .relaxed)
         let loaded = try await load(present)
@@ -147,6 +150,31 @@ extension Cache {
             if try touch(key, maxAge: maxAge), let renewed = try read(key, includingStale: true, peeking: true) { return renewed }
             // It left meanwhile.
             return insertLoaded(present.value, for: key, maxAge: maxAge, pinned: present.isPinned, present.meta)
+        }
+    }
+
+    /// Waits until no other cache object and no other process loads the key, or one of them has stored what it loaded.
+    private func turn(_ key: Key, insteadOf present: Entry?) async throws -> Turn<Entry> {
+        let storedKey = try stored(key)
+        var pause = Duration.milliseconds(1)
+        while true {
+            let lease: Lease?
+            // Where it cannot be had, in a read-only store for one, nobody is told, and the load goes on.
+            do { lease = try store.lease(storedKey, for: leaseTime) } catch { return Turn() }
+            let turn = lease.map { Turn<Entry>($0, of: storedKey, in: store, for: leaseTime) }
+            do {
+                // With the lease in hand: whoever had it before may have stored the value.
+                if let current = try read(key, includingStale: false, peeking: true), !current.isSame(as: present) {
+                    turn?.end()
+                    return Turn(current)
+                }
+            } catch {
+                turn?.end()
+                throw error
+            }
+            if let turn { return turn }
+            try await Task.sleep(for: pause)
+            pause = min(pause * 2, .milliseconds(25))
         }
     }
 

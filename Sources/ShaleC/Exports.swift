@@ -143,19 +143,53 @@ public func shale_get(_ cache: OpaquePointer?, _ key: UnsafeRawPointer?, _ key_s
 
 @inline(__always)
 private func get(_ engine: Engine, _ key: Bytes, _ flags: UInt32, _ value: UnsafeMutablePointer<shale_value>) -> shale_status {
+    read(value, flags) { buffer, found throws(Failure) in try engine.get(key, ReadOptions(rawValue: flags), &buffer, &found) }
+}
+
+/// Reads into the caller's value, which is empty where nothing was found.
+@inline(__always)
+private func read(_ value: UnsafeMutablePointer<shale_value>, _ flags: UInt32,
+                  _ body: (inout ValueBuffer, inout Found) throws(Failure) -> Status) -> shale_status {
     var buffer = ValueBuffer(data: value.pointee.data, capacity: value.pointee.capacity)
     var found = Found()
     if flags & ~7 != 0 {
         value.pointee.clear(buffer)
         return invalid(badFlags)
     }
-    let status = run { () throws(Failure) in try engine.get(key, ReadOptions(rawValue: flags), &buffer, &found) }
+    let status = run { () throws(Failure) in try body(&buffer, &found) }
     if status == 0 || status == 2 {
         value.pointee.take(buffer, found, info: flags & 4 != 0)
     } else {
         value.pointee.clear(buffer)
     }
     return status
+}
+
+@c @implementation
+public func shale_lease(_ cache: OpaquePointer?, _ key: UnsafeRawPointer?, _ key_size: Int, _ options: UnsafePointer<shale_lease_options>?,
+                        _ value: UnsafeMutablePointer<shale_value>?, _ lease: UnsafeMutablePointer<UInt64>?) -> shale_status {
+    guard let lease else { return invalid("lease is NULL; pass where the lease goes") }
+    lease.pointee = 0
+    guard let cache else { return invalid(noCache) }
+    guard let key = Argument.bytes(key, key_size) else { return invalid(badKey) }
+    guard let value, value.pointee.isInitialised else { return invalid(badValue) }
+    var o = LeaseOptions()
+    if let options {
+        guard isStruct(options.pointee.struct_size) else { return invalid(badOptions) }
+        let given = Argument.copy(options, size: options.pointee.struct_size, over: shale_lease_options())
+        o.read = ReadOptions(rawValue: given.flags)
+        o.lease = given.lease_ms == 0 ? LeaseOptions.standard : given.lease_ms
+        o.wait = given.wait_ms
+        o.refreshAhead = given.refresh_ahead_ms
+    }
+    return read(value, o.read.rawValue) { buffer, found throws(Failure) in try engine(cache).get(key, o, &buffer, &found, lease: &lease.pointee) }
+}
+
+@c @implementation
+public func shale_release(_ cache: OpaquePointer?, _ key: UnsafeRawPointer?, _ key_size: Int, _ lease: UInt64) -> shale_status {
+    guard let cache else { return invalid(noCache) }
+    guard let key = Argument.bytes(key, key_size) else { return invalid(badKey) }
+    return run { () throws(Failure) in try engine(cache).release(key, lease: lease) ? .ok : .miss }
 }
 
 @c @implementation

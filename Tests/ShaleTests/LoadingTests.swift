@@ -392,19 +392,6 @@ struct LoadingTests {
         #expect(loads.count == 3)
     }
 
-    @Test("early refresh: the chance is that of XFetch")
-    func chance() {
-        func share(left: Int64, loadTime: Int64, eagerness: Double) -> Double {
-            Double((0..<10_000).count { RefreshAhead.isDue(left: left, loadTime: loadTime, eagerness: eagerness, chance: Double($0) / 10_000) }) / 10_000
-        }
-        // P(-delta * beta * ln(u) >= left) = exp(-left / (delta * beta))
-        for (left, loadTime, eagerness) in [(Int64(100), Int64(100), 1.0), (300, 100, 1), (100, 100, 2), (50, 10, 3)] {
-            #expect(abs(share(left: left, loadTime: loadTime, eagerness: eagerness) - exp(-Double(left) / (Double(loadTime) * eagerness))) < 0.001)
-        }
-        #expect(share(left: 0, loadTime: 1, eagerness: 1) == 1)
-        #expect(share(left: 1_000_000, loadTime: 1, eagerness: 1) == 0)
-    }
-
     @Test("a load takes along its first caller's task-local values")
     func taskLocal() async throws {
         let cache = try Cache<String, String>.small(clock: clock)

@@ -3,7 +3,7 @@
 ///
 ///     shale.data   superblock page · synced positions, 16 a shard · dictionaries · segment places
 ///     shale.index  superblock and counters · a region for each shard: header, segment numbers,
-///                  log queue, place states, tag table · two victim heaps · slot table
+///                  log queue, place states, tag table, leases · two victim heaps · slot table
 ///
 /// Both files are sparse: a part exists on disk once it is allocated.
 struct Geometry {
@@ -32,6 +32,7 @@ struct Geometry {
     let queue: Int
     let states: Int
     let tags: Int
+    let leases: Int
     /// The end of what a shard always has.
     let fixed: Int
     let heaps: (Int, Int)
@@ -58,7 +59,7 @@ struct Geometry {
     /// How many segment places a shard's budget can hold beside the smallest table.
     static func rows(_ block: Superblock) -> Int {
         let budget = (Int(block.capacity) - global(block)) / Int(block.shards), segmentSize = Int(block.segmentSize)
-        let index = roundUp(ShardHeader.size + TagTable.size, to: pageSize) + 2 * pageSize + tableBytes(Table.leastBuckets) + 2 * heapBytes(Table.leastBuckets)
+        let index = roundUp(ShardHeader.size + TagTable.size + LeaseTable.size, to: pageSize) + 2 * pageSize + tableBytes(Table.leastBuckets) + 2 * heapBytes(Table.leastBuckets)
         // A place costs 13 bytes of the fixed part beside the segment itself, and there are up to four rows for each.
         return max(0, (budget - index) / (segmentSize + 4 * 13))
     }
@@ -80,7 +81,8 @@ struct Geometry {
         queue = numbers + rows * 8
         states = roundUp(queue + rows * 4, to: 8)
         tags = roundUp(states + rows, to: 64)
-        fixed = roundUp(tags + TagTable.size, to: pageSize)
+        leases = tags + TagTable.size
+        fixed = roundUp(leases + LeaseTable.size, to: pageSize)
         // The smallest record, a byte of key and no value, takes 56 bytes.
         maxBuckets = min(Table.mostBuckets, max(Table.leastBuckets, rows * segmentSize / 56 / 2) + 64)
         let heap = Geometry.heapBytes(maxBuckets)

@@ -29,6 +29,7 @@ struct Shard {
     @inline(__always) var secret: UInt64 { engine.pointee.secret }
     @inline(__always) var table: Table { Table(header: header, buckets: header.at + engine.pointee.geometry.table) }
     var tags: TagTable { TagTable(header: header, at: header.at + engine.pointee.geometry.tags) }
+    var leases: LeaseTable { LeaseTable(at: header.at + engine.pointee.geometry.leases) }
     var victims: Victims {
         Victims(table: table, heaps: (header.at + engine.pointee.geometry.heaps.0, header.at + engine.pointee.geometry.heaps.1))
     }

@@ -550,6 +550,8 @@ enum Attachment {
         for i in 0..<ref.pointee.geometry.shards where result == 0 {
             result = shim_mutex_init(Shard(ref, i).header.at + ShardHeader.Field.mutex)
             Shard(ref, i).header[ShardHeader.Field.unsure] = 1
+            // Of processes that are gone.
+            Shard(ref, i).leases.removeAll()
         }
         if result != 0 { throw Failure.system("make the locks of", ref.pointee.files.path, ref.pointee.files.isMemory ? "the cache in memory" : "", -Int(result)) }
         index.set(IndexHead.bootLow, ref.pointee.files.boot.0)

@@ -37,7 +37,7 @@ public struct Cursor {
                     if size == nil, word.acquire(0) != word0 { continue }
                 }
                 // (Where this fails, the next call begins with the same slot.)
-                let status = try size.map { size throws(Failure) in try engine.get(Bytes(start: key.data, count: size), options.union(.peek), &value, &found) }
+                let status = try size.map { size throws(Failure) in try engine.getOutlined(Bytes(start: key.data, count: size), options.union(.peek), &value, &found) }
                 slot += 1
                 if slot == 4 {
                     slot = 0

@@ -41,6 +41,12 @@ extension Engine {
         return status
     }
 
+    /// The same, for callers that need no copy of their own of all this code.
+    @inline(never)
+    public func getOutlined(_ bytes: Bytes, _ options: ReadOptions, _ buffer: inout ValueBuffer, _ found: inout Found) throws(Failure) -> Status {
+        try get(bytes, options, &buffer, &found)
+    }
+
     /// A read-only handle notices that a writer replaced the index that it uses.
     @inline(never)
     func checkGeneration() throws(Failure) {

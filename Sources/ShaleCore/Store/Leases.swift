@@ -1,0 +1,88 @@
+import CShalePlatform
+
+/// How a value is asked for by those who can load it. Milliseconds.
+public struct LeaseOptions {
+    public static let standard: Int64 = 30_000
+
+    public var read: ReadOptions = []
+    /// How long the right to load lasts at most.
+    public var lease = standard
+    /// How long to wait while another loads.
+    public var wait: Int64 = 0
+    /// See `RefreshAhead`; 0: not before the age is over.
+    public var refreshAhead: Int64 = 0
+
+    public init() {}
+}
+
+extension Engine {
+    /// Grants one at a time, of all who ask in all processes, the right to load a key. Returns a token, or nil where another has it.
+    /// With the token of a lease that is not over, its time begins again.
+    public func lease(_ bytes: Bytes, renewing token: UInt64 = 0, milliseconds: Int64) throws(Failure) -> UInt64? {
+        try lease(try key(bytes), renewing: token, milliseconds: milliseconds)
+    }
+
+    private func lease(_ key: Key, renewing known: UInt64 = 0, milliseconds: Int64) throws(Failure) -> UInt64? {
+        try checkWritable()
+        guard milliseconds > 0, milliseconds <= LeaseTable.longest else { throw Failure.because(.invalid, "a lease lasts at least a millisecond and at most an hour") }
+        let shard = Shard(ref, keyHash: key.hash)
+        let token = known == 0 ? shard.drawLSN() : known
+        try shard.lock()
+        defer { shard.unlock() }
+        return shard.leases.take(key.hash, token: token, milliseconds: milliseconds, uptime: shim_uptime_ms()) ? token : nil
+    }
+
+    /// Gives a lease back. False where its time was over.
+    public func release(_ bytes: Bytes, lease token: UInt64) throws(Failure) -> Bool {
+        try release(try key(bytes), lease: token)
+    }
+
+    @discardableResult
+    private func release(_ key: Key, lease token: UInt64) throws(Failure) -> Bool {
+        try checkWritable()
+        let shard = Shard(ref, keyHash: key.hash)
+        try shard.lock()
+        defer { shard.unlock() }
+        return shard.leases.release(key.hash, token: token, uptime: shim_uptime_ms())
+    }
+
+    /// Reads a value, and where it has to be loaded gives the right to do so to one of all who ask: `token` is its lease, or 0.
+    ///
+    /// Whoever gets no value waits for the one who loads, as long as the options say. Nobody waits who gets a stale one.
+    public func get(_ bytes: Bytes, _ options: LeaseOptions, _ buffer: inout ValueBuffer, _ found: inout Found, lease token: inout UInt64) throws(Failure) -> Status {
+        token = 0
+        let key = try key(bytes)
+        guard options.wait >= 0, options.refreshAhead >= 0 else { throw Failure.because(.invalid, "wait_ms or refresh_ahead_ms is negative") }
+        let end = shim_uptime_ms() &+ min(options.wait, LeaseTable.longest)
+        var read = options.read
+        var pause = 1
+        while true {
+            var status = try getOutlined(bytes, read, &buffer, &found)
+            if status == .ok, !isDueEarly(found, options) { return .ok }
+            if let granted = try lease(key, milliseconds: options.lease) {
+                // Whoever had it may have stored the value meanwhile, or made it fresh again.
+                let before = (status, found.version, found.expires)
+                do throws(Failure) { status = try getOutlined(bytes, read.union(.peek), &buffer, &found) } catch {
+                    _ = try? release(key, lease: granted)
+                    throw error
+                }
+                if status == .ok, (status, found.version, found.expires) != before { try release(key, lease: granted) } else { token = granted }
+                return status
+            }
+            let left = end &- shim_uptime_ms()
+            if status != .miss || left <= 0 { return status }
+            shim_sleep_us(min(pause, Int(left)) * 1000)
+            pause = min(pause * 2, 16)
+            // The first look was counted.
+            read.insert(.peek)
+        }
+    }
+
+    private func isDueEarly(_ found: Found, _ options: LeaseOptions) -> Bool {
+        guard options.refreshAhead > 0, found.expires != Age.never else { return false }
+        let left = found.expires &- Age.publicPoint(ref.pointee.clock.now48)
+        guard RefreshAhead.mayBeDue(left: left, mean: options.refreshAhead) else { return false }
+        var chance: UInt64 = 0
+        return shim_sys_random(&chance, 8) == 8 && RefreshAhead.isDue(left: left, mean: Double(options.refreshAhead), chance: chance)
+    }
+}

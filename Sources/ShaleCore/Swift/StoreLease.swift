@@ -1,0 +1,36 @@
+#if !hasFeature(Embedded)
+/// The right to load a key's value, of one at a time of all who ask, in all processes.
+public struct Lease: Sendable, Equatable {
+    let token: UInt64
+}
+
+extension Store {
+    /// The right to load a key, or nil where another has it, in this process or in another.
+    ///
+    /// A lease is a hint: it keeps nobody from setting the key. It ends with its release, or with its time, which is how
+    /// that of a killed process ends. Whoever gets one after a miss looks again before loading: the one who had it may
+    /// have stored the value. A shard notes 64 leases at once, and grants further ones unnoted. Costs as much as a lock.
+    ///
+    /// - Parameter time: From a millisecond to an hour, of the system's uptime.
+    public func lease(_ key: some StoreBytes, for time: Duration) throws(ShaleError) -> Lease? {
+        try lease(key, renewing: 0, for: time)
+    }
+
+    /// Begins a lease's time again. False where it was over and another has taken it.
+    public func renew(_ lease: Lease, of key: some StoreBytes, for time: Duration) throws(ShaleError) -> Bool {
+        try self.lease(key, renewing: lease.token, for: time) != nil
+    }
+
+    private func lease(_ key: some StoreBytes, renewing token: UInt64, for time: Duration) throws(ShaleError) -> Lease? {
+        try key.withStoreBytes { bytes throws(ShaleError) in
+            try throwing { () throws(Failure) in try engine.lease(bytes, renewing: token, milliseconds: Lifetime.of(time).milliseconds) }
+        }.map(Lease.init)
+    }
+
+    /// Gives a lease back. False where its time was over.
+    @discardableResult
+    public func release(_ lease: Lease, of key: some StoreBytes) throws(ShaleError) -> Bool {
+        try key.withStoreBytes { bytes throws(ShaleError) in try throwing { () throws(Failure) in try engine.release(bytes, lease: lease.token) } }
+    }
+}
+#endif
