@@ -6,6 +6,7 @@ import Foundation
 import ShaleCore
 // What this module's users write of the one below.
 @_exported import enum ShaleCore.Compression
+@_exported import struct ShaleCore.Lease
 @_exported import struct ShaleCore.ShaleError
 @_exported import class ShaleCore.Store
 

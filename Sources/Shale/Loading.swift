@@ -127,16 +127,16 @@ extension Cache {
             guard policy != .reload, let current = try read(key, includingStale: false, peeking: true) else { return nil }
             return current.isSame(as: known) ? nil : current
         } load: {
-            try await self.fetch(key, load)
+            try await self.fetch(key, insteadOf: known, policy, load)
         }
     }
 
     /// All that one load does, in its order. Whoever holds the load gets the result.
-    private func fetch(_ key: Key, _ load: @Sendable (Entry?) async throws -> Loaded) async throws -> Entry {
-        let present = try read(key, includingStale: true, peeking: true)
-        let turn = try await turn(key, insteadOf: present)
+    private func fetch(_ key: Key, insteadOf known: Entry?, _ policy: LoadPolicy, _ load: @Sendable (Entry?) async throws -> Loaded) async throws -> Entry {
+        let turn = try await turn(key, insteadOf: policy == .reload ? try read(key, includingStale: false, peeking: true) : known)
         defer { turn.end() }
         if let current = turn.current { return current }
+        let present = try read(key, includingStale: true, peeking: true)
         let begun = store.now
         counters.loads.add(1, ordering: .relaxed)
         let loaded = try await load(present)
@@ -153,8 +153,9 @@ extension Cache {
         }
     }
 
-    /// Waits until no other cache object and no other process loads the key, or one of them has stored what it loaded.
-    private func turn(_ key: Key, insteadOf present: Entry?) async throws -> Turn<Entry> {
+    /// Waits until no other cache object and no other process loads the key, or one of them has stored a fresh entry
+    /// other than the known one.
+    private func turn(_ key: Key, insteadOf known: Entry?) async throws -> Turn<Entry> {
         let storedKey = try stored(key)
         var pause = Duration.milliseconds(1)
         while true {
@@ -164,7 +165,7 @@ extension Cache {
             let turn = lease.map { Turn<Entry>($0, of: storedKey, in: store, for: leaseTime) }
             do {
                 // With the lease in hand: whoever had it before may have stored the value.
-                if let current = try read(key, includingStale: false, peeking: true), !current.isSame(as: present) {
+                if let current = try read(key, includingStale: false, peeking: true), !current.isSame(as: known) {
                     turn?.end()
                     return Turn(current)
                 }

@@ -1,0 +1,163 @@
+import Foundation
+import Testing
+@testable import Shale
+
+/// Caches that know nothing of each other but the store's directory, as those of several processes do.
+@Suite("Loads of several processes", .timeLimit(.minutes(30)))
+struct LeaseTests {
+    private let clock = TestClock()
+    private let directory = TemporaryDirectory()
+
+    private func open(leaseTime: Duration = .seconds(10)) throws -> Cache<String, Int> {
+        try Cache(at: directory.url, maxAge: .seconds(60), capacity: 4 << 20, leaseTime: leaseTime, now: clock.now)
+    }
+
+    /// A load that begins and does not end: what a process that was killed leaves behind.
+    private func abandonLoad(of key: String, in cache: Cache<String, Int>, leaseTime: Duration) throws -> Lease {
+        try #require(try cache.store.lease(try cache.stored(key), for: leaseTime))
+    }
+
+    @Test("one load for all of them, and the others get its value from the store")
+    func oneLoad() async throws {
+        let caches = try (0..<8).map { _ in try open() }
+        let loads = Counter(), asked = Counter()
+        for round in 1...10 {
+            let key = "\(round)"
+            let values = try await withThrowingTaskGroup(of: Int.self) { group in
+                for cache in caches {
+                    group.addTask {
+                        asked.add()
+                        return try await cache.value(for: key) {
+                            try await asked.wait(for: round * caches.count)
+                            return loads.add()
+                        }
+                    }
+                }
+                return try await group.reduce(into: []) { $0.append($1) }
+            }
+            #expect(values == Array(repeating: round, count: caches.count))
+        }
+        #expect(loads.count == 10)
+        #expect(caches.reduce(0) { $0 + $1.statistics.loads } == 10)
+    }
+
+    @Test("the lease of a killed process ends with its time")
+    func killed() async throws {
+        let cache = try open()
+        _ = try abandonLoad(of: "key", in: cache, leaseTime: .milliseconds(50))
+        let begun = ContinuousClock.now
+        #expect(try await cache.value(for: "key") { 1 } == 1)
+        #expect(ContinuousClock.now - begun >= .milliseconds(45))
+    }
+
+    @Test("a load that takes longer than its lease keeps it")
+    func renewal() async throws {
+        let mine = try open(leaseTime: .seconds(3)), theirs = try open(leaseTime: .seconds(3))
+        let begun = Gate(), loads = Counter()
+        let first = Task { try await mine.value(for: "key") {
+            begun.open()
+            try await Task.sleep(for: .seconds(4))
+            return loads.add()
+        } }
+        try await begun.wait()
+        #expect(try await theirs.value(for: "key") { loads.add() } == 1)
+        #expect(try await first.value == 1 && loads.count == 1)
+    }
+
+    @Test("a load that fails passes its turn on")
+    func failure() async throws {
+        let mine = try open(), theirs = try open()
+        let begun = Gate(), gate = Gate()
+        let first = Task { try await mine.value(for: "key") {
+            begun.open()
+            try await gate.wait()
+            throw Offline()
+        } }
+        try await begun.wait()
+        let second = Task { try await theirs.value(for: "key") { 2 } }
+        gate.open()
+        await #expect(throws: Offline.self) { _ = try await first.value }
+        #expect(try await second.value == 2)
+    }
+
+    @Test("who serves stale does not wait for another's load, and gets its value afterwards")
+    func stale() async throws {
+        let mine = try open(), theirs = try open()
+        try mine.insert(1, for: "key")
+        clock.advance(seconds: 60)
+        let lease = try abandonLoad(of: "key", in: mine, leaseTime: .seconds(60))
+        #expect(try await theirs.value(for: "key", orLoad: .staleWhileRevalidate) { 3 } == 1)
+        try mine.insert(2, for: "key")
+        #expect(try await theirs.value(for: "key", orLoad: .staleWhileRevalidate) { 3 } == 2)
+        try mine.store.release(lease, of: try mine.stored("key"))
+        #expect(theirs.statistics.loads == 0)
+    }
+
+    @Test("a reload joins another's load")
+    func reload() async throws {
+        let mine = try open(), theirs = try open()
+        try mine.insert(1, for: "key")
+        let begun = Gate(), gate = Gate()
+        let first = Task { try await mine.value(for: "key", orLoad: .reload) {
+            begun.open()
+            try await gate.wait()
+            return 2
+        } }
+        try await begun.wait()
+        let second = Task { try await theirs.value(for: "key", orLoad: .reload) { 3 } }
+        try await Task.sleep(for: .milliseconds(20))
+        gate.open()
+        #expect(try await first.value == 2)
+        #expect(try await second.value == 2)
+    }
+
+    @Test("who waits for another's load can be cancelled")
+    func cancellation() async throws {
+        let cache = try open()
+        let lease = try abandonLoad(of: "key", in: cache, leaseTime: .seconds(3000))
+        let task = Task { try await cache.value(for: "key") { 1 } }
+        try await Task.sleep(for: .milliseconds(20))
+        task.cancel()
+        await #expect(throws: CancellationError.self) { _ = try await task.value }
+        #expect(cache.statistics.loads == 0)
+        try cache.store.release(lease, of: try cache.stored("key"))
+        #expect(try await cache.value(for: "key") { 2 } == 2)
+    }
+
+    @Test("a value that another gave a new age need not be loaded")
+    func touched() async throws {
+        let mine = try open(), theirs = try open()
+        try mine.insert(1, for: "key")
+        clock.advance(seconds: 60)
+        let lease = try abandonLoad(of: "key", in: mine, leaseTime: .seconds(60))
+        let waiting = Task { try await theirs.value(for: "key") { 2 } }
+        try await Task.sleep(for: .milliseconds(20))
+        #expect(try mine.touch("key"))
+        #expect(try await waiting.value == 1)
+        try mine.store.release(lease, of: try mine.stored("key"))
+        #expect(theirs.statistics.loads == 0)
+    }
+
+    @Test("a store's lease goes to one, is renewed by its holder alone, and is given back once")
+    func store() throws {
+        let store = try Store(at: nil, options: .init(capacity: 4 << 20))
+        let lease = try #require(try store.lease("key", for: .seconds(60)))
+        #expect(try store.lease("key", for: .seconds(60)) == nil)
+        #expect(try store.renew(lease, of: "key", for: .milliseconds(30)))
+        usleep(50_000)
+        let next = try #require(try store.lease("key", for: .seconds(60)))
+        #expect(next != lease)
+        #expect(try !store.renew(lease, of: "key", for: .seconds(60)))
+        #expect(try !store.release(lease, of: "key"))
+        #expect(try store.release(next, of: "key"))
+        #expect(try !store.release(next, of: "key"))
+    }
+
+    @Test("a lease time that is out of range is an error")
+    func badLeaseTime() {
+        for time in [Duration.zero, .microseconds(900), .seconds(3601), .seconds(-1)] {
+            #expect(throws: ShaleError.self) { _ = try Cache<String, Int>(at: nil as String?, leaseTime: time) }
+            #expect(throws: ShaleError.self) { _ = try Store(at: nil).lease("key", for: time == .microseconds(900) ? .zero : time) }
+        }
+    }
+}
