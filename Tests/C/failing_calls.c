@@ -502,6 +502,11 @@ static void act_changes(void) {
             counter = counter ? counter + 3 : 103;
             EXPECT(result == counter, "the counter is %" PRId64 " instead of %" PRId64, result, counter);
         }
+        uint64_t lease = 0;
+        shale_value value = SHALE_VALUE_INIT;
+        if (succeeded(shale_lease(cache, &stored_versions, sizeof stored_versions, NULL, &value, &lease), "shale_lease") && lease)
+            succeeded(shale_release(cache, &stored_versions, sizeof stored_versions, lease), "shale_release");
+        shale_value_free(&value);
         if (key % 3 == 0 && succeeded(shale_remove(cache, &key, sizeof key, 0), "shale_remove"))
             stored[key].version = 0;
     }

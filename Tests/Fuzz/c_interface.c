@@ -167,6 +167,28 @@ static void get_any(const command *c, shale_cache *cache) {
     }
 }
 
+static void lease_any(const command *c, shale_cache *cache) {
+    shale_bytes key = a_key(c);
+    shale_lease_options options = {
+        .flags = c->c & 16 ? c->d : c->d & 7,
+        .lease_ms = c->c & 32 ? (int64_t)c->e : c->d & 0xFFFF,
+        .wait_ms = c->c & 64 ? INT64_MIN : c->d & 1, /* or every input would wait for itself */
+        .refresh_ahead_ms = c->c & 128 ? (int64_t)c->e : 0,
+    };
+    void *passed = c->b & 1 ? NULL : sized(&options, sizeof options, a_struct_size(c, sizeof options));
+    shale_value value = SHALE_VALUE_INIT;
+    uint64_t lease = 77;
+    shale_status status = shale_lease(cache, key.data, key.size, passed, c->b & 2 ? NULL : &value, c->b & 4 ? NULL : &lease);
+    check(status);
+    ASSERT(status >= 0 || lease == 0 || c->b & 4);
+    if (status != SHALE_OK && status != SHALE_STALE)
+        ASSERT(value.size == 0 && value.meta_size == 0);
+    if (c->b & 8)
+        check(shale_release(cache, key.data, key.size, c->b & 16 ? c->e : lease));
+    shale_value_free(&value);
+    free(passed);
+}
+
 static void walk_any(const command *c, shale_cache *cache) {
     shale_cursor *cursor = NULL;
     check(shale_cursor_open(cache, c->c & 16 ? NULL : &cursor));
@@ -245,6 +267,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
             break;
         }
         case 14: /* the calls that take anything */
+            lease_any(&c, passed);
             shale_value_free(NULL);
             shale_cursor_close(NULL);
             check(shale_close(NULL));
