@@ -4,6 +4,7 @@ import FoundationEssentials
 import Foundation
 #endif
 import ShaleCore
+import Synchronization
 // What this module's users write of the one below.
 @_exported import enum ShaleCore.Compression
 @_exported import struct ShaleCore.Lease
@@ -45,6 +46,7 @@ public final class Cache<Key: Hashable & Codable & Sendable, Value: Codable & Se
     let loader = Loader<Key, Entry>()
     let counters = Counters()
     let broadcast = Broadcast<Change>()
+    private let evictions = Mutex<Int?>(nil)
 
     /// Opens the cache in a directory, creating it and missing parents.
     ///
@@ -103,7 +105,10 @@ public final class Cache<Key: Hashable & Codable & Sendable, Value: Codable & Se
         memory = MemoryTier(maxEntries: memoryEntries, maxCost: memoryBytes)
     }
 
-    deinit { broadcast.finish() }
+    deinit {
+        if let observed = evictions.withLock({ $0 }) { store.stopObserving(observed) }
+        broadcast.finish()
+    }
 
     // MARK: Reading
 
@@ -228,11 +233,21 @@ public final class Cache<Key: Hashable & Codable & Sendable, Value: Codable & Se
 
     // MARK: Changes
 
-    /// What this object inserts and removes from now on, and what leaves its memory.
+    /// What this object inserts and removes from now on, what its store evicts, and what leaves its memory.
     ///
     /// Each call gives a sequence of its own, which ends with the cache. One that is not read keeps the newest 1,024 changes.
-    /// What other processes do, what the store evicts and what expires is not announced: the store names no victims.
-    public var changes: AsyncStream<Change> { broadcast.stream() }
+    /// What other processes insert, remove and evict is not announced, nor what expires.
+    public var changes: AsyncStream<Change> {
+        evictions.withLock { observed in
+            guard observed == nil else { return }
+            // Not the cache: its last reference must not go where the store calls.
+            let keys = keys, broadcast = broadcast
+            observed = store.observeEvictions { key in
+                if let key = keys.decode(key) { broadcast.send(.evicted(key)) }
+            }
+        }
+        return broadcast.stream()
+    }
 
     /// A change that this object made.
     public enum Change: Sendable {
@@ -240,6 +255,8 @@ public final class Cache<Key: Hashable & Codable & Sendable, Value: Codable & Se
         case removed(Key)
         /// Every entry, or every one with the tag.
         case removedAll(tag: String?)
+        /// Left the store to make room for others, of any cache in it.
+        case evicted(Key)
         /// Left memory to make room for others. The store may still hold it.
         case evictedFromMemory(Key)
     }

@@ -88,6 +88,17 @@ extension Shard {
         if m.blob.blob != 0 { release(m.blob, &after) }
     }
 
+    /// Takes an entry, or a part, out to make room.
+    func evict(_ slot: Memory, _ after: inout Aftermath) {
+        if !Slot.isPart(slot.u64(0)) {
+            header[Field.evictions] += 1
+            #if !hasFeature(Embedded)
+            announceEviction(of: Slot.location(slot.u64(0)))
+            #endif
+        }
+        drop(slot, &after)
+    }
+
     /// The parts of a manifest that went: those of this shard at once, so that whoever needs room has it,
     /// the others' when the lock is released.
     func release(_ blob: Aftermath.Blob, _ after: inout Aftermath) {

@@ -109,8 +109,7 @@ extension Shard {
         // Pinned entries that were invalidated are nobody's victims, and gone all the same.
         if victim == nil, header[Field.tagCount] != 0 { sweepTags(&after) }
         guard let slot = victim else { return header[Field.entries] < before }
-        drop(slot, &after)
-        header[Field.evictions] += 1
+        evict(slot, &after)
         return true
     }
 
@@ -134,8 +133,7 @@ extension Shard {
         if found == 0 || hasPinned { return false }
         forEachSlot { slot, word0 in
             guard needs(word0, from: low, through: high) else { return }
-            if !Slot.isPart(word0) { header[Field.evictions] += 1 }
-            drop(slot, &after)
+            evict(slot, &after)
         }
         return true
     }
@@ -189,10 +187,7 @@ extension Shard {
         let table = self.table
         let shape = table.shape
         if shape.mode != Table.Shape.Mode.steady {
-            table.advance(Load.pace) { slot in
-                drop(slot, &after)
-                header[Field.evictions] += 1
-            }
+            table.advance(Load.pace) { evict($0, &after) }
             return true
         }
         let used = header[Field.used]

@@ -167,10 +167,7 @@ extension Shard {
             // grow, which spreads the neighbourhood; or let somebody go.
             tries += 1
             if table.shape.mode != Table.Shape.Mode.steady {
-                table.advance(Int.max) { slot in
-                    drop(slot, &after)
-                    header[Field.evictions] += 1
-                }
+                table.advance(Int.max) { evict($0, &after) }
             } else if tries > 6 || !growTable(table.shape) {
                 guard evict(now: now, &after), tries < 10_000 else {
                     header.at.set(Field.ghost, header.at.u64(Field.headNumber))
@@ -257,10 +254,7 @@ extension Shard {
             found = slot
             return true
         }
-        if let found {
-            drop(found, &after)
-            header[Field.evictions] += 1
-        }
+        if let found { evict(found, &after) }
     }
 
     // MARK: Touch and increment

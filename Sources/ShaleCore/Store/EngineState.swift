@@ -22,6 +22,10 @@ struct EngineState {
 
     var scratch: ScratchPool
     var dictionaries: DictionaryCache
+    #if !hasFeature(Embedded)
+    /// The store's.
+    var evictionObservers: Unmanaged<EvictionObservers>?
+    #endif
 }
 
 typealias EngineRef = UnsafeMutablePointer<EngineState>

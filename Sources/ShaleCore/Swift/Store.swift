@@ -20,6 +20,7 @@ public final class Store: Sendable {
     let engine: Engine
     private let clock: ClockBox?
     private let buffers = BufferPool()
+    let evictionObservers = EvictionObservers()
     private let isClosed = Atomic(false)
 
     /// How a store is opened. Every default is stated here.
@@ -135,6 +136,7 @@ public final class Store: Sendable {
         } else {
             try throwing { () throws(Failure) in try Engine.open(nil, settled) }
         }
+        engine.ref.pointee.evictionObservers = Unmanaged.passUnretained(evictionObservers)
     }
 
     deinit { try? close() }
