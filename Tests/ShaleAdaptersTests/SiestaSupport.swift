@@ -1,0 +1,105 @@
+import Dispatch
+import Foundation
+import Shale
+import ShaleAdapters
+import Synchronization
+
+/// What the tests of Siesta's part share.
+enum SiestaSupport {
+    struct Story: Codable, Sendable, Equatable { var title: String }
+    struct Offline: Error, Equatable {}
+
+    /// A directory that goes with its last reference.
+    final class Directory: Sendable {
+        let url = FileManager.default.temporaryDirectory.appendingPathComponent("shale-siesta-\(UUID().uuidString)")
+        deinit { try? FileManager.default.removeItem(at: url) }
+
+        func open() throws -> Store { try Store(at: url.path, options: .init(capacity: 4 << 20)) }
+    }
+
+    /// Seconds since the reference date, which pass when told to.
+    final class Clock: Sendable {
+        private let time = Mutex<TimeInterval>(1000)
+        var seconds: TimeInterval { time.withLock { $0 } }
+        func advance(_ seconds: TimeInterval) { time.withLock { $0 += seconds } }
+        var now: @Sendable () -> Date { { Date(timeIntervalSinceReferenceDate: self.seconds) } }
+    }
+
+    /// A cache in front of another one: counts calls, and holds reads up until told otherwise.
+    final class Watched<Key: Hashable & Codable & Sendable>: EntityCache {
+        let cache: ShaleEntityCache<Key, Story>
+        private let calls = Mutex<[String]>([])
+        private let readBegan = DispatchSemaphore(value: 0)
+        private let mayRead = DispatchSemaphore(value: 0)
+        private let isHeldUp: Bool
+
+        init(_ cache: ShaleEntityCache<Key, Story>, holdingUpReads isHeldUp: Bool = false) {
+            self.cache = cache
+            self.isHeldUp = isHeldUp
+        }
+
+        /// Names of the methods that were called, in their order.
+        var called: [String] { calls.withLock { $0 } }
+        func letReadsGo() { mayRead.signal() }
+        /// Returns when a read has begun.
+        func waitForRead() async {
+            await withCheckedContinuation { continuation in
+                DispatchQueue.global().async {
+                    self.readBegan.wait()
+                    continuation.resume()
+                }
+            }
+        }
+
+        private func note(_ method: String = #function) { calls.withLock { $0.append(String(method.prefix { $0 != "(" })) } }
+
+        func key(for resource: Resource) -> Key? { cache.key(for: resource) }
+        var workQueue: DispatchQueue { cache.workQueue }
+        func readEntity(forKey key: Key) -> Entity<Story>? {
+            note()
+            if isHeldUp {
+                readBegan.signal()
+                mayRead.wait()
+            }
+            return cache.readEntity(forKey: key)
+        }
+        func writeEntity(_ entity: Entity<Story>, forKey key: Key) {
+            note()
+            cache.writeEntity(entity, forKey: key)
+        }
+        func updateEntityTimestamp(_ timestamp: TimeInterval, forKey key: Key) {
+            note()
+            cache.updateEntityTimestamp(timestamp, forKey: key)
+        }
+        func removeEntity(forKey key: Key) {
+            note()
+            cache.removeEntity(forKey: key)
+        }
+    }
+
+    /// An observer that writes down each event and the title that the resource had then.
+    final class Recorder: Sendable {
+        private let lines = Mutex<[String]>([])
+        var events: [String] { lines.withLock { $0 } }
+
+        func observe(_ resource: Resource) async {
+            await resource.addObserver(owner: self) { [weak self] resource, event in
+                let name = if case .newData(let source) = event { "newData(\(source))" } else { "\(event)" }
+                self?.lines.withLock { $0.append("\(name) \(resource.latestData?.title ?? "-")") }
+            }
+        }
+    }
+}
+
+extension Entity where ContentType == any Sendable {
+    static func story(_ title: String, etag: String? = nil, timestamp: TimeInterval = 1000) -> Entity {
+        Entity(content: SiestaSupport.Story(title: title), headers: etag.map { ["ETag": $0] } ?? [:], timestamp: timestamp)
+    }
+    var title: String? { (content as? SiestaSupport.Story)?.title }
+}
+
+extension Entity where ContentType == SiestaSupport.Story {
+    static func story(_ title: String, etag: String? = nil, timestamp: TimeInterval = 1000) -> Entity {
+        Entity(content: SiestaSupport.Story(title: title), headers: etag.map { ["ETag": $0] } ?? [:], timestamp: timestamp)
+    }
+}
