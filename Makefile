@@ -1,6 +1,7 @@
 # make          builds build/libshale.so and build/libshale.a
 # make demo     does all set-up, then runs the main job on this machine's real data
 # make test     does all set-up, then runs every test; ends with "N passed, M failed"
+# make documentation   writes the Swift products' documentation into build/documentation
 #
 # Longer than a test may take; SECONDS says how long each part runs:
 # make stress   kills, power cuts, faults and damaged files
@@ -15,8 +16,9 @@ BUILD ?= build
 BENCH = $(BUILD)-bench
 PACKAGES = cmake ninja-build gcc g++ pkg-config liblz4-dev libxxhash-dev lz4 python3 python3-venv strace valgrind
 PEERS = liblmdb-dev librocksdb-dev libleveldb-dev libtkrzw-dev libkyotocabinet-dev libsqlite3-dev memcached redis-server
+PRODUCTS = ShaleCore Shale ShaleAdapters
 
-.PHONY: all setup demo test stress fuzz mutants bench bench-quick bench-program bench-python clean
+.PHONY: all setup demo test documentation stress fuzz mutants bench bench-quick bench-program bench-python clean
 
 all: setup
 	cmake -S . -B $(BUILD) -G Ninja
@@ -30,6 +32,14 @@ demo: all
 
 test: all
 	Tests/run $(BUILD)
+
+# A link that leads nowhere is an error.
+documentation: setup
+	mkdir -p $(BUILD)/documentation
+	for product in $(PRODUCTS); do \
+		SHALE_DOCUMENTATION=1 swift package --scratch-path .build-documentation --allow-writing-to-directory $(BUILD)/documentation \
+			generate-documentation --target $$product --warnings-as-errors --output-path $(BUILD)/documentation/$$product || exit 1; \
+	done
 
 stress: all
 	Tests/long $(BUILD) $(SECONDS)
@@ -65,4 +75,4 @@ bench-program: setup
 	$(BENCH)/venv/bin/pip install -q --disable-pip-version-check -r Benchmarks/requirements.txt
 
 clean:
-	rm -rf $(BUILD) $(BENCH) .build .build-embedded
+	rm -rf $(BUILD) $(BENCH) .build .build-embedded .build-documentation

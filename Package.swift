@@ -6,6 +6,9 @@ import PackageDescription
 // names the folder of a libshale.so, the Embedded library that is there.
 let embedded = Context.environment["SHALE_EMBEDDED"]
 
+// Only who makes the documentation needs its plugin: SHALE_DOCUMENTATION, which `make documentation` sets.
+let documentation = Context.environment["SHALE_DOCUMENTATION"] != nil
+
 let engineTests: Target =
     if let embedded {
         .testTarget(
@@ -23,6 +26,7 @@ let package = Package(
         .library(name: "Shale", targets: ["Shale"]),
         .library(name: "ShaleAdapters", targets: ["ShaleAdapters"]),
     ],
+    dependencies: documentation ? [.package(url: "https://github.com/swiftlang/swift-docc-plugin", from: "1.5.0")] : [],
     targets: [
         // Headers with inline shims, and one C file for thread-locals.
         .target(name: "CShalePlatform", linkerSettings: [.linkedLibrary("lz4")]),

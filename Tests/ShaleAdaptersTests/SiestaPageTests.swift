@@ -4,7 +4,7 @@ import ShaleAdapters
 import Synchronization
 import Testing
 
-/// What Documentation/coming-from-siesta.md shows, as it shows it. Its last line is in SiestaProtocolTests.swift.
+/// What Documentation/coming-from-siesta.md and the module's page show, as they show it. The page's last line is in SiestaProtocolTests.swift.
 @Suite("Siesta: the page", .timeLimit(.minutes(5)))
 struct SiestaPageTests {
     private typealias Story = SiestaSupport.Story

@@ -19,7 +19,7 @@ public struct Entity<ContentType> {
         set { lowercasedHeaders = newValue.lowercasedKeys }
     }
 
-    /// - Parameter timestamp: Nil: now, by the system's clock.
+    /// Content as it was received, or read from a cache. Without a timestamp it is valid as of now, by the system's clock.
     public init(content: ContentType, charset: String? = nil, headers: [String: String], timestamp: TimeInterval? = nil) {
         self.content = content
         self.charset = charset
