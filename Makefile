@@ -75,4 +75,4 @@ bench-program: setup
 	$(BENCH)/venv/bin/pip install -q --disable-pip-version-check -r Benchmarks/requirements.txt
 
 clean:
-	rm -rf $(BUILD) $(BENCH) .build .build-embedded .build-documentation
+	rm -rf $(BUILD) $(BENCH) .build .build-embedded .build-documentation Tests/Consumer/.build-consumer
