@@ -25,28 +25,27 @@ struct SiestaEntityCacheTests {
     }
 
     @Test("E7 A new timestamp never brings back what somebody else has just replaced or removed")
-    func timestampRace() throws {
-        let mine = try stories(directory.open()), theirs = try stories(directory.open())
-        let wrong = Atomic(0), updates = Atomic(0), isOver = Atomic(false)
-        DispatchQueue.concurrentPerform(iterations: 2) { thread in
-            if thread == 1 {
-                while !isOver.load(ordering: .relaxed) {
-                    theirs.updateEntityTimestamp(TimeInterval(updates.add(1, ordering: .relaxed).newValue), forKey: url)
-                }
-                return
+    func timestampRace() async throws {
+        let mine = try stories(directory.open()), theirs = try stories(directory.open()), url = url
+        let (begun, beginning) = AsyncStream.makeStream(of: Void.self, bufferingPolicy: .bufferingNewest(1))
+        let updating = Task.detached {
+            var time = 2000.0
+            while !Task.isCancelled {
+                theirs.updateEntityTimestamp(time, forKey: url)
+                time += 1
+                beginning.yield()
             }
-            for i in 0..<2000 {
-                mine.writeEntity(Entity<Story>.story("\(i)"), forKey: url)
-                if mine.readEntity(forKey: url)?.content.title != "\(i)" { wrong.add(1, ordering: .relaxed) }
-                if i % 3 == 0 {
-                    mine.removeEntity(forKey: url)
-                    if mine.readEntity(forKey: url) != nil { wrong.add(1, ordering: .relaxed) }
-                }
-            }
-            isOver.store(true, ordering: .relaxed)
         }
-        #expect(wrong.load(ordering: .relaxed) == 0)
-        #expect(updates.load(ordering: .relaxed) > 0)
+        defer { updating.cancel() }
+        for await _ in begun { break }
+        for i in 0..<2000 {
+            mine.writeEntity(Entity<Story>.story("\(i)"), forKey: url)
+            try #require(mine.readEntity(forKey: url)?.content.title == "\(i)")
+            if i % 3 == 0 {
+                mine.removeEntity(forKey: url)
+                try #require(mine.readEntity(forKey: url) == nil)
+            }
+        }
     }
 
     @Test("E8 After a removal, reads give nil until the next write, on other handles and after a restart too")

@@ -43,7 +43,7 @@ struct SiestaProtocolTests {
         try ShaleEntityCache(in: Store(at: nil, options: .init(capacity: 4 << 20)), named: "stories")
     }
 
-    @Test("E8 Siesta's protocol is satisfied by an empty extension, and does what it says")
+    @Test("Siesta's protocol is satisfied by an empty extension, and does what it says")
     func released() throws {
         func exercise<Cache: SiestaSources.EntityCache>(_ cache: Cache) throws {
             let key = try #require(cache.key(for: resource))
@@ -61,7 +61,7 @@ struct SiestaProtocolTests {
         try exercise(cache())
     }
 
-    @Test("E8 So is the later one, with a type of content")
+    @Test("Siesta's later protocol, with a type of content, is as well")
     func typed() throws {
         func exercise<Cache: SiestaSources.TypedEntityCache>(_ cache: Cache) throws where Cache.ContentType == Story {
             let key = try #require(cache.key(for: resource))

@@ -51,13 +51,13 @@ struct SiestaResourceTests {
     @Test("E3 Late cache data never replaces newer data")
     func lateCache() async throws {
         stories.writeEntity(.story("stored"), forKey: url)
-        let cache = Watched(stories, holdingUpReads: true)
+        let cache = Watched(stories, holdingUp: "readEntity")
         let resource = resource(cache) { _ in throw SiestaSupport.Offline() }
         let recorder = SiestaSupport.Recorder()
         await recorder.observe(resource)
-        await cache.waitForRead()
+        await cache.waitForCall()
         await resource.overrideLocalData(with: .story("newer"))
-        cache.letReadsGo()
+        cache.letGo()
         // Waits for the read, and needs no load.
         #expect(try await resource.loadIfNeeded().title == "newer")
         #expect(await resource.latestData?.title == "newer")
@@ -165,6 +165,22 @@ struct SiestaResourceTests {
         await resource.overrideLocalData(with: .story("local"))
         #expect(await resource.latestData?.title == "local")
         #expect(cache.called == [])
+    }
+
+    @Test("E8 A removal that comes while a write is under way comes after it")
+    func order() async throws {
+        let cache = Watched(stories, holdingUp: "writeEntity")
+        let resource = resource(cache) { _ in .newData(.story("loaded")) }
+        async let loaded = resource.load()
+        await cache.waitForCall()
+        async let overridden: Void = resource.overrideLocalData(with: .story("local"))
+        while await resource.latestData?.title != "local" { await Task.yield() }
+        #expect(cache.called == ["readEntity", "writeEntity"])
+        cache.letGo()
+        #expect(try await loaded.title == "loaded")
+        await overridden
+        #expect(cache.called == ["readEntity", "writeEntity", "removeEntity"])
+        #expect(stories.readEntity(forKey: url) == nil)
     }
 
     @Test("content of another type than the cache's bypasses it")

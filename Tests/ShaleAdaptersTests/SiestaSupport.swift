@@ -25,42 +25,44 @@ enum SiestaSupport {
         var now: @Sendable () -> Date { { Date(timeIntervalSinceReferenceDate: self.seconds) } }
     }
 
-    /// A cache in front of another one: counts calls, and holds reads up until told otherwise.
+    /// A cache in front of another one: notes calls, and holds those of one method up until told otherwise.
     final class Watched<Key: Hashable & Codable & Sendable>: EntityCache {
         let cache: ShaleEntityCache<Key, Story>
         private let calls = Mutex<[String]>([])
-        private let readBegan = DispatchSemaphore(value: 0)
-        private let mayRead = DispatchSemaphore(value: 0)
-        private let isHeldUp: Bool
+        private let heldUp: String?
+        private let isHeldUp = DispatchSemaphore(value: 0)
+        private let mayGo = DispatchSemaphore(value: 0)
 
-        init(_ cache: ShaleEntityCache<Key, Story>, holdingUpReads isHeldUp: Bool = false) {
+        init(_ cache: ShaleEntityCache<Key, Story>, holdingUp method: String? = nil) {
             self.cache = cache
-            self.isHeldUp = isHeldUp
+            heldUp = method
         }
 
         /// Names of the methods that were called, in their order.
         var called: [String] { calls.withLock { $0 } }
-        func letReadsGo() { mayRead.signal() }
-        /// Returns when a read has begun.
-        func waitForRead() async {
+        func letGo() { mayGo.signal() }
+        /// Returns when a call is held up.
+        func waitForCall() async {
             await withCheckedContinuation { continuation in
                 DispatchQueue.global().async {
-                    self.readBegan.wait()
+                    self.isHeldUp.wait()
                     continuation.resume()
                 }
             }
         }
 
-        private func note(_ method: String = #function) { calls.withLock { $0.append(String(method.prefix { $0 != "(" })) } }
+        private func note(_ function: String = #function) {
+            let method = String(function.prefix { $0 != "(" })
+            calls.withLock { $0.append(method) }
+            guard method == heldUp else { return }
+            isHeldUp.signal()
+            mayGo.wait()
+        }
 
         func key(for resource: Resource) -> Key? { cache.key(for: resource) }
         var workQueue: DispatchQueue { cache.workQueue }
         func readEntity(forKey key: Key) -> Entity<Story>? {
             note()
-            if isHeldUp {
-                readBegan.signal()
-                mayRead.wait()
-            }
             return cache.readEntity(forKey: key)
         }
         func writeEntity(_ entity: Entity<Story>, forKey key: Key) {

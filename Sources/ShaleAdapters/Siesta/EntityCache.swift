@@ -7,8 +7,8 @@ import Foundation
 
 /// Where a ``Resource`` keeps its entity between runs of the program.
 ///
-/// A resource asks for a key on its own executor, and calls everything else on the cache's work queue, for one resource one call at a time.
-/// Calls for different resources may come at the same time.
+/// A resource asks for the key from any thread, and calls everything else on the cache's work queue. Its changes come one at a time, in
+/// their order; a read, and calls for other resources, may come at the same time.
 public protocol EntityCache: Sendable {
     /// What the cache looks entities up by. A resource passes it on and looks at nothing in it.
     associatedtype Key: Sendable

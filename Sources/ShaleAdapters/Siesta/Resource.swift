@@ -77,7 +77,7 @@ public actor Resource {
 
     /// Loads, whatever is there, or joins a load that is under way. Returns when observers and the cache have got the result.
     ///
-    /// Throws what the loader throws. A task that waits may be cancelled; the load goes on.
+    /// Throws what the loader throws. A load goes to its end, also where the tasks that wait for it are cancelled.
     @discardableResult
     public func load() async throws -> Entity<any Sendable> {
         if let currentLoad { return try await currentLoad.value }
