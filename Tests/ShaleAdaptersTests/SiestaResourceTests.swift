@@ -175,6 +175,8 @@ struct SiestaResourceTests {
         await cache.waitForCall()
         async let overridden: Void = resource.overrideLocalData(with: .story("local"))
         while await resource.latestData?.title != "local" { await Task.yield() }
+        // Long enough for a removal that would not wait.
+        try await Task.sleep(for: .milliseconds(100))
         #expect(cache.called == ["readEntity", "writeEntity"])
         cache.letGo()
         #expect(try await loaded.title == "loaded")

@@ -25,7 +25,7 @@ enum SiestaSupport {
         var now: @Sendable () -> Date { { Date(timeIntervalSinceReferenceDate: self.seconds) } }
     }
 
-    /// A cache in front of another one: notes calls, and holds those of one method up until told otherwise.
+    /// A cache in front of another one: notes calls, and holds those of one method up until told otherwise: reads when they have read.
     final class Watched<Key: Hashable & Codable & Sendable>: EntityCache {
         let cache: ShaleEntityCache<Key, Story>
         private let calls = Mutex<[String]>([])
@@ -62,8 +62,9 @@ enum SiestaSupport {
         func key(for resource: Resource) -> Key? { cache.key(for: resource) }
         var workQueue: DispatchQueue { cache.workQueue }
         func readEntity(forKey key: Key) -> Entity<Story>? {
+            let entity = cache.readEntity(forKey: key)
             note()
-            return cache.readEntity(forKey: key)
+            return entity
         }
         func writeEntity(_ entity: Entity<Story>, forKey key: Key) {
             note()
