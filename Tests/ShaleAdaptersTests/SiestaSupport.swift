@@ -56,7 +56,8 @@ enum SiestaSupport {
             calls.withLock { $0.append(method) }
             guard method == heldUp else { return }
             isHeldUp.signal()
-            mayGo.wait()
+            // Not for ever, so that a test that fails ends.
+            _ = mayGo.wait(timeout: .now() + 20)
         }
 
         func key(for resource: Resource) -> Key? { cache.key(for: resource) }
