@@ -16,9 +16,8 @@ BUILD ?= build
 BENCH = $(BUILD)-bench
 PACKAGES = cmake ninja-build gcc g++ pkg-config liblz4-dev libxxhash-dev lz4 python3 python3-venv strace valgrind
 PEERS = liblmdb-dev librocksdb-dev libleveldb-dev libtkrzw-dev libkyotocabinet-dev libsqlite3-dev memcached redis-server
-PRODUCTS = ShaleCore Shale ShaleAdapters
 
-.PHONY: all setup demo test documentation stress fuzz mutants bench bench-quick bench-program bench-python clean
+.PHONY: all setup demo test stress fuzz mutants bench bench-quick bench-program bench-python clean
 
 all: setup
 	cmake -S . -B $(BUILD) -G Ninja
@@ -34,9 +33,10 @@ test: all
 	Tests/run $(BUILD)
 
 # A link that leads nowhere is an error.
+.PHONY: documentation
 documentation: setup
 	mkdir -p $(BUILD)/documentation
-	for product in $(PRODUCTS); do \
+	for product in ShaleCore Shale ShaleAdapters; do \
 		SHALE_DOCUMENTATION=1 swift package --scratch-path .build-documentation --allow-writing-to-directory $(BUILD)/documentation \
 			generate-documentation --target $$product --warnings-as-errors --output-path $(BUILD)/documentation/$$product || exit 1; \
 	done
@@ -75,4 +75,5 @@ bench-program: setup
 	$(BENCH)/venv/bin/pip install -q --disable-pip-version-check -r Benchmarks/requirements.txt
 
 clean:
-	rm -rf $(BUILD) $(BENCH) .build .build-embedded .build-documentation Tests/Consumer/.build-consumer
+	rm -rf $(BUILD) $(BENCH) .build .build-embedded
+	rm -rf .build-documentation Tests/Consumer/.build-consumer
