@@ -72,7 +72,7 @@ struct CacheTests {
             case .inserted(let key, _): seen.append("inserted \(key)")
             case .removed(let key): seen.append("removed \(key)")
             case .removedAll(let tag): seen.append("removed all \(tag ?? "")")
-            case .evictedFromMemory(let key): seen.append("evicted \(key)")
+            default: seen.append("\(change)")
             }
             if seen.count == 3 { break }
         }
