@@ -1,6 +1,7 @@
 # make          builds build/libshale.so and build/libshale.a
 # make demo     does all set-up, then runs the main job on this machine's real data
 # make test     does all set-up, then runs every test; ends with "N passed, M failed"
+# make documentation   writes the Swift products' documentation into build/documentation
 #
 # Longer than a test may take; SECONDS says how long each part runs:
 # make stress   kills, power cuts, faults and damaged files
@@ -30,6 +31,15 @@ demo: all
 
 test: all
 	Tests/run $(BUILD)
+
+# A link that leads nowhere is an error.
+.PHONY: documentation
+documentation: setup
+	mkdir -p $(BUILD)/documentation
+	for product in ShaleCore Shale ShaleAdapters; do \
+		SHALE_DOCUMENTATION=1 swift package --scratch-path .build-documentation --allow-writing-to-directory $(BUILD)/documentation \
+			generate-documentation --target $$product --warnings-as-errors --output-path $(BUILD)/documentation/$$product || exit 1; \
+	done
 
 stress: all
 	Tests/long $(BUILD) $(SECONDS)
@@ -66,3 +76,4 @@ bench-program: setup
 
 clean:
 	rm -rf $(BUILD) $(BENCH) .build .build-embedded
+	rm -rf .build-documentation Tests/Consumer/.build-consumer

@@ -6,6 +6,9 @@ import PackageDescription
 // names the folder of a libshale.so, the Embedded library that is there.
 let embedded = Context.environment["SHALE_EMBEDDED"]
 
+// Only who makes the documentation needs its plugin: SHALE_DOCUMENTATION, which `make documentation` sets.
+let documentation = Context.environment["SHALE_DOCUMENTATION"] != nil
+
 let engineTests: Target =
     if let embedded {
         .testTarget(
@@ -21,7 +24,9 @@ let package = Package(
         .library(name: "ShaleCore", targets: ["ShaleCore"]),
         .library(name: "ShaleC", targets: ["ShaleC"]),
         .library(name: "Shale", targets: ["Shale"]),
+        .library(name: "ShaleAdapters", targets: ["ShaleAdapters"]),
     ],
+    dependencies: documentation ? [.package(url: "https://github.com/swiftlang/swift-docc-plugin", from: "1.5.0")] : [],
     targets: [
         // Headers with inline shims, and one C file for thread-locals.
         .target(name: "CShalePlatform", linkerSettings: [.linkedLibrary("lz4")]),
@@ -30,11 +35,13 @@ let package = Package(
         .target(name: "ShaleCore", dependencies: ["CShalePlatform"]),
         .target(name: "ShaleC", dependencies: ["ShaleCore", "CShale", "CShalePlatform"]),
         .target(name: "Shale", dependencies: ["ShaleCore"]),
+        .target(name: "ShaleAdapters", dependencies: ["Shale"]),
         .target(name: "ShaleTestSupport", dependencies: ["CShale"], path: "Tests/ShaleTestSupport"),
         engineTests,
     ] + (embedded == nil ? [
         .testTarget(name: "ShaleCoreTests", dependencies: ["ShaleCore", "CShalePlatform"]),
         .testTarget(name: "ShaleTests", dependencies: ["Shale"]),
+        .testTarget(name: "ShaleAdaptersTests", dependencies: ["ShaleAdapters"]),
     ] : []),
     swiftLanguageModes: [.v6]
 )

@@ -190,14 +190,29 @@ public final class Cache<Key: Hashable & Codable & Sendable, Value: Codable & Se
         try insert(value, for: key, maxAge: maxAge, pinned: pinned, Meta(etag: etag, tags: tags))
     }
 
+    /// Stores a value in the place of the version that the caller has read, fresh or stale, and returns the new version. Nil, with nothing
+    /// changed, where that version is no longer there: somebody else has replaced or removed it. The rest is as for
+    /// ``insert(_:for:maxAge:tags:etag:pinned:)``.
+    @discardableResult
+    public func replace(_ version: UInt64, with value: Value, for key: Key, maxAge: Store.Lifetime? = nil, tags: [String] = [], etag: String? = nil,
+                        pinned: Bool = false) throws(ShaleError) -> UInt64? {
+        try set(value, for: key, maxAge: maxAge, pinned: pinned, Meta(etag: etag, tags: tags), .ifVersion(version))
+    }
+
     func insert(_ value: Value, for key: Key, maxAge: Store.Lifetime?, pinned: Bool, _ meta: Meta) throws(ShaleError) -> UInt64 {
+        // Without a condition, a set always gives a version.
+        try set(value, for: key, maxAge: maxAge, pinned: pinned, meta, .always) ?? 0
+    }
+
+    private func set(_ value: Value, for key: Key, maxAge: Store.Lifetime?, pinned: Bool, _ meta: Meta, _ condition: Condition) throws(ShaleError) -> UInt64? {
         let storedKey = try stored(key)
         let bytes: Data
         do { bytes = try coder.encode(value) } catch { throw failure("the value for \(key) cannot be encoded: \(error)") }
         var tags = [keys.tag]
         for tag in meta.tags { tags.append(try stored(tag: tag)) }
-        // Without a condition, a set always gives a version.
-        let version = try store.set(bytes, for: storedKey, maxAge: maxAge ?? self.maxAge, stale: staleFor, tags: tags, meta: meta.bytes, pinned: pinned) ?? 0
+        let version = try store.set(bytes, for: storedKey, maxAge: maxAge ?? self.maxAge, stale: staleFor, tags: tags, meta: meta.bytes,
+                                    condition: condition, pinned: pinned)
+        guard let version else { return nil }
         keep(value, for: key, MemoryTier.Item(value: value, version: version, storedKey: storedKey, cost: bytes.count))
         broadcast.send(.inserted(key, version: version))
         return version

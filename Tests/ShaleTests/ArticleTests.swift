@@ -1,8 +1,9 @@
 import Foundation
+import Synchronization
 import Testing
 import Shale
 
-/// What the module's articles show, as they show it.
+/// What the modules' pages and articles show, as they show it.
 @Suite("Articles", .timeLimit(.minutes(30)))
 struct ArticleTests {
     struct Article: Codable, Sendable {
@@ -64,6 +65,193 @@ struct ArticleTests {
             }
             #expect(entry.value.title == "Second" && entry.etag == "v2" && !entry.isStale)
         }
+    }
+
+    @Test("Ages and stale data: fresh, stale, gone; a new age; many at once")
+    func ages() throws {
+        let directory = directory.url, clock = TestClock()
+        func open() throws -> Cache<String, Int> {
+            let prices = try Cache<String, Int>(at: directory, maxAge: .seconds(60), staleFor: .seconds(3600))
+            return prices
+        }
+        #expect(try open().value(for: "tea") == nil)
+        let prices = try Cache<String, Int>(at: directory, maxAge: .seconds(60), staleFor: .seconds(3600), now: clock.now)
+
+        try prices.insert(42, for: "tea")
+        try prices.insert(43, for: "salt", maxAge: .milliseconds(500))
+        try prices.insert(44, for: "gold", maxAge: .forever)
+        clock.advance(milliseconds: 500)
+        #expect(prices["tea"] == 42 && prices["salt"] == nil && prices["gold"] == 44)
+
+        clock.advance(seconds: 60)
+        var seen = ""
+        if let entry = try prices.entry(for: "tea", includingStale: true), entry.isStale {
+            seen = "\(entry.value) until \(entry.expiresAt ?? .distantFuture)"
+        }
+        #expect(seen == "42 until \(clock.date - 0.5)")
+
+        try prices.touch("tea")
+        #expect(try prices.entry(for: "tea")?.expiresAt == clock.date + 60)
+        try prices.touch("tea", maxAge: .seconds(10))
+        #expect(try prices.entry(for: "tea")?.expiresAt == clock.date + 10)
+        try prices.touch("tea", maxAge: .zero)
+        #expect(prices["tea"] == nil)
+        #expect(try prices.entry(for: "tea", includingStale: true)?.value == 42)
+
+        clock.advance(seconds: 3600)
+        #expect(try prices.entry(for: "tea", includingStale: true) == nil)
+        let removed = try prices.store.purge()
+        #expect(removed == 2)
+        #expect(prices["gold"] == 44)
+
+        try prices.insert(45, for: "silver", tags: ["metals"])
+        try prices.removeAll(tagged: "metals")
+        #expect(try prices.allKeys() == ["gold"])
+    }
+
+    @Test("Ages and stale data: the clock")
+    func clock() throws {
+        let directory = directory.url
+        let time = Mutex(Date())
+        let prices = try Cache<String, Int>(at: directory, maxAge: .seconds(60), now: { time.withLock { $0 } })
+        prices["tea"] = 42
+        #expect(prices["tea"] == 42)
+        time.withLock { $0 += 60 }
+        #expect(prices["tea"] == nil)
+    }
+
+    @Test("Loading without stampedes")
+    func stampedes() async throws {
+        struct Answer: Sendable { var article: Article, etag: String }
+        let downloads = Counter(), url = try url(), clock = TestClock()
+        @Sendable func download(_: URL) async throws -> Article { Article(title: "Number \(downloads.add())") }
+        @Sendable func download(_: URL, unless etag: String?) async throws -> Answer? {
+            etag == "v1" ? nil : Answer(article: Article(title: "Validated"), etag: "v1")
+        }
+        let articles = try Cache<URL, Article>(at: directory.url, maxAge: .seconds(300), now: clock.now)
+
+        let first = try await articles.value(for: url) { try await download(url) }
+        #expect(first.title == "Number 1")
+
+        clock.advance(seconds: 300)
+        var changes = articles.changes.makeAsyncIterator()
+        let article = try await articles.value(for: url, orLoad: .staleWhileRevalidate) { try await download(url) }
+        #expect(article.title == "Number 1")
+        _ = await changes.next()
+        #expect(articles[url]?.title == "Number 2")
+
+        clock.advance(seconds: 300)
+        var shown: [String] = []
+        func show(_ article: Article, isOld: Bool) { shown.append("\(article.title)\(isOld ? ", old" : "")") }
+        for try await entry in articles.entries(for: url, load: download) {
+            show(entry.value, isOld: entry.isStale)
+        }
+        #expect(shown == ["Number 2, old", "Number 3"])
+
+        for _ in 0..<2 {
+            clock.advance(seconds: 300)
+            let entry = try await articles.entry(for: url) { stored in
+                guard let answer = try await download(url, unless: stored?.etag) else { return .notModified(maxAge: .seconds(60)) }
+                return .value(answer.article, tags: ["news"], etag: answer.etag)
+            }
+            #expect(entry.value.title == "Validated" && entry.etag == "v1" && entry.tags == ["news"])
+        }
+        #expect(try articles.entry(for: url)?.expiresAt == clock.date + 60)
+
+        articles[url] = nil
+        let prefetch = articles.prefetch(url) { try await download(url) }
+        #expect(try await articles.value(for: url) { throw Offline() }.title == "Number 4")
+        prefetch.cancel()
+        #expect(articles[url]?.title == "Number 4")
+    }
+
+    @Test("Loading without stampedes: before the age is over")
+    func refreshingAhead() async throws {
+        let directory = directory.url, url = try url()
+        let articles = try Cache<URL, Article>(at: directory, maxAge: .seconds(300), refreshAhead: 1)
+        let article = try await articles.value(for: url) { Article(title: "Loaded") }
+        #expect(article.title == "Loaded")
+    }
+
+    @Test("Several processes: what they see of each other; a value that others change")
+    func sharing() throws {
+        let directory = directory.url, url = try url()
+        let mine = try Cache<URL, Article>(at: directory)
+        let theirs = try Cache<URL, Article>(at: directory) // as if in another process
+        mine[url] = Article(title: "First")
+        #expect((theirs[url]?.title ?? "nothing") == "First")
+
+        let statistics = try mine.store.statistics()
+        #expect(statistics.entries == 1 && statistics.hits == 1 && statistics.misses == 0)
+
+        let stock = try Cache<String, Int>(in: mine.store, named: "stock")
+        stock["tea"] = 7
+        while let entry = try stock.entry(for: "tea"), try stock.replace(entry.version, with: entry.value - 1, for: "tea") == nil {}
+        #expect(stock["tea"] == 6)
+        while let entry = try stock.entry(for: "salt"), try stock.replace(entry.version, with: entry.value - 1, for: "salt") == nil {}
+        #expect(stock["salt"] == nil)
+    }
+
+    @Test("Several processes: what is the directory's; only reading")
+    func opening() throws {
+        let directory = directory.url, url = try url()
+        let other = try Cache<URL, Article>(at: directory, capacity: 32 << 20)
+        other[url] = Article(title: "First")
+        func open() throws(ShaleError) -> Store {
+            do {
+                return try Store(at: directory.path, options: .init(capacity: 64 << 20))
+            } catch where error.code == .busy {
+                return try Store(at: directory.path)
+            }
+        }
+        #expect(try open().statistics().capacity == 32 << 20)
+        try other.store.close()
+        #expect(try open().statistics().capacity == 64 << 20)
+
+        var options = Store.Options()
+        options.isReadOnly = true
+        options.mustExist = true
+        let articles = try Cache<URL, Article>(in: Store(at: directory.path, options: options), named: "")
+        #expect(articles[url]?.title == "First")
+        #expect(throws: ShaleError.self) { try articles.remove(url) }
+    }
+
+    @Test("What is on disk")
+    func disk() throws {
+        let directory = directory.url, url = try url()
+        func open() throws -> Cache<URL, Article> {
+            let titles = Coder<Article> { Data($0.title.utf8) } decode: { Article(title: String(decoding: $0, as: UTF8.self)) }
+            let articles = try Cache<URL, Article>(at: directory, coder: titles)
+            return articles
+        }
+        let articles = try open()
+        articles[url] = Article(title: "First")
+        #expect(try open().value(for: url)?.title == "First")
+        #expect(try Cache<URL, String>(at: directory).value(for: url) == "First")
+
+        let statistics = try articles.store.statistics()
+        #expect(statistics.dataBytes + statistics.indexBytes > 0 && statistics.dataBytes + statistics.indexBytes <= statistics.capacity)
+        for file in ["shale.data", "shale.index"] { #expect(FileManager.default.fileExists(atPath: directory.appendingPathComponent(file).path)) }
+
+        try articles.store.sync()
+        let report = try articles.store.verify()
+        #expect(report.records >= 1 && report.corruptRecords == 0)
+
+        let other = TemporaryDirectory(), archives = other.url
+        try articles.saveToDisk(withName: "articles", in: archives)
+        let copy = try Cache<URL, Article>.readFromDisk(withName: "articles", in: archives)
+        #expect(copy[url]?.title == "First")
+    }
+
+    @Test("ShaleCore's page")
+    func core() throws {
+        let directory = directory.url.path
+        let store = try Store(at: directory, options: .init(capacity: 64 << 20))
+        try store.set("value", for: "key", maxAge: .seconds(60), tags: ["news"])
+        let bytes = try store.value(for: "key")
+        #expect(bytes == Array("value".utf8))
+        try store.invalidate(tag: "news")
+        #expect(try store.value(for: "key") == nil)
     }
 
     @Test("The README's example")

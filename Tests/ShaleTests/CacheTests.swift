@@ -168,6 +168,23 @@ struct CacheTests {
         #expect(try !cache.touch("other"))
     }
 
+    @Test("replace stores in the place of the version that was read, and of no other", arguments: [0, 256])
+    func replacing(memoryEntries: Int) throws {
+        let clock = TestClock()
+        let cache = try Cache<String, Int>.small(memoryEntries: memoryEntries, clock: clock)
+        let first = try cache.insert(1, for: "key")
+        clock.advance(seconds: 60)
+        let second = try #require(try cache.replace(first, with: 2, for: "key", maxAge: .seconds(5), tags: ["news"], etag: "e", pinned: true))
+        let entry = try #require(try cache.entry(for: "key"))
+        #expect(entry.value == 2 && entry.version == second && second != first)
+        #expect(entry.expiresAt == clock.date + 5 && entry.tags == ["news"] && entry.etag == "e" && entry.isPinned)
+        #expect(try cache.replace(first, with: 3, for: "key") == nil)
+        #expect(cache["key"] == 2)
+        try cache.remove("key")
+        #expect(try cache.replace(second, with: 3, for: "key") == nil)
+        #expect(cache["key"] == nil)
+    }
+
     @Test("a tag removes what carries it", arguments: [0, 256])
     func tags(memoryEntries: Int) throws {
         let cache = try Cache<String, Int>.small(memoryEntries: memoryEntries)
