@@ -205,6 +205,9 @@ struct BeagleCacheManagerTests {
             #expect(!manager.isValid(reference: a))
         }
         #expect(manager.diskManager.numberOfReferences() == 1)
+        // The store's clock is the system's.
+        let stored = try #require(try Store(at: directory.url.path).entry(for: "a"))
+        #expect(stored.expiresAt == nil)
     }
 
     @Test("B12 clear empties both tiers")
