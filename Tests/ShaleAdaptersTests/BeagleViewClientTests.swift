@@ -290,6 +290,20 @@ struct BeagleViewClientTests {
         #expect(try await fetch(client, url, additionalData: large).result.get() == Screen(title: "2"))
     }
 
+    @Test("V4 A fresh component is loaded anew before its age is over, where the cache says so")
+    func refreshAhead() async throws {
+        let network = Network { [clock] _ in
+            clock.advance(seconds: 1)
+            return try self.response("loaded")
+        }
+        let client = try client(network, cache: Cache(at: nil as String?, maxAge: .seconds(60), capacity: 4 << 20, refreshAhead: 1e12, now: clock.now))
+        #expect(try await client.fetch(url: url) == Screen(title: "loaded"))
+        var changes = client.cache.changes.makeAsyncIterator()
+        #expect(try await client.fetch(url: url) == Screen(title: "loaded"))
+        _ = await changes.next()
+        #expect(network.requests.count == 2)
+    }
+
     @Test("V7 A stale component's hash is sent; \"not modified\" serves what is stored, and renews its age")
     func validating() async throws {
         let network = Network { request in
@@ -320,10 +334,11 @@ struct BeagleViewClientTests {
 
     @Test("V7 A stale component that was modified is replaced, with its hash; the age is the answer's, or else the cache's")
     func modified() async throws {
-        let count = BeagleSupport.Record<String?>()
+        let hashes = BeagleSupport.Record<String?>()
+        let headers = [["beagle-hash": "1", "cache-control": "max-age=never"], ["beagle-hash": "2", "cache-control": "max-age=0"], ["cache-control": "max-age=-1"]]
         let client = try client(Network { request in
-            count.add(request.additionalData?.headers["beagle-hash"])
-            return try self.response("\(count.all.count)", headers: [["beagle-hash": "1", "cache-control": "max-age=never"], ["beagle-hash": "2", "cache-control": "max-age=0"], [:]][count.all.count - 1])
+            hashes.add(request.additionalData?.headers["beagle-hash"])
+            return try self.response("\(hashes.all.count)", headers: headers[hashes.all.count - 1])
         })
         #expect(try await client.fetch(url: url) == Screen(title: "1"))
         #expect(try client.cache.entry(for: ViewKey(url: url))?.expiresAt == clock.date + 60)
@@ -331,8 +346,9 @@ struct BeagleViewClientTests {
         #expect(try await client.fetch(url: url) == Screen(title: "2"))
         // Of age 0: asked for again at once.
         #expect(try await client.fetch(url: url) == Screen(title: "3"))
-        #expect(count.all == [nil, "1", "2"])
-        #expect(try client.cache.entry(for: ViewKey(url: url))?.etag == nil)
+        #expect(hashes.all == [nil, "1", "2"])
+        let entry = try #require(try client.cache.entry(for: ViewKey(url: url)))
+        #expect(entry.etag == nil && entry.expiresAt == clock.date + 60)
     }
 
     @Test("V7 A restart loses neither component nor hash")

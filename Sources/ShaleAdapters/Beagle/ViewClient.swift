@@ -55,14 +55,16 @@ public struct ViewClient<Component: Codable & Sendable>: Sendable {
             completion(.failure(error))
             return nil
         }
-        return Wait(task: Task { completion(await result(for: key, from: origin)) })
+        return Wait(task: Task {
+            do { completion(.success(try await load(key) { origin })) } catch {
+                completion(.failure(error as? ViewRequest.Error ?? .networkError(NetworkError(error: error, request: origin.request))))
+            }
+        })
     }
 
     /// The component, if it is fresh, or else from the network. Throws `ViewRequest.Error`, and a `CancellationError` in a task that is cancelled.
     public func fetch(url: String, additionalData: HttpAdditionalData? = nil) async throws -> Component {
-        let key = key(url, additionalData)
-        if let component = try? cache.value(for: key) { return component }
-        return try await load(key, from: try origin(of: url, additionalData))
+        try await load(key(url, additionalData)) { try origin(of: url, additionalData) }
     }
 
     /// Gets the component into the cache, in the background, unless it is there and fresh. A failure changes nothing.
@@ -72,6 +74,7 @@ public struct ViewClient<Component: Codable & Sendable>: Sendable {
 
     // MARK: Steps
 
+    /// Where a component comes from that is not in the cache.
     private struct Origin: Sendable {
         let client: any NetworkClientProtocol
         let request: ViewRequest
@@ -83,21 +86,15 @@ public struct ViewClient<Component: Codable & Sendable>: Sendable {
         return Origin(client: networkClient, request: ViewRequest(url: address, additionalData: additionalData))
     }
 
-    private func result(for key: ViewKey, from origin: Origin) async -> Result<Component, ViewRequest.Error> {
-        do { return .success(try await load(key, from: origin)) } catch {
-            return .failure(error as? ViewRequest.Error ?? .networkError(NetworkError(error: error, request: origin.request)))
-        }
-    }
-
-    private func load(_ key: ViewKey, from origin: Origin) async throws -> Component {
+    private func load(_ key: ViewKey, from origin: @escaping @Sendable () throws -> Origin) async throws -> Component {
         do {
             return try await cache.entry(for: key) { stored in
-                let response = try await response(of: origin, unless: stored?.etag)
+                let response = try await response(of: origin(), unless: stored?.etag)
                 if response.isNotModified { return .notModified(maxAge: response.maxAge) }
                 return .value(try decode(response), maxAge: response.maxAge, etag: response.hash)
             }.value
         } catch is ShaleError {
-            return try decode(try await response(of: origin, unless: nil))
+            return try decode(try await response(of: origin(), unless: nil))
         }
     }
 
