@@ -50,6 +50,7 @@ public final class CacheDiskManager: Sendable {
         attempt { store throws(ShaleError) in try store.entry(for: key, peeking: false) }
     }
 
+    /// How many references are on disk now.
     public func numberOfReferences() -> Int {
         attempt { store throws(ShaleError) in Int(try store.statistics().entries) } ?? 0
     }
