@@ -48,6 +48,7 @@ public final class CacheManager: Sendable {
     ///   - directory: A file URL on a local file system, for this cache alone.
     ///   - now: The clock that `isValid` goes by.
     ///   - onError: Gets what fails later on: Beagle's methods throw nothing. What fails reads as nothing there.
+    ///     It runs inside the call that failed, and must not call this manager.
     public init(at directory: URL, config: Config = Config(), now: @escaping @Sendable () -> Date = { Date() },
                 onError: @escaping @Sendable (ShaleError) -> Void = { _ in }) throws(ShaleError) {
         self.config = config
