@@ -1,0 +1,86 @@
+/// Items by key, in the order of their use. Every operation takes constant time.
+package struct RecencyList<Key: Hashable & Sendable, Item: Sendable>: Sendable {
+    private struct Place {
+        let key: Key
+        let item: Item
+        let cost: Int
+    }
+
+    private var positions: [Key: Int] = [:]
+    /// Nil: free.
+    private var places: [Place?] = []
+    private var order = Order()
+    package private(set) var cost = 0
+    package var count: Int { positions.count }
+
+    package init() {}
+
+    /// Makes it the most recently used.
+    package mutating func use(_ key: Key) -> Item? {
+        guard let position = positions[key] else { return nil }
+        order.remove(position)
+        order.add(position)
+        return places[position]?.item
+    }
+
+    /// Makes it the most recently used. The key must not be there.
+    package mutating func add(_ item: Item, for key: Key, cost: Int = 0) {
+        let position = order.free ?? places.count
+        if position == places.count { places.append(nil) }
+        places[position] = Place(key: key, item: item, cost: cost)
+        positions[key] = position
+        order.add(position)
+        self.cost += cost
+    }
+
+    package mutating func remove(_ key: Key) {
+        guard let position = positions.removeValue(forKey: key), let place = places[position] else { return }
+        places[position] = nil
+        order.release(position)
+        cost -= place.cost
+    }
+
+    /// Removes the least recently used.
+    @discardableResult
+    package mutating func removeLast() -> Key? {
+        guard let key = order.oldest.flatMap({ places[$0]?.key }) else { return nil }
+        remove(key)
+        return key
+    }
+}
+
+/// Positions in the order of their use, linked both ways, and those that are free. It is apart from the
+/// items because code that knows its types is several times as fast as code that is generic over them.
+private struct Order: Sendable {
+    private var newer: [Int?] = []
+    private var older: [Int?] = []
+    private var newest: Int?
+    private(set) var oldest: Int?
+    private var released: [Int] = []
+
+    /// A position that was released.
+    var free: Int? { released.last }
+
+    /// Makes it the newest. A free position is so no longer; one more than there are makes room for it.
+    mutating func add(_ position: Int) {
+        if released.last == position { released.removeLast() }
+        if position == newer.count {
+            newer.append(nil)
+            older.append(nil)
+        }
+        newer[position] = nil
+        older[position] = newest
+        if let newest { newer[newest] = position } else { oldest = position }
+        newest = position
+    }
+
+    mutating func remove(_ position: Int) {
+        if let newer = newer[position] { older[newer] = older[position] } else { newest = older[position] }
+        if let older = older[position] { newer[older] = newer[position] } else { oldest = newer[position] }
+    }
+
+    mutating func release(_ position: Int) {
+        remove(position)
+        released.append(position)
+    }
+}

@@ -1,0 +1,102 @@
+#if canImport(FoundationEssentials)
+import FoundationEssentials
+#else
+import Foundation
+#endif
+import Shale
+
+/// The references that a ``CacheManager`` keeps in a directory, of which the least recently used leave first.
+///
+/// Every method may be called from any thread, and from several processes at once. What an update has written survives
+/// the process, even one that is killed; after a power cut everything up to the last `saveChanges` is there.
+public final class CacheDiskManager: Sendable {
+    /// Nil: the capacity is 0.
+    private let store: Store?
+    private let onError: @Sendable (ShaleError) -> Void
+
+    /// Opens the directory, creating it and missing parents.
+    ///
+    /// - Parameters:
+    ///   - directory: A file URL on a local file system, for these references alone.
+    ///   - maximumCapacity: How many references are kept, of 1 GiB together at most. 0: none, and the directory is left alone.
+    ///     Other than last time: no other process may have it open.
+    ///   - onError: Gets what fails later on: Beagle's methods throw nothing. What fails reads as nothing there.
+    public init(at directory: URL, maximumCapacity: Int = 150, onError: @escaping @Sendable (ShaleError) -> Void = { _ in }) throws(ShaleError) {
+        if !directory.isFileURL { throw ShaleError(code: .invalid, message: "\(directory) is no file URL; a cache is a directory on a local file system") }
+        var options = Store.Options(maxEntries: maximumCapacity)
+        // Several would share the limit out among them, and keep an order each.
+        options.shards = 1
+        store = maximumCapacity > 0 ? try Store(at: directory.path, options: options) : nil
+        self.onError = onError
+    }
+
+    /// Stores the reference, in place of another with its identifier.
+    public func update(_ reference: CacheReference) {
+        attempt { store throws(ShaleError) in
+            try store.set(reference.data, for: reference.identifier, maxAge: .forever, meta: try reference.meta())
+        }
+    }
+
+    /// The reference, which becomes the most recently used.
+    public func getReference(for key: String) -> CacheReference? {
+        let reference = attempt { store throws(ShaleError) in
+            try store.withValue(for: key) { known, bytes in CacheReference(identifier: key, data: bytes, meta: known.meta) } ?? nil
+        }
+        return reference ?? nil
+    }
+
+    /// Makes a reference the most recently used.
+    func use(_ key: String) {
+        attempt { store throws(ShaleError) in try store.entry(for: key, peeking: false) }
+    }
+
+    /// How many references are on disk now.
+    public func numberOfReferences() -> Int {
+        attempt { store throws(ShaleError) in Int(try store.statistics().entries) } ?? 0
+    }
+
+    /// Removes the least recently used reference.
+    public func removeLastUsed() {
+        attempt { store throws(ShaleError) in try store.evict(1) }
+    }
+
+    /// Removes all references.
+    public func clear() {
+        attempt { store throws(ShaleError) in try store.removeAll() }
+    }
+
+    /// Returns when all that was written before is safe from a power cut.
+    public func saveChanges() {
+        attempt { store throws(ShaleError) in try store.sync() }
+    }
+
+    @discardableResult
+    private func attempt<R>(_ body: (Store) throws(ShaleError) -> R) -> R? {
+        guard let store else { return nil }
+        do throws(ShaleError) { return try body(store) } catch {
+            onError(error)
+            return nil
+        }
+    }
+}
+
+/// What the store keeps beside a reference's data, as JSON.
+private struct Meta: Codable {
+    let hash: String
+    let maxAge: Int?
+    let timeOfCreation: Date
+}
+
+extension CacheReference {
+    fileprivate func meta() throws(ShaleError) -> [UInt8] {
+        do { return Array(try JSONEncoder().encode(Meta(hash: hash, maxAge: maxAge, timeOfCreation: timeOfCreation))) } catch {
+            throw ShaleError(code: .invalid, message: "the reference \(identifier) cannot be encoded, its timeOfCreation is no point in time: \(error)")
+        }
+    }
+
+    /// Nil for what somebody else wrote.
+    fileprivate init?(identifier: String, data: UnsafeRawBufferPointer, meta: [UInt8]) {
+        guard let meta = try? JSONDecoder().decode(Meta.self, from: Data(meta)) else { return nil }
+        self.init(identifier: identifier, data: Data(data), hash: meta.hash, maxAge: meta.maxAge, timeOfCreation: meta.timeOfCreation)
+    }
+}

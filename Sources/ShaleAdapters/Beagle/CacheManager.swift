@@ -1,0 +1,100 @@
+#if canImport(FoundationEssentials)
+import FoundationEssentials
+#else
+import Foundation
+#endif
+import Shale
+import Synchronization
+
+/// Beagle's cache of components: a few references in memory, more of them in a directory.
+///
+/// ```swift
+/// let manager = try CacheManager(at: directory)
+/// manager.addToCache(CacheReference(identifier: url, data: data, hash: hash, maxAge: 60))
+/// if let reference = manager.getReference(identifiedBy: url), manager.isValid(reference: reference) { … }
+/// ```
+///
+/// Each tier has a capacity of its own, and drops exactly the least recently used beyond it. A read counts as a use
+/// in both. References stay when they are past their age: whether one is still valid is asked with `isValid`.
+///
+/// Every method may be called from any thread. Processes that open one directory share what is on disk; what is in
+/// memory is each one's own, and may be older.
+public final class CacheManager: Sendable {
+    /// Capacities are numbers of references.
+    public struct Config: Sendable {
+        /// 0: nothing is kept in memory.
+        public let memoryMaximumCapacity: Int
+        /// 0: nothing is kept on disk.
+        public let diskMaximumCapacity: Int
+        /// Seconds; of references that have no `maxAge` of their own.
+        public let cacheMaxAge: Int
+
+        public init(memoryMaximumCapacity: Int = 15, diskMaximumCapacity: Int = 150, cacheMaxAge: Int = 300) {
+            self.memoryMaximumCapacity = memoryMaximumCapacity
+            self.diskMaximumCapacity = diskMaximumCapacity
+            self.cacheMaxAge = cacheMaxAge
+        }
+    }
+
+    public let config: Config
+    public let diskManager: CacheDiskManager
+    private let now: @Sendable () -> Date
+    /// Held for whole operations, so that both tiers get references of one identifier in the same order.
+    private let memory = Mutex(RecencyList<String, CacheReference>())
+
+    /// Opens the cache in a directory, creating it and missing parents.
+    ///
+    /// - Parameters:
+    ///   - directory: A file URL on a local file system, for this cache alone.
+    ///   - now: The clock that `isValid` goes by.
+    ///   - onError: Gets what fails later on: Beagle's methods throw nothing. What fails reads as nothing there.
+    ///     It runs inside the call that failed, and must not call this manager.
+    public init(at directory: URL, config: Config = Config(), now: @escaping @Sendable () -> Date = { Date() },
+                onError: @escaping @Sendable (ShaleError) -> Void = { _ in }) throws(ShaleError) {
+        self.config = config
+        self.now = now
+        diskManager = try CacheDiskManager(at: directory, maximumCapacity: config.diskMaximumCapacity, onError: onError)
+    }
+
+    /// Stores the reference in both tiers, in place of another with its identifier.
+    public func addToCache(_ reference: CacheReference) {
+        memory.withLock { memory in
+            keep(reference, &memory)
+            diskManager.update(reference)
+        }
+    }
+
+    /// The reference, valid or not, from memory or else from disk.
+    public func getReference(identifiedBy id: String) -> CacheReference? {
+        memory.withLock { memory in
+            if let reference = memory.use(id) {
+                diskManager.use(id)
+                return reference
+            }
+            let reference = diskManager.getReference(for: id)
+            if let reference { keep(reference, &memory) }
+            return reference
+        }
+    }
+
+    /// Whether the reference's age is not over: its own `maxAge`, or else the default. An age of 0 is over at once. Removes nothing.
+    public func isValid(reference: CacheReference) -> Bool {
+        let maxAge = reference.maxAge ?? config.cacheMaxAge
+        return maxAge > 0 && reference.timeOfCreation + TimeInterval(maxAge) > now()
+    }
+
+    /// Empties both tiers.
+    public func clear() {
+        memory.withLock { memory in
+            memory = RecencyList()
+            diskManager.clear()
+        }
+    }
+
+    private func keep(_ reference: CacheReference, _ memory: inout RecencyList<String, CacheReference>) {
+        guard config.memoryMaximumCapacity > 0 else { return }
+        memory.remove(reference.identifier)
+        while memory.count >= config.memoryMaximumCapacity { memory.removeLast() }
+        memory.add(reference, for: reference.identifier)
+    }
+}
