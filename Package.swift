@@ -21,6 +21,7 @@ let package = Package(
         .library(name: "ShaleCore", targets: ["ShaleCore"]),
         .library(name: "ShaleC", targets: ["ShaleC"]),
         .library(name: "Shale", targets: ["Shale"]),
+        .library(name: "ShaleAdapters", targets: ["ShaleAdapters"]),
     ],
     targets: [
         // Headers with inline shims, and one C file for thread-locals.
@@ -30,11 +31,13 @@ let package = Package(
         .target(name: "ShaleCore", dependencies: ["CShalePlatform"]),
         .target(name: "ShaleC", dependencies: ["ShaleCore", "CShale", "CShalePlatform"]),
         .target(name: "Shale", dependencies: ["ShaleCore"]),
+        .target(name: "ShaleAdapters", dependencies: ["Shale"]),
         .target(name: "ShaleTestSupport", dependencies: ["CShale"], path: "Tests/ShaleTestSupport"),
         engineTests,
     ] + (embedded == nil ? [
         .testTarget(name: "ShaleCoreTests", dependencies: ["ShaleCore", "CShalePlatform"]),
         .testTarget(name: "ShaleTests", dependencies: ["Shale"]),
+        .testTarget(name: "ShaleAdaptersTests", dependencies: ["ShaleAdapters"]),
     ] : []),
     swiftLanguageModes: [.v6]
 )
