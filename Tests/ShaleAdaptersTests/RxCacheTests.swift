@@ -1,7 +1,6 @@
 import Foundation
 import Shale
 import ShaleAdapters
-import Synchronization
 import Testing
 
 @Suite("RxCache: providers", .timeLimit(.minutes(10)))

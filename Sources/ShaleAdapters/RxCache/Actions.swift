@@ -1,5 +1,3 @@
-import Shale
-
 /// Changes to a provider's list, made when their result is asked for, in their order, and then stored.
 ///
 /// ```swift
