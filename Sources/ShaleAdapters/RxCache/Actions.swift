@@ -1,0 +1,155 @@
+/// Changes to a provider's list, made when their result is asked for, in their order, and then stored.
+///
+/// ```swift
+/// let mocks = try await Actions<Mock>.with(provider, in: providers)
+///     .addFirst(mock)
+///     .evictLast { count in count > 300 }
+///     .result()
+/// ```
+///
+/// Every action gives a new value and leaves its own alone. Positions count from 0; a closure that is given a position is
+/// given the elements' count before the action as well. A provider without a record begins with an empty list.
+public struct Actions<Element: Codable & Sendable>: Sendable {
+    public typealias Func1Count = @Sendable (_ count: Int) -> Bool
+    public typealias Func1Element = @Sendable (_ element: Element) -> Bool
+    public typealias Func2 = @Sendable (_ position: Int, _ count: Int) -> Bool
+    public typealias Func3 = @Sendable (_ position: Int, _ count: Int, _ element: Element) -> Bool
+    public typealias Replace = @Sendable (_ element: Element) -> Element
+
+    private let provider: any CacheProvider
+    private let cache: ProviderCache
+    private var changes: [@Sendable (inout [Element]) -> Void] = []
+
+    private init(provider: any CacheProvider, cache: ProviderCache) {
+        self.provider = provider
+        self.cache = cache
+    }
+
+    /// Actions on the provider's record; the provider's `evict` plays no part.
+    public static func with(_ provider: some CacheProvider, in cache: ProviderCache) -> Actions {
+        Actions(provider: provider, cache: cache)
+    }
+
+    /// Reads the record, changes it, stores it under a new age, and returns it. Other records stay as they are.
+    ///
+    /// No two results of one `ProviderCache` run at the same time; where two processes change a record, the last one wins.
+    /// Throws `ShaleError` where the list cannot be stored, and `ProviderCacheError` where it does not go through JSON.
+    @discardableResult
+    public func result() async throws -> [Element] {
+        try cache.edit(provider) { elements in
+            for change in changes { change(&elements) }
+        }
+    }
+
+    private func then(_ change: @escaping @Sendable (inout [Element]) -> Void) -> Actions {
+        var actions = self
+        actions.changes.append(change)
+        return actions
+    }
+}
+
+// MARK: Add
+
+extension Actions {
+    /// Inserts before the first position that satisfies the predicate; the last one it is asked for is `count`, the end. None: nothing is added.
+    public func add(_ predicate: @escaping Func2, candidate: Element) -> Actions { addAll(predicate, candidates: [candidate]) }
+
+    public func addFirst(_ candidate: Element) -> Actions { addAllFirst([candidate]) }
+
+    public func addLast(_ candidate: Element) -> Actions { addAllLast([candidate]) }
+
+    public func addAllFirst(_ candidates: [Element]) -> Actions { addAll({ position, _ in position == 0 }, candidates: candidates) }
+
+    public func addAllLast(_ candidates: [Element]) -> Actions { addAll({ position, count in position == count }, candidates: candidates) }
+
+    /// As `add`, for several, which keep their order.
+    public func addAll(_ predicate: @escaping Func2, candidates: [Element]) -> Actions {
+        then { elements in
+            let count = elements.count
+            if let position = (0...count).first(where: { predicate($0, count) }) { elements.insert(contentsOf: candidates, at: position) }
+        }
+    }
+}
+
+// MARK: Evict
+
+extension Actions {
+    public func evictFirst() -> Actions { evictFirstN(1) }
+
+    /// If the predicate is true of the elements' count.
+    public func evictFirst(_ predicate: @escaping Func1Count) -> Actions { evictFirstN(predicate, n: 1) }
+
+    public func evictFirstN(_ n: Int) -> Actions { evictFirstN({ _ in true }, n: n) }
+
+    /// If the predicate is true of the elements' count.
+    public func evictFirstN(_ predicate: @escaping Func1Count, n: Int) -> Actions {
+        evictIterable { position, count, _ in position < n && predicate(count) }
+    }
+
+    public func evictLast() -> Actions { evictLastN(1) }
+
+    /// If the predicate is true of the elements' count.
+    public func evictLast(_ predicate: @escaping Func1Count) -> Actions { evictLastN(predicate, n: 1) }
+
+    public func evictLastN(_ n: Int) -> Actions { evictLastN({ _ in true }, n: n) }
+
+    /// If the predicate is true of the elements' count.
+    public func evictLastN(_ predicate: @escaping Func1Count, n: Int) -> Actions {
+        evictIterable { position, count, _ in count - position <= n && predicate(count) }
+    }
+
+    public func evictAll() -> Actions { evictIterable { _, _, _ in true } }
+
+    public func evictAllKeepingFirstN(_ n: Int) -> Actions { evictIterable { position, _, _ in position >= n } }
+
+    public func evictAllKeepingLastN(_ n: Int) -> Actions { evictIterable { position, count, _ in count - position > n } }
+
+    /// The first that satisfies the predicate.
+    public func evict(_ predicate: @escaping Func1Element) -> Actions { evict { _, _, element in predicate(element) } }
+
+    /// The first that satisfies the predicate.
+    public func evict(_ predicate: @escaping Func3) -> Actions {
+        then { elements in
+            let count = elements.count
+            if let position = elements.indices.first(where: { predicate($0, count, elements[$0]) }) { elements.remove(at: position) }
+        }
+    }
+
+    /// All that satisfy the predicate.
+    public func evictIterable(_ predicate: @escaping Func3) -> Actions {
+        then { elements in
+            let count = elements.count
+            elements = elements.indices.filter { !predicate($0, count, elements[$0]) }.map { elements[$0] }
+        }
+    }
+}
+
+// MARK: Update
+
+extension Actions {
+    /// The first that satisfies the predicate.
+    public func update(_ predicate: @escaping Func1Element, replace: @escaping Replace) -> Actions {
+        update({ _, _, element in predicate(element) }, replace: replace)
+    }
+
+    /// The first that satisfies the predicate.
+    public func update(_ predicate: @escaping Func3, replace: @escaping Replace) -> Actions {
+        then { elements in
+            let count = elements.count
+            if let position = elements.indices.first(where: { predicate($0, count, elements[$0]) }) { elements[position] = replace(elements[position]) }
+        }
+    }
+
+    /// All that satisfy the predicate.
+    public func updateIterable(_ predicate: @escaping Func1Element, replace: @escaping Replace) -> Actions {
+        updateIterable({ _, _, element in predicate(element) }, replace: replace)
+    }
+
+    /// All that satisfy the predicate.
+    public func updateIterable(_ predicate: @escaping Func3, replace: @escaping Replace) -> Actions {
+        then { elements in
+            let count = elements.count
+            for position in elements.indices where predicate(position, count, elements[position]) { elements[position] = replace(elements[position]) }
+        }
+    }
+}

@@ -1,0 +1,104 @@
+#if canImport(FoundationEssentials)
+import FoundationEssentials
+#else
+import Foundation
+#endif
+import Shale
+
+/// The steps that requests and actions are made of.
+///
+/// A record is judged by its provider's `lifeCache` as that is when it is read, counted from when the record was stored. The
+/// store keeps it past the age that it was stored with, in case that has been lengthened.
+extension ProviderCache {
+    private struct Record<Value: Sendable> {
+        let reply: Reply<Value>
+        let isExpired: Bool
+    }
+
+    func reply<Value>(_ provider: some CacheProvider, _ coder: RecordCoder<Value>,
+                      _ loader: @escaping @Sendable () async throws -> Value) async throws -> Reply<Value> {
+        let key = RecordKey(provider), evict = provider.evict
+        try check(evict, key)
+        let isEvicting = evict?.evict == true
+        let record = try record(provider, key, coder)
+        if let record, !record.isExpired, !isEvicting { return record.reply }
+
+        let load: @Sendable () async throws -> Data = {
+            let value: Value
+            do { value = try await loader() } catch where !Task.isCancelled { throw ProviderCacheError.loaderFailed(provider: key.provider, error) }
+            return try coder.encode(value, of: key.provider)
+        }
+        do {
+            if !isEvicting {
+                // Where there was no record, one that another task has stored meanwhile will do.
+                let entry = try await records.entry(for: key, orLoad: record == nil ? .default : .reload) { _ in
+                    .value(try await load(), maxAge: provider.lifeCache?.lifetime, tags: key.tags, pinned: !provider.expirable())
+                }
+                return Reply(source: Source(entry.source), cacheables: try coder.decode(entry.value, of: key.provider))
+            }
+            // Waiting for another's loader would leave out what this provider evicts.
+            let data = try await load()
+            try remove(evict, key)
+            // What cannot be stored is returned all the same, as by the cache itself.
+            try? save(data, provider, key)
+            return Reply(source: .cloud, cacheables: try coder.decode(data, of: key.provider))
+        } catch let error as ProviderCacheError {
+            guard case .loaderFailed = error, useExpiredDataIfLoaderNotAvailable, let record else { throw error }
+            return record.reply
+        }
+    }
+
+    /// Changes the record, from an empty list where there is none, and returns what it holds now.
+    func edit<Element: Codable & Sendable>(_ provider: some CacheProvider, _ body: (inout [Element]) -> Void) throws -> [Element] {
+        let key = RecordKey(provider), coder = RecordCoder.list(of: Element.self)
+        return try editing.withLock { _ in
+            var elements = try record(provider, key, coder)?.reply.cacheables ?? []
+            body(&elements)
+            let data = try coder.encode(elements, of: key.provider)
+            try save(data, provider, key)
+            return try coder.decode(data, of: key.provider)
+        }
+    }
+
+    /// Removes what is past the age that it was stored with.
+    func removeExpired() throws(ShaleError) {
+        try records.store.forEach(includingStale: true) { key, entry, _ in
+            // Where it cannot be removed, it is expired for its next reader all the same.
+            if entry.isStale { _ = try? records.store.remove(key, version: entry.version) }
+            return true
+        }
+    }
+
+    /// An expired record is removed, and given only where it may be needed. One that no longer decodes is removed.
+    private func record<Value>(_ provider: some CacheProvider, _ key: RecordKey, _ coder: RecordCoder<Value>) throws(ShaleError) -> Record<Value>? {
+        guard let entry = try records.entry(for: key, includingStale: true) else { return nil }
+        let isExpired = provider.lifeCache?.isOver(at: records.store.now - ProviderCache.milliseconds(entry.createdAt)) ?? false
+        if !isExpired || useExpiredDataIfLoaderNotAvailable, let value = try? coder.decode(entry.value, of: key.provider) {
+            return Record(reply: Reply(source: Source(entry.source), cacheables: value), isExpired: isExpired)
+        }
+        try records.remove(key)
+        return nil
+    }
+
+    private func save(_ data: Data, _ provider: some CacheProvider, _ key: RecordKey) throws(ShaleError) {
+        try records.insert(data, for: key, maxAge: provider.lifeCache?.lifetime, tags: key.tags, pinned: !provider.expirable())
+    }
+
+    private func check(_ evict: EvictProvider?, _ key: RecordKey) throws(ProviderCacheError) {
+        if evict is EvictDynamicKeyGroup {
+            if key.group == nil { throw .groupMissing(provider: key.provider) }
+        } else if evict is EvictDynamicKey, key.dynamicKey == nil {
+            throw .dynamicKeyMissing(provider: key.provider)
+        }
+    }
+
+    private func remove(_ evict: EvictProvider?, _ key: RecordKey) throws(ShaleError) {
+        if evict is EvictDynamicKeyGroup {
+            try records.remove(key)
+        } else if evict is EvictDynamicKey, let tag = key.dynamicKeyTag {
+            try records.removeAll(tagged: tag)
+        } else {
+            try records.removeAll(tagged: key.providerTag)
+        }
+    }
+}

@@ -1,0 +1,30 @@
+import Shale
+
+/// Data with where it came from.
+public struct Reply<Value: Sendable>: Sendable {
+    public let source: Source
+    public let cacheables: Value
+
+    public init(source: Source, cacheables: Value) {
+        self.source = source
+        self.cacheables = cacheables
+    }
+}
+
+extension Reply: Equatable where Value: Equatable {}
+
+/// Where data came from.
+public enum Source: String, Sendable {
+    case memory = "Memory"
+    case persistence = "Persistence"
+    /// The loader.
+    case cloud = "Cloud"
+
+    init(_ source: EntrySource) {
+        self = switch source {
+        case .memory: .memory
+        case .store: .persistence
+        case .loader: .cloud
+        }
+    }
+}
