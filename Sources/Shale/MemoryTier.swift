@@ -3,18 +3,28 @@ import Synchronization
 /// Decoded values in front of the store, the least recently used leaving first, exactly.
 ///
 /// It knows nothing of ages, nor of other processes: whoever is given an item compares its version with the store's.
+@usableFromInline
 final class MemoryTier<Key: Hashable & Sendable, Value: Sendable>: Sendable {
+    @usableFromInline
     struct Item: Sendable {
-        let value: Value
-        let version: UInt64
+        @usableFromInline let value: Value
+        @usableFromInline let version: UInt64
         /// The key as the store has it, so that a hit encodes nothing.
-        let storedKey: [UInt8]
-        let cost: Int
+        @usableFromInline let storedKey: [UInt8]
+        @usableFromInline let cost: Int
+
+        @inlinable
+        init(value: Value, version: UInt64, storedKey: [UInt8], cost: Int) {
+            self.value = value
+            self.version = version
+            self.storedKey = storedKey
+            self.cost = cost
+        }
     }
 
-    private let maxEntries: Int
-    private let maxCost: Int
-    private let list = Mutex(RecencyList<Key, Item>())
+    @usableFromInline let maxEntries: Int
+    @usableFromInline let maxCost: Int
+    @usableFromInline let list = Mutex(RecencyList<Key, Item>())
 
     init(maxEntries: Int, maxCost: Int) {
         self.maxEntries = maxEntries
@@ -22,12 +32,14 @@ final class MemoryTier<Key: Hashable & Sendable, Value: Sendable>: Sendable {
     }
 
     /// Makes it the most recently used.
+    @inlinable
     func item(for key: Key) -> Item? {
         if maxEntries <= 0 { return nil }
         return list.withLock { $0.use(key) }
     }
 
     /// Keeps the item, unless a newer version is there, or it alone costs too much. Returns what left to make room.
+    @inlinable
     func insert(_ item: Item, for key: Key) -> [Key] {
         if maxEntries <= 0 { return [] }
         return list.withLock { list in
@@ -41,25 +53,38 @@ final class MemoryTier<Key: Hashable & Sendable, Value: Sendable>: Sendable {
         }
     }
 
+    @inlinable
     func remove(_ key: Key) { list.withLock { $0.remove(key) } }
     func removeAll() { list.withLock { $0 = RecencyList() } }
 }
 
 /// Items by key, in the order of their use. Every operation takes constant time.
-private struct RecencyList<Key: Hashable & Sendable, Item: Sendable>: Sendable {
-    private struct Place {
-        let key: Key
-        let item: Item
-        let cost: Int
+@usableFromInline
+struct RecencyList<Key: Hashable & Sendable, Item: Sendable>: Sendable {
+    @usableFromInline
+    struct Place: Sendable {
+        @usableFromInline let key: Key
+        @usableFromInline let item: Item
+        @usableFromInline let cost: Int
+
+        @inlinable
+        init(key: Key, item: Item, cost: Int) {
+            self.key = key
+            self.item = item
+            self.cost = cost
+        }
     }
 
-    private var positions: [Key: Int] = [:]
+    @usableFromInline var positions: [Key: Int] = [:]
     /// Nil: free.
-    private var places: [Place?] = []
-    private var order = Order()
-    private(set) var cost = 0
-    var count: Int { positions.count }
+    @usableFromInline var places: [Place?] = []
+    @usableFromInline var order = Order()
+    @usableFromInline var cost = 0
+    @inlinable var count: Int { positions.count }
 
+    init() {}
+
+    @inlinable
     mutating func use(_ key: Key) -> Item? {
         guard let position = positions[key] else { return nil }
         order.remove(position)
@@ -68,6 +93,7 @@ private struct RecencyList<Key: Hashable & Sendable, Item: Sendable>: Sendable {
     }
 
     /// The key must not be there.
+    @inlinable
     mutating func add(_ item: Item, for key: Key, cost: Int) {
         let position = order.free ?? places.count
         if position == places.count { places.append(nil) }
@@ -77,6 +103,7 @@ private struct RecencyList<Key: Hashable & Sendable, Item: Sendable>: Sendable {
         self.cost += cost
     }
 
+    @inlinable
     mutating func remove(_ key: Key) {
         guard let position = positions.removeValue(forKey: key), let place = places[position] else { return }
         places[position] = nil
@@ -85,6 +112,7 @@ private struct RecencyList<Key: Hashable & Sendable, Item: Sendable>: Sendable {
     }
 
     /// Removes the least recently used.
+    @inlinable
     mutating func removeLast() -> Key? {
         guard let key = order.oldest.flatMap({ places[$0]?.key }) else { return nil }
         remove(key)
@@ -92,19 +120,21 @@ private struct RecencyList<Key: Hashable & Sendable, Item: Sendable>: Sendable {
     }
 }
 
-/// Positions in the order of their use, linked both ways, and those that are free. It is apart from the
-/// items because code that knows its types is several times as fast as code that is generic over them.
-private struct Order: Sendable {
+/// Positions in the order of their use, linked both ways, and those that are free.
+@usableFromInline
+struct Order: Sendable {
     private var newer: [Int?] = []
     private var older: [Int?] = []
     private var newest: Int?
-    private(set) var oldest: Int?
+    @usableFromInline private(set) var oldest: Int?
     private var released: [Int] = []
 
     /// A position that was released.
+    @usableFromInline
     var free: Int? { released.last }
 
     /// Makes it the newest. A free position is so no longer; one more than there are makes room for it.
+    @usableFromInline
     mutating func add(_ position: Int) {
         if released.last == position { released.removeLast() }
         if position == newer.count {
@@ -117,11 +147,13 @@ private struct Order: Sendable {
         newest = position
     }
 
+    @usableFromInline
     mutating func remove(_ position: Int) {
         if let newer = newer[position] { older[newer] = older[position] } else { newest = older[position] }
         if let older = older[position] { newer[older] = newer[position] } else { oldest = newer[position] }
     }
 
+    @usableFromInline
     mutating func release(_ position: Int) {
         remove(position)
         released.append(position)
