@@ -1,5 +1,6 @@
 # make          builds build/libshale.so and build/libshale.a
 # make demo     does all set-up, then runs the main job on this machine's real data
+# make demo-swift  a news reader in Swift and its server, killed and restarted on the way
 # make test     does all set-up, then runs every test; ends with "N passed, M failed"
 # make documentation   writes the Swift products' documentation into build/documentation
 #
@@ -14,10 +15,11 @@
 
 BUILD ?= build
 BENCH = $(BUILD)-bench
+NEWS = $(BUILD)-news
 PACKAGES = cmake ninja-build gcc g++ pkg-config liblz4-dev libxxhash-dev lz4 python3 python3-venv strace valgrind
 PEERS = liblmdb-dev librocksdb-dev libleveldb-dev libtkrzw-dev libkyotocabinet-dev libsqlite3-dev memcached redis-server
 
-.PHONY: all setup demo test stress fuzz mutants bench bench-quick bench-program bench-python clean
+.PHONY: all setup demo demo-swift test stress fuzz mutants bench bench-quick bench-program bench-python clean
 
 all: setup
 	cmake -S . -B $(BUILD) -G Ninja
@@ -28,6 +30,11 @@ setup:
 
 demo: all
 	Examples/Demo/run
+
+demo-swift:
+	@Tests/setup git gzip liblz4-dev zlib1g-dev
+	swift build -c release --package-path Examples/NewsReader --scratch-path $(abspath $(NEWS)) --product NewsReader
+	$(NEWS)/release/NewsReader demo
 
 test: all
 	Tests/run $(BUILD)
@@ -75,5 +82,4 @@ bench-program: setup
 	$(BENCH)/venv/bin/pip install -q --disable-pip-version-check -r Benchmarks/requirements.txt
 
 clean:
-	rm -rf $(BUILD) $(BENCH) .build .build-embedded
-	rm -rf .build-documentation Tests/Consumer/.build-consumer
+	rm -rf $(BUILD) $(BENCH) $(NEWS) .build .build-embedded .build-documentation Tests/Consumer/.build-consumer

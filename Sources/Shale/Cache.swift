@@ -40,12 +40,12 @@ public final class Cache<Key: Hashable & Codable & Sendable, Value: Codable & Se
     let staleFor: Store.Lifetime
     let refreshAhead: Double
     let leaseTime: Duration
-    let coder: Coder<Value>
-    let keys: KeySpace<Key>
-    let memory: MemoryTier<Key, Value>
+    @usableFromInline let coder: Coder<Value>
+    @usableFromInline let keys: KeySpace<Key>
+    @usableFromInline let memory: MemoryTier<Key, Value>
     let loader = Loader<Key, Entry>()
-    let counters = Counters()
-    let broadcast = Broadcast<Change>()
+    @usableFromInline let counters = Counters()
+    @usableFromInline let broadcast = Broadcast<Change>()
     private let evictions = Mutex<Int?>(nil)
 
     /// Opens the cache in a directory, creating it and missing parents.
@@ -112,19 +112,23 @@ public final class Cache<Key: Hashable & Codable & Sendable, Value: Codable & Se
 
     // MARK: Reading
 
+    // Inlinable, down to the store: what its users' compiler specialises for their types takes a third of the instructions.
+
     /// The fresh value, or nil; set: inserts, or removes with nil. Errors read as nil and are lost when writing:
     /// where they matter, call `value(for:)`, `insert` and `remove`.
     public subscript(key: Key) -> Value? {
-        get { try? value(for: key) }
+        @inlinable get { try? value(for: key) }
         set {
             if let newValue { _ = try? insert(newValue, for: key) } else { _ = try? remove(key) }
         }
     }
 
     /// The fresh value, or nil.
+    @inlinable
     public func value(for key: Key) throws(ShaleError) -> Value? { try entry(for: key)?.value }
 
     /// The value with what is known of it, or nil. A stored value that no longer decodes is removed, and reads as nil.
+    @inlinable
     public func entry(for key: Key, includingStale: Bool = false) throws(ShaleError) -> Entry? {
         let entry = try read(key, includingStale: includingStale)
         counters.count(entry?.source)
@@ -145,6 +149,7 @@ public final class Cache<Key: Hashable & Codable & Sendable, Value: Codable & Se
     public var statistics: CacheStatistics { counters.statistics }
 
     /// `peeking` leaves the order of use and the store's counters alone.
+    @inlinable
     func read(_ key: Key, includingStale: Bool, peeking: Bool = false) throws(ShaleError) -> Entry? {
         guard let held = memory.item(for: key) else { return try readStored(key, try stored(key), includingStale: includingStale, peeking: peeking) }
         guard let known = try store.entry(for: held.storedKey, includingStale: includingStale, peeking: peeking) else {
@@ -156,7 +161,8 @@ public final class Cache<Key: Hashable & Codable & Sendable, Value: Codable & Se
         return try readStored(key, held.storedKey, includingStale: includingStale, peeking: true)
     }
 
-    private func readStored(_ key: Key, _ storedKey: [UInt8], includingStale: Bool, peeking: Bool) throws(ShaleError) -> Entry? {
+    @inlinable
+    func readStored(_ key: Key, _ storedKey: [UInt8], includingStale: Bool, peeking: Bool) throws(ShaleError) -> Entry? {
         let read = try store.withValue(for: storedKey, includingStale: includingStale, peeking: peeking) { known, bytes in
             (known: known, value: Result { try coder.decode(Data(bytes)) })
         }
@@ -166,11 +172,16 @@ public final class Cache<Key: Hashable & Codable & Sendable, Value: Codable & Se
             keep(value, for: key, MemoryTier.Item(value: value, version: read.known.version, storedKey: storedKey, cost: read.known.size))
             return Entry(value, read.known, source: .store)
         case .failure:
-            counters.undecodable.add(1, ordering: .relaxed)
-            // Where it cannot be removed, in a read-only store for one, it is a miss all the same.
-            if (try? store.remove(storedKey, version: read.known.version)) == true { broadcast.send(.removed(key)) }
+            removeUndecodable(key, storedKey, version: read.known.version)
             return nil
         }
+    }
+
+    @usableFromInline
+    func removeUndecodable(_ key: Key, _ storedKey: [UInt8], version: UInt64) {
+        counters.undecodable.add(1, ordering: .relaxed)
+        // Where it cannot be removed, in a read-only store for one, it is a miss all the same.
+        if (try? store.remove(storedKey, version: version)) == true { broadcast.send(.removed(key)) }
     }
 
     // MARK: Writing
@@ -278,10 +289,12 @@ public final class Cache<Key: Hashable & Codable & Sendable, Value: Codable & Se
 
     // MARK: Shared steps
 
-    private func keep(_ value: Value, for key: Key, _ item: MemoryTier<Key, Value>.Item) {
+    @inlinable
+    func keep(_ value: Value, for key: Key, _ item: MemoryTier<Key, Value>.Item) {
         for evicted in memory.insert(item, for: key) { broadcast.send(.evictedFromMemory(evicted)) }
     }
 
+    @inlinable
     func stored(_ key: Key) throws(ShaleError) -> [UInt8] {
         do { return try keys.encode(key) } catch { throw failure("the key \(key) cannot be encoded: \(error)") }
     }
@@ -292,6 +305,7 @@ public final class Cache<Key: Hashable & Codable & Sendable, Value: Codable & Se
         return keys.tag + tag
     }
 
+    @usableFromInline
     func failure(_ cause: String) -> ShaleError {
         ShaleError(code: .invalid, message: "\(store.directory ?? "memory")\(name.isEmpty ? "" : ", cache \"\(name)\""): \(cause)")
     }

@@ -1,6 +1,7 @@
 import Synchronization
 
 /// Sends each element to all streams that are open.
+@usableFromInline
 final class Broadcast<Element: Sendable>: Sendable {
     private struct State {
         var open: [Int: AsyncStream<Element>.Continuation] = [:]
@@ -27,6 +28,7 @@ final class Broadcast<Element: Sendable>: Sendable {
         return stream
     }
 
+    @usableFromInline
     func send(_ element: Element) {
         guard hasListeners.load(ordering: .relaxed) else { return }
         // Under the lock, so that all streams see one order.

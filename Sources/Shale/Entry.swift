@@ -17,12 +17,13 @@ extension Cache {
         /// Where this read found it.
         public let source: EntrySource
         /// Milliseconds since 1970.
-        let created: Int64
+        @usableFromInline let created: Int64
         /// Milliseconds since 1970; nil: never.
-        let expires: Int64?
+        @usableFromInline let expires: Int64?
         /// Read only when asked for: most reads want the value alone.
-        private let metaBytes: [UInt8]
+        @usableFromInline let metaBytes: [UInt8]
 
+        @inlinable
         init(_ value: Value, _ known: Store.Entry, source: EntrySource) {
             self.value = value
             isStale = known.isStale

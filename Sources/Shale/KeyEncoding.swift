@@ -11,11 +11,12 @@ import ShaleCore
 ///     tag = "length:name" and the tag; of the whole cache: nothing behind the name
 ///
 /// Both lengths are of the name in UTF-8, so that no name is another's beginning.
+@usableFromInline
 struct KeySpace<Key: Hashable & Codable & Sendable>: Sendable {
     /// What every entry of the cache carries.
     let tag: String
-    private let prefix: [UInt8]
-    private let encoding = KeyEncoding<Key>.standard
+    @usableFromInline let prefix: [UInt8]
+    @usableFromInline let encoding = KeyEncoding<Key>.standard
 
     init(name: String) throws(ShaleError) {
         guard let length = UInt8(exactly: name.utf8.count) else {
@@ -25,6 +26,7 @@ struct KeySpace<Key: Hashable & Codable & Sendable>: Sendable {
         prefix = [length] + name.utf8 + [encoding.kind]
     }
 
+    @inlinable
     func encode(_ key: Key) throws -> [UInt8] {
         var bytes = prefix
         try encoding.append(key, &bytes)
@@ -38,10 +40,11 @@ struct KeySpace<Key: Hashable & Codable & Sendable>: Sendable {
 }
 
 /// The bytes of a type of key. They stay the same from one version of a program to the next.
+@usableFromInline
 struct KeyEncoding<Key: Sendable>: Sendable {
     /// Tells types of key apart, should a name be used for several.
     let kind: UInt8
-    let append: @Sendable (Key, inout [UInt8]) throws -> Void
+    @usableFromInline let append: @Sendable (Key, inout [UInt8]) throws -> Void
     let decode: @Sendable ([UInt8]) -> Key?
 
     fileprivate init(_ kind: Unicode.Scalar, append: @escaping @Sendable (Key, inout [UInt8]) throws -> Void, decode: @escaping @Sendable ([UInt8]) -> Key?) {

@@ -3,18 +3,28 @@ import Synchronization
 /// Decoded values in front of the store, the least recently used leaving first, exactly.
 ///
 /// It knows nothing of ages, nor of other processes: whoever is given an item compares its version with the store's.
+@usableFromInline
 final class MemoryTier<Key: Hashable & Sendable, Value: Sendable>: Sendable {
+    @usableFromInline
     struct Item: Sendable {
-        let value: Value
-        let version: UInt64
+        @usableFromInline let value: Value
+        @usableFromInline let version: UInt64
         /// The key as the store has it, so that a hit encodes nothing.
-        let storedKey: [UInt8]
-        let cost: Int
+        @usableFromInline let storedKey: [UInt8]
+        @usableFromInline let cost: Int
+
+        @inlinable
+        init(value: Value, version: UInt64, storedKey: [UInt8], cost: Int) {
+            self.value = value
+            self.version = version
+            self.storedKey = storedKey
+            self.cost = cost
+        }
     }
 
-    private let maxEntries: Int
-    private let maxCost: Int
-    private let list = Mutex(RecencyList<Key, Item>())
+    @usableFromInline let maxEntries: Int
+    @usableFromInline let maxCost: Int
+    @usableFromInline let list = Mutex(RecencyList<Key, Item>())
 
     init(maxEntries: Int, maxCost: Int) {
         self.maxEntries = maxEntries
@@ -22,12 +32,14 @@ final class MemoryTier<Key: Hashable & Sendable, Value: Sendable>: Sendable {
     }
 
     /// Makes it the most recently used.
+    @inlinable
     func item(for key: Key) -> Item? {
         if maxEntries <= 0 { return nil }
         return list.withLock { $0.use(key) }
     }
 
     /// Keeps the item, unless a newer version is there, or it alone costs too much. Returns what left to make room.
+    @inlinable
     func insert(_ item: Item, for key: Key) -> [Key] {
         if maxEntries <= 0 { return [] }
         return list.withLock { list in
@@ -41,6 +53,7 @@ final class MemoryTier<Key: Hashable & Sendable, Value: Sendable>: Sendable {
         }
     }
 
+    @inlinable
     func remove(_ key: Key) { list.withLock { $0.remove(key) } }
     func removeAll() { list.withLock { $0 = RecencyList() } }
 }

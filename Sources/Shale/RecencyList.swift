@@ -1,21 +1,32 @@
 /// Items by key, in the order of their use. Every operation takes constant time.
+@usableFromInline
 package struct RecencyList<Key: Hashable & Sendable, Item: Sendable>: Sendable {
-    private struct Place {
-        let key: Key
-        let item: Item
-        let cost: Int
+    @usableFromInline
+    struct Place: Sendable {
+        @usableFromInline let key: Key
+        @usableFromInline let item: Item
+        @usableFromInline let cost: Int
+
+        @inlinable
+        init(key: Key, item: Item, cost: Int) {
+            self.key = key
+            self.item = item
+            self.cost = cost
+        }
     }
 
-    private var positions: [Key: Int] = [:]
+    @usableFromInline var positions: [Key: Int] = [:]
     /// Nil: free.
-    private var places: [Place?] = []
-    private var order = Order()
-    package private(set) var cost = 0
-    package var count: Int { positions.count }
+    @usableFromInline var places: [Place?] = []
+    @usableFromInline var order = Order()
+    @usableFromInline package internal(set) var cost = 0
+    @inlinable package var count: Int { positions.count }
 
+    @inlinable
     package init() {}
 
     /// Makes it the most recently used.
+    @inlinable
     package mutating func use(_ key: Key) -> Item? {
         guard let position = positions[key] else { return nil }
         order.remove(position)
@@ -24,6 +35,7 @@ package struct RecencyList<Key: Hashable & Sendable, Item: Sendable>: Sendable {
     }
 
     /// Makes it the most recently used. The key must not be there.
+    @inlinable
     package mutating func add(_ item: Item, for key: Key, cost: Int = 0) {
         let position = order.free ?? places.count
         if position == places.count { places.append(nil) }
@@ -33,6 +45,7 @@ package struct RecencyList<Key: Hashable & Sendable, Item: Sendable>: Sendable {
         self.cost += cost
     }
 
+    @inlinable
     package mutating func remove(_ key: Key) {
         guard let position = positions.removeValue(forKey: key), let place = places[position] else { return }
         places[position] = nil
@@ -42,6 +55,7 @@ package struct RecencyList<Key: Hashable & Sendable, Item: Sendable>: Sendable {
 
     /// Removes the least recently used.
     @discardableResult
+    @inlinable
     package mutating func removeLast() -> Key? {
         guard let key = order.oldest.flatMap({ places[$0]?.key }) else { return nil }
         remove(key)
@@ -51,17 +65,23 @@ package struct RecencyList<Key: Hashable & Sendable, Item: Sendable>: Sendable {
 
 /// Positions in the order of their use, linked both ways, and those that are free. It is apart from the
 /// items because code that knows its types is several times as fast as code that is generic over them.
-private struct Order: Sendable {
+@usableFromInline
+struct Order: Sendable {
     private var newer: [Int?] = []
     private var older: [Int?] = []
     private var newest: Int?
-    private(set) var oldest: Int?
+    @usableFromInline private(set) var oldest: Int?
     private var released: [Int] = []
 
+    @usableFromInline
+    init() {}
+
     /// A position that was released.
+    @usableFromInline
     var free: Int? { released.last }
 
     /// Makes it the newest. A free position is so no longer; one more than there are makes room for it.
+    @usableFromInline
     mutating func add(_ position: Int) {
         if released.last == position { released.removeLast() }
         if position == newer.count {
@@ -74,11 +94,13 @@ private struct Order: Sendable {
         newest = position
     }
 
+    @usableFromInline
     mutating func remove(_ position: Int) {
         if let newer = newer[position] { older[newer] = older[position] } else { newest = older[position] }
         if let older = older[position] { newer[older] = newer[position] } else { oldest = newer[position] }
     }
 
+    @usableFromInline
     mutating func release(_ position: Int) {
         remove(position)
         released.append(position)

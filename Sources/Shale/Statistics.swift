@@ -16,6 +16,7 @@ public struct CacheStatistics: Sendable, Equatable {
     public var unstored = 0
 }
 
+@usableFromInline
 struct Counters: ~Copyable, Sendable {
     let memoryHits = Atomic(0)
     let storeHits = Atomic(0)
@@ -25,6 +26,7 @@ struct Counters: ~Copyable, Sendable {
     let unstored = Atomic(0)
 
     /// A read's result.
+    @usableFromInline
     func count(_ source: EntrySource?) {
         switch source {
         case .memory: memoryHits.add(1, ordering: .relaxed)

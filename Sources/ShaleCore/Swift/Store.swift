@@ -151,26 +151,36 @@ public final class Store: Sendable {
     // MARK: Reading
 
     /// The value's bytes, or nil where there is none or it has expired.
+    @inlinable
     public func value(for key: some StoreBytes, includingStale: Bool = false) throws(ShaleError) -> [UInt8]? {
         try withValue(for: key, includingStale: includingStale) { _, bytes in Array(bytes) }
     }
 
     /// Lends the value's bytes to `body` without another copy. They are valid within it only.
     /// `peeking` leaves recency and counters alone.
+    @inlinable
     public func withValue<R>(for key: some StoreBytes, includingStale: Bool = false, peeking: Bool = false,
                              _ body: (Entry, UnsafeRawBufferPointer) -> R) throws(ShaleError) -> R? {
+        var result: R?
+        try key.withStoreBytes { bytes throws(ShaleError) in
+            try read(bytes, includingStale: includingStale, peeking: peeking) { result = body($0, $1) }
+        }
+        return result
+    }
+
+    /// The callers' generic code is theirs to specialise; this is what they share. Calls `body` if there is an entry.
+    @usableFromInline
+    func read(_ key: UnsafeRawBufferPointer, includingStale: Bool, peeking: Bool, _ body: (Entry, UnsafeRawBufferPointer) -> Void) throws(ShaleError) {
         var buffer = buffers.take()
         defer { buffers.give(buffer) }
         var found = Found()
         var options: ReadOptions = []
         if includingStale { options.insert(.stale) }
         if peeking { options.insert(.peek) }
-        let status = try key.withStoreBytes { bytes throws(ShaleError) in
-            try throwing { () throws(Failure) in try engine.get(bytes, options, &buffer, &found) }
-        }
-        guard status == .ok || status == .stale else { return nil }
+        let status = try throwing { () throws(Failure) in try engine.get(key, options, &buffer, &found) }
+        guard status == .ok || status == .stale else { return }
         let whole = UnsafeRawBufferPointer(start: buffer.data, count: found.size + found.metaSize)
-        return body(Entry(found, meta: Array(whole[found.size...])), UnsafeRawBufferPointer(rebasing: whole[..<found.size]))
+        body(Entry(found, meta: Array(whole[found.size...])), UnsafeRawBufferPointer(rebasing: whole[..<found.size]))
     }
 
     /// The value's bytes as a span, where the caller prefers one.
@@ -179,16 +189,20 @@ public final class Store: Sendable {
     }
 
     /// All but the value. Without `peeking` it is a read like any other: it counts, and makes the entry the most recently used.
+    @inlinable
     public func entry(for key: some StoreBytes, includingStale: Bool = false, peeking: Bool = true) throws(ShaleError) -> Entry? {
+        try key.withStoreBytes { bytes throws(ShaleError) in try info(bytes, includingStale: includingStale, peeking: peeking) }
+    }
+
+    @usableFromInline
+    func info(_ key: UnsafeRawBufferPointer, includingStale: Bool, peeking: Bool) throws(ShaleError) -> Entry? {
         var buffer = buffers.take()
         defer { buffers.give(buffer) }
         var found = Found()
         var options: ReadOptions = .info
         if includingStale { options.insert(.stale) }
         if peeking { options.insert(.peek) }
-        let status = try key.withStoreBytes { bytes throws(ShaleError) in
-            try throwing { () throws(Failure) in try engine.get(bytes, options, &buffer, &found) }
-        }
+        let status = try throwing { () throws(Failure) in try engine.get(key, options, &buffer, &found) }
         guard status == .ok || status == .stale else { return nil }
         return Entry(found, meta: Array(UnsafeRawBufferPointer(start: buffer.data, count: found.metaSize)))
     }
@@ -196,9 +210,21 @@ public final class Store: Sendable {
     // MARK: Writing
 
     /// Stores a value and returns its version, or nil where the condition did not hold.
+    @inlinable
     @discardableResult
     public func set(_ value: some StoreBytes, for key: some StoreBytes, maxAge: Lifetime? = nil, stale: Lifetime? = nil, tags: [String] = [],
                     meta: [UInt8] = [], condition: Condition = .always, pinned: Bool = false, uncompressed: Bool = false) throws(ShaleError) -> UInt64? {
+        try key.withStoreBytes { keyBytes throws(ShaleError) in
+            try value.withStoreBytes { valueBytes throws(ShaleError) in
+                try write(valueBytes, for: keyBytes, maxAge: maxAge, stale: stale, tags: tags, meta: meta, condition: condition, pinned: pinned,
+                          uncompressed: uncompressed)
+            }
+        }
+    }
+
+    @usableFromInline
+    func write(_ value: UnsafeRawBufferPointer, for key: UnsafeRawBufferPointer, maxAge: Lifetime?, stale: Lifetime?, tags: [String], meta: [UInt8],
+               condition: Condition, pinned: Bool, uncompressed: Bool) throws(ShaleError) -> UInt64? {
         var options = SetOptions()
         options.maxAge = maxAge?.milliseconds ?? 0
         options.stale = stale?.milliseconds ?? 0
@@ -211,11 +237,7 @@ public final class Store: Sendable {
         var version: UInt64 = 0
         let status = try meta.withStoreBytes { metaBytes throws(ShaleError) in
             options.meta = metaBytes
-            return try key.withStoreBytes { keyBytes throws(ShaleError) in
-                try value.withStoreBytes { valueBytes throws(ShaleError) in
-                    try throwing { () throws(Failure) in try engine.set(keyBytes, valueBytes, options, version: &version) }
-                }
-            }
+            return try throwing { () throws(Failure) in try engine.set(key, value, options, version: &version) }
         }
         return status == .ok ? version : nil
     }

@@ -5,6 +5,7 @@ public protocol StoreBytes {
 }
 
 extension StoreBytes where Self: Sequence, Self.Element == UInt8 {
+    @inlinable
     public func withStoreBytes<R, E: Error>(_ body: (UnsafeRawBufferPointer) throws(E) -> R) throws(E) -> R {
         var result: Result<R, E>?
         let contiguous: Void? = withContiguousStorageIfAvailable { buffer in
@@ -21,6 +22,7 @@ extension ContiguousArray: StoreBytes where Element == UInt8 {}
 
 /// Its UTF-8 bytes.
 extension String: StoreBytes {
+    @inlinable
     public func withStoreBytes<R, E: Error>(_ body: (UnsafeRawBufferPointer) throws(E) -> R) throws(E) -> R {
         var copy = self
         var result: Result<R, E>?
@@ -32,6 +34,7 @@ extension String: StoreBytes {
 }
 
 extension UnsafeRawBufferPointer: StoreBytes {
+    @inlinable
     public func withStoreBytes<R, E: Error>(_ body: (UnsafeRawBufferPointer) throws(E) -> R) throws(E) -> R { try body(self) }
 }
 #endif

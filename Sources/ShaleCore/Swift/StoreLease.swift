@@ -11,7 +11,9 @@ extension Store {
     /// that of a killed process ends. Whoever gets one after a miss looks again before loading: the one who had it may
     /// have stored the value. A shard notes 64 leases at once, and grants further ones unnoted. Costs as much as a lock.
     ///
-    /// - Parameter time: From a millisecond to an hour, of the system's uptime.
+    /// - Parameters:
+    ///   - key: What is to be loaded.
+    ///   - time: From a millisecond to an hour, of the system's uptime.
     public func lease(_ key: some StoreBytes, for time: Duration) throws(ShaleError) -> Lease? {
         try lease(key, renewing: 0, for: time)
     }

@@ -1,0 +1,11 @@
+/// What the server publishes, and the reader keeps.
+struct Article: Codable, Sendable {
+    /// The first line.
+    let title: String
+    let text: String
+
+    init(text: String) {
+        title = String(text.prefix { !$0.isNewline })
+        self.text = text
+    }
+}

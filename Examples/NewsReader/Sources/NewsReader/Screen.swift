@@ -1,0 +1,25 @@
+import Foundation
+
+/// Shows events, to people or to programs.
+struct Screen: Sendable {
+    let isJSON: Bool
+
+    func show(_ event: Event) throws {
+        let line = isJSON ? String(decoding: try JSONEncoder().encode(event), as: UTF8.self) : text(event)
+        // In one piece, so that what was shown has been shown, whatever happens next.
+        try FileHandle.standardOutput.write(contentsOf: Data((line + "\n").utf8))
+    }
+
+    private func text(_ event: Event) -> String {
+        func row(_ source: Source, _ milliseconds: Double, _ rest: String) -> String {
+            String(format: "%9.3f ms  ", milliseconds) + source.rawValue.padding(toLength: 12, withPad: " ", startingAt: 0) + rest
+        }
+        return switch event {
+        case .list(let count, let source, let milliseconds): row(source, milliseconds, "\(count) articles")
+        case .article(_, let article, let source, let milliseconds): row(source, milliseconds, article.title)
+        case .failure(let name, let cause): "failed: \(name): \(cause)"
+        case .arrived(let name): "new: \(name)"
+        case .roundEnded: "Enter reads again, Ctrl-D ends."
+        }
+    }
+}
