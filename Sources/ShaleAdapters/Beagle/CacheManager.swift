@@ -46,6 +46,7 @@ public final class CacheManager: Sendable {
     ///
     /// - Parameters:
     ///   - directory: A file URL on a local file system, for this cache alone.
+    ///   - config: How many references each tier holds, and their default age.
     ///   - now: The clock that `isValid` goes by.
     ///   - onError: Gets what fails later on: Beagle's methods throw nothing. What fails reads as nothing there.
     ///     It runs inside the call that failed, and must not call this manager.

@@ -24,7 +24,9 @@ public struct ViewClient<Component: Codable & Sendable>: Sendable {
     private let key: @Sendable (_ url: String, HttpAdditionalData?) -> ViewKey
 
     /// - Parameters:
+    ///   - cache: Where components are kept.
     ///   - networkClient: Nil: there are components from the cache alone.
+    ///   - urlBuilder: Makes URLs of what callers ask for.
     ///   - coder: Decodes what the network sends. How components are stored is the cache's matter.
     ///   - key: What tells components apart. By default everything does that is in a request: a URL with other headers or
     ///     another body is another component.
@@ -39,8 +41,11 @@ public struct ViewClient<Component: Codable & Sendable>: Sendable {
 
     /// The component, if it is fresh, or else from the network.
     ///
-    /// - Parameter completion: Called once: before `fetch` returns, where it returns no token; else from any thread. After a
-    ///   cancellation it gets a `networkError` with a `CancellationError`.
+    /// - Parameters:
+    ///   - url: As the URL builder takes it.
+    ///   - additionalData: What else belongs to the request.
+    ///   - completion: Called once: before `fetch` returns, where it returns no token; else from any thread. After a
+    ///     cancellation it gets a `networkError` with a `CancellationError`.
     /// - Returns: A token that stops waiting. The request is cancelled with the last one who waits for it.
     @discardableResult
     public func fetch(url: String, additionalData: HttpAdditionalData? = nil,

@@ -79,7 +79,7 @@ public final class ProviderCache: Sendable {
         try await cacheWithReply(loader, provider: provider).cacheables
     }
 
-    /// As ``cache(_:provider:)``, with where the data came from.
+    /// As `cache(_:provider:)`, with where the data came from.
     public func cacheWithReply<Element: Codable & Sendable>(_ loader: @escaping @Sendable () async throws -> [Element],
                                                             provider: some CacheProvider) async throws -> Reply<[Element]> {
         try await reply(provider, .list(of: Element.self), loader)
