@@ -10,7 +10,7 @@ from typing import Any, Callable, Final, TypeVar, Union, cast
 from . import _abi, _batch, _counter, _iterate, _library, _lookups, _options
 from ._buffer import LARGEST_KEPT
 from ._errors import InvalidError, check, failure
-from ._handle import Handle, Lease, Pool
+from ._handle import Handle, Loan, Pool
 from ._keys import MARKER, Key, encode_key
 from ._library import SIZES, fast_get, fast_set
 from ._options import Tag
@@ -170,18 +170,18 @@ class Cache:
 
     def get(self, key: Key, default: Any = None, *, stale: bool = False) -> Any:
         """The value, or ``default``. stale: also what is past its age but kept."""
-        # encode_key, Pool.leased, Lease.get and Buffer.take, without the cost of their calls.
+        # encode_key, Pool.lend, Loan.get and Buffer.take, without the cost of their calls.
         stored = key if type(key) is bytes and key < MARKER and key else encode_key(key)
         pool = self._pool
         idle = pool.idle
         try:
-            lease = idle.pop()
+            loan = idle.pop()
         except IndexError:
-            lease = pool.make()
+            loan = pool.make()
         try:
-            buffer = lease.buffer
+            buffer = loan.buffer
             status = fast_get(
-                lease.pointer,
+                loan.pointer,
                 stored,
                 SIZES[len(stored)],
                 _STALE if stale else 0,
@@ -198,7 +198,7 @@ class Cache:
                 return buffer.data[:size]
             data, meta = buffer.take()
         finally:
-            idle.append(lease)
+            idle.append(loan)
         try:
             return self._codec.decode(meta, data)
         except Unreadable:
@@ -212,12 +212,12 @@ class Cache:
 
     def __contains__(self, key: Key) -> bool:
         """Whether ``get`` would find it. Leaves recency and counters alone."""
-        return self._pool.leased(_lookups.contains, encode_key(key), self._codec)
+        return self._pool.lend(_lookups.contains, encode_key(key), self._codec)
 
     def entry(self, key: Key, *, stale: bool = False) -> Entry | None:
         """The value with its times, version, size and meta, or None."""
         flags = _STALE if stale else 0
-        return self._pool.leased(_lookups.entry, encode_key(key), flags, self._codec)
+        return self._pool.lend(_lookups.entry, encode_key(key), flags, self._codec)
 
     def get_many(self, keys: Iterable[K], *, stale: bool = False) -> dict[K, Any]:
         """The values that are there, by key. Costs much less than one call for each."""
@@ -226,7 +226,7 @@ class Cache:
             key if type(key) is bytes and key < MARKER and key else encode_key(key)
             for key in cast("list[Key]", wanted)
         ]
-        found = self._pool.leased(_batch.get_many, stored, _STALE if stale else 0)
+        found = self._pool.lend(_batch.get_many, stored, _STALE if stale else 0)
         values = {}
         for position, data, meta in found:
             if not meta:
@@ -307,7 +307,7 @@ class Cache:
         named = _options.tag_list(tag, tags)
         for meta, group in by_meta.items():
             options = _options.set_options(meta, flags, max_age, stale, named)
-            self._pool.leased(_batch.set_many, group, ctypes.byref(options))
+            self._pool.lend(_batch.set_many, group, ctypes.byref(options))
 
     def incr(
         self,
@@ -331,7 +331,7 @@ class Cache:
         """
         named = _options.tag_list(tag, tags)
         stored = encode_key(key)
-        return self._pool.leased(_counter.increment, stored, delta, initial, max_age, stale, named)
+        return self._pool.lend(_counter.increment, stored, delta, initial, max_age, stale, named)
 
     def touch(self, key: Key, max_age: float | None = None) -> bool:
         """Gives an entry, fresh or stale, a new age from now, seconds. False if there is none."""
@@ -353,11 +353,11 @@ class Cache:
     def remove_many(self, keys: Iterable[Key]) -> int:
         """Removes many entries. How many there were."""
         stored = list({encode_key(key): None for key in keys})
-        return self._pool.leased(_batch.remove_many, stored)
+        return self._pool.lend(_batch.remove_many, stored)
 
     def pop(self, key: Key, default: Any = None) -> Any:
         """Removes an entry and gives its value, or ``default``. Of many callers one gets it."""
-        return self._pool.leased(_lookups.pop, encode_key(key), default, self._codec)
+        return self._pool.lend(_lookups.pop, encode_key(key), default, self._codec)
 
     def invalidate(self, tag: Tag) -> None:
         """Removes every entry that carries the tag. Costs the same however many there are."""
@@ -424,7 +424,7 @@ class Cache:
 
     def _call(self, function: Callable[..., int], *arguments: Any) -> int:
         """A function of the library on this cache: its answer, or its error raised."""
-        return self._pool.leased(_call, function, *arguments)
+        return self._pool.lend(_call, function, *arguments)
 
     def _store(
         self,
@@ -437,7 +437,7 @@ class Cache:
         tags: Iterable[Tag] | None = None,
     ) -> int:
         """The status of ``shale_set``; errors are raised."""
-        # As in `get`: encode_key, Codec.encode, Pool.leased and Lease.set.
+        # As in `get`: encode_key, Codec.encode, Pool.lend and Loan.set.
         stored = key if type(key) is bytes and key < MARKER and key else encode_key(key)
         meta, data = (b"", value) if type(value) is bytes else self._codec.encode(value)
         if flags or max_age is not None or stale is not None or tag is not None or tags is not None:
@@ -447,18 +447,18 @@ class Cache:
         pool = self._pool
         idle = pool.idle
         try:
-            lease = idle.pop()
+            loan = idle.pop()
         except IndexError:
-            lease = pool.make()
+            loan = pool.make()
         try:
             status = fast_set(
-                lease.pointer, stored, SIZES[len(stored)], data, SIZES[len(data)], options
+                loan.pointer, stored, SIZES[len(stored)], data, SIZES[len(data)], options
             )
             if status < 0:
                 raise failure(status)
             return status
         finally:
-            idle.append(lease)
+            idle.append(loan)
 
     def _prepared(
         self,
@@ -482,8 +482,8 @@ class Cache:
         return options
 
 
-def _call(lease: Lease, function: Callable[..., int], *arguments: Any) -> int:
-    return check(function(lease.pointer, *arguments))
+def _call(loan: Loan, function: Callable[..., int], *arguments: Any) -> int:
+    return check(function(loan.pointer, *arguments))
 
 
 def _path(directory: object) -> tuple[str | None, bytes | None]:
