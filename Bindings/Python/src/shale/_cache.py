@@ -5,9 +5,9 @@ from __future__ import annotations
 import ctypes
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Callable, Final, TypeVar, Union, cast
+from typing import TYPE_CHECKING, Any, Callable, Final, TypeVar, Union, cast
 
-from . import _abi, _batch, _counter, _iterate, _library, _lookups, _options
+from . import _abi, _batch, _counter, _iterate, _library, _loading, _lookups, _memoize, _options
 from ._buffer import LARGEST_KEPT
 from ._errors import InvalidError, check, failure
 from ._handle import Handle, Loan, Pool
@@ -16,8 +16,15 @@ from ._library import SIZES, fast_get, fast_set
 from ._options import Tag
 from ._records import Entry, Report, Stats, report_of, stats_of
 from ._serializers import Serializer
-from ._units import age_ms, unsigned
+from ._units import NEVER, age_ms, unsigned
 from ._values import Codec, Unreadable
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from ._memoize import Memoized, P
+
+V = TypeVar("V")
 
 # Not bound to Key: a list of mixed keys is a list of objects to a type checker.
 K = TypeVar("K")
@@ -115,6 +122,8 @@ class Cache:
         self._plain = _options.plain_set_options(self._codec.serialized_meta)
         self._without_tags: dict[tuple[bytes, int, float | None, float | None], Any] = {}
         self._directory = path
+        # Loads that coroutines run, for the others of their event loop to wait for.
+        self._loads: dict[tuple[asyncio.AbstractEventLoop, bytes], asyncio.Future[None]] = {}
         # For another process to open it so. What belongs to the cache itself is kept in it.
         self._handle_arguments = {
             "max_age": max_age,
@@ -338,6 +347,104 @@ class Cache:
         stored = encode_key(key)
         status = self._call(_library.touch, stored, len(stored), age_ms(max_age))
         return status == _abi.OK
+
+    # Loading
+
+    def get_or_load(
+        self,
+        key: Key,
+        load: Callable[[], V],
+        *,
+        max_age: float | None = None,
+        stale: float | None = None,
+        tag: Tag | None = None,
+        tags: Iterable[Tag] | None = None,
+        pinned: bool = False,
+        wait: float = NEVER,
+        lease: float = _loading.LEASE,
+        refresh_ahead: float = 0,
+    ) -> V:
+        """The value, or what ``load()`` gives, which is then stored.
+
+        However many threads and processes ask for the key, one at a time loads it.
+        The others wait, and have the value as soon as it is stored; where there is
+        a stale one that is kept, they have that at once. What ``load`` raises goes
+        to its caller alone, and stores nothing; one of those who waited then loads.
+
+        max_age, stale, tag, tags, pinned: as in ``set``. ``stale=0``: a stale value
+        is not returned either, even if one is kept.
+        wait: how long to wait for another's load, seconds, before loading all the
+            same.
+        lease: how long the others leave a load alone, seconds, up to an hour. More
+            than it takes: a load that takes longer may be begun again, and the one
+            of a process that was killed is until then.
+        refresh_ahead: above 0, a value is loaded anew shortly before it expires:
+            each caller draws a time by chance, with this mean, seconds, and loads
+            if less is left, so that the readers of a popular key never miss
+            together. What a load takes, or some times that, is a good mean. If it
+            fails, the value is still good, and is returned.
+
+        A value that there is no room for, or that is larger than the cache allows,
+        is returned all the same. With ``read_only``, everybody loads and nothing is
+        stored. Raises TypeError, after the load, for a value that can't be stored.
+        """
+        policy = _loading.Policy(
+            max_age=max_age,
+            stale=stale,
+            tag=tag,
+            tags=tags,
+            pinned=pinned,
+            wait=wait,
+            lease=lease,
+            refresh_ahead=refresh_ahead,
+        )
+        return _loading.load(self, key, policy, load)
+
+    def memoize(
+        self,
+        *,
+        max_age: float | None = None,
+        stale: float | None = None,
+        tag: Tag | None = None,
+        tags: Iterable[Tag] | None = None,
+        pinned: bool = False,
+        wait: float = NEVER,
+        lease: float = _loading.LEASE,
+        refresh_ahead: float = 0,
+        name: str | None = None,
+        key: Callable[..., Key] | None = None,
+    ) -> Callable[[Callable[P, V]], Memoized[P, V]]:
+        """A decorator that stores what a function returns, by its arguments.
+
+        For plain and for ``async`` functions; the options are those of
+        ``get_or_load``, and so is what they promise. ``None`` is a result like any
+        other. An ``async`` function that waits doesn't hold the event loop.
+
+        Arguments may be str, bytes, int, float, bool, None, and tuples of these; an
+        argument counts the same by position, by name and by default, and 1, 1.0 and
+        True are three. For others, methods too, give a key.
+
+        name: what the function's entries are stored under; None: its module and
+            qualified name. Functions of one name share their entries: give one to
+            those of ``__main__`` and to those that differ in a variable around them.
+        key: a function of the same arguments that gives what tells one call from
+            another.
+
+        The function gets ``cache_key(*args)``, the key of a call;
+        ``invalidate(*args)``, which removes its entry, and says whether there was
+        one; and ``__wrapped__``, the function itself.
+        """
+        policy = _loading.Policy(
+            max_age=max_age,
+            stale=stale,
+            tag=tag,
+            tags=tags,
+            pinned=pinned,
+            wait=wait,
+            lease=lease,
+            refresh_ahead=refresh_ahead,
+        )
+        return _memoize.decorator(self, policy, name, key)
 
     # Removing
 
