@@ -32,7 +32,7 @@ from ._errors import (
 from ._handle import Loan
 from ._keys import Key, encode_key
 from ._options import Tag, tag_list
-from ._units import age_ms, duration_ms
+from ._units import age_ms, duration_ms, seconds
 from ._values import Unreadable
 
 if TYPE_CHECKING:
@@ -83,13 +83,13 @@ class Policy:
         lease: float,
         refresh_ahead: float,
     ) -> None:
-        age_ms(max_age), age_ms(stale), duration_ms("wait", wait)
+        age_ms(max_age), age_ms(stale)
         self.max_age = max_age
         self.stale = stale
         self.tags = tag_list(tag, tags) or None
         self.flags = _abi.SET_PINNED if pinned else 0
         self.read_flags = 0 if stale == 0 else _abi.GET_STALE
-        self.wait = wait
+        self.wait = seconds(duration_ms("wait", wait))
         self.lease = lease
         self.lease_ms = duration_ms("lease", lease)
         if not 0 < self.lease_ms <= _LONGEST_LEASE_MS:
