@@ -132,6 +132,8 @@ def test_who_waits_gets_the_value_as_soon_as_it_is_stored(cache: shale.Cache) ->
     # Before the load ends, and without it.
     cache["k"] = "stored"
     assert second() == "stored"
+    # However long they wait, they looked once.
+    assert cache.stats().misses == 2
     load.go.set()
     assert first() == 1
 
@@ -184,6 +186,7 @@ def test_who_wants_no_stale_value_waits(aging: shale.Cache, clock: Clock) -> Non
     first = in_thread(lambda: aging.get_or_load("k", load))
     assert load.begun.wait(30)
     second = in_thread(lambda: aging.get_or_load("k", never, stale=0))
+    time.sleep(0.1)
     load.go.set()
     assert (first(), second()) == (1, 1)
 

@@ -129,6 +129,23 @@ def test_the_name_is_the_functions(cache: shale.Cache) -> None:
     assert cache.memoize()(double).cache_key(1) == (f"{__name__}.double", (1,), (("plus", 0),))
 
 
+def test_the_form_of_a_key_stays(cache: shale.Cache) -> None:
+    @cache.memoize(name="f")
+    def function(*args: Any, named: Any = None, **kwargs: Any) -> None:
+        pass
+
+    none = ("None",)
+    assert function.cache_key("a", b"b", 1, None, True, 1.5, ("a", None)) == (
+        "f",
+        ("a", b"b", 1, none, ("bool", 1), ("float", "1.5"), ("tuple", "a", none)),
+        (("named", none),),
+    )
+    assert function.cache_key(b=1, a=2) == function.cache_key(a=2, b=1, named=None)
+    assert function.cache_key(b=1, a=2) == ("f", (), (("a", 2), ("b", 1), ("named", none)))
+    # As many arguments as there are parameters.
+    assert function.cache_key(1, 2, 3) == function.cache_key(1, 2, 3, named=None)
+
+
 def test_functions_of_one_name_share(cache: shale.Cache) -> None:
     first = cache.memoize(name="shared")(lambda: 1)
     second = cache.memoize(name="shared")(lambda: 2)
