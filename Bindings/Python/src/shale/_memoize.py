@@ -22,7 +22,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Awaitable
-from typing import TYPE_CHECKING, Any, Callable, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Callable, Final, TypeVar, cast
 
 from ._keys import Key
 from ._loading import Policy, load
@@ -56,6 +56,10 @@ if TYPE_CHECKING:
 
 
 R = TypeVar("R")
+
+_BY_POSITION: Final = frozenset(
+    (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+)
 
 
 def decorator(
@@ -105,7 +109,7 @@ def _call_key(
     signature = inspect.signature(function)
     kinds = [parameter.kind for parameter in signature.parameters.values()]
     # With these, and nothing by name, the arguments are what binding them would give.
-    plain = len(kinds) if set(kinds) <= {_POSITIONAL_ONLY, _POSITIONAL_OR_NAMED} else -1
+    plain = len(kinds) if _BY_POSITION.issuperset(kinds) else -1
 
     def call_key(*args: Any, **kwargs: Any) -> Key:
         if kwargs or len(args) != plain:
@@ -118,10 +122,6 @@ def _call_key(
         return (name, positional, tuple((each, _part(kwargs[each])) for each in sorted(kwargs)))
 
     return call_key
-
-
-_POSITIONAL_ONLY = inspect.Parameter.POSITIONAL_ONLY
-_POSITIONAL_OR_NAMED = inspect.Parameter.POSITIONAL_OR_KEYWORD
 
 
 def _name(function: Callable[..., Any]) -> str:
