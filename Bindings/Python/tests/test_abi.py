@@ -21,6 +21,7 @@ STRUCTS: dict[str, type[ctypes.Structure]] = {
     "shale_set_options": _abi.SetOptions,
     "shale_value": _abi.Value,
     "shale_stats": _abi.Stats,
+    "shale_lease_options": _abi.LeaseOptions,
     "shale_report": _abi.Report,
 }
 

@@ -16,17 +16,17 @@ Raw = tuple[bytes, bytes]
 def c_set(cache: shale.Cache, key: bytes, value: bytes, meta: bytes = b"") -> None:
     """As a C program would."""
     options = ctypes.byref(_options.set_options(meta)) if meta else None
-    lease = cache._pool.make()
-    assert lease.set(key, value, options) == 0
-    cache._pool.idle.append(lease)
+    loan = cache._pool.make()
+    assert loan.set(key, value, options) == 0
+    cache._pool.idle.append(loan)
 
 
 def c_get(cache: shale.Cache, key: bytes) -> Raw | None:
-    lease = cache._pool.make()
+    loan = cache._pool.make()
     try:
-        return lease.buffer.take() if lease.get(key, 0) == 0 else None
+        return loan.buffer.take() if loan.get(key, 0) == 0 else None
     finally:
-        cache._pool.idle.append(lease)
+        cache._pool.idle.append(loan)
 
 
 def test_raw_bytes_go_both_ways(cache: shale.Cache) -> None:
@@ -95,10 +95,10 @@ def test_foreign_keys_come_back_as_bytes(cache: shale.Cache) -> None:
 def test_an_increment_by_another_program(cache: shale.Cache) -> None:
     cache["n"] = 41
     key = b"\xffP1sn"
-    lease = cache._pool.make()
+    loan = cache._pool.make()
     result = ctypes.c_int64()
-    _library.increment(lease.pointer, key, len(key), 1, 0, ctypes.byref(result))
-    cache._pool.idle.append(lease)
+    _library.increment(loan.pointer, key, len(key), 1, 0, ctypes.byref(result))
+    cache._pool.idle.append(loan)
     assert result.value == 42
     assert cache["n"] == 42
 

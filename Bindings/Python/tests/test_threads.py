@@ -206,4 +206,4 @@ def test_many_short_threads_leave_no_buffers_behind(cache: shale.Cache) -> None:
 def test_a_large_answer_is_not_kept(cache: shale.Cache) -> None:
     cache["k"] = os.urandom((1 << 20) + 5)
     cache.get("k")
-    assert all(lease.buffer.struct.capacity == 0 for lease in cache._pool.idle)
+    assert all(loan.buffer.struct.capacity == 0 for loan in cache._pool.idle)

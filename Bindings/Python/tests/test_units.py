@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import shale
-from shale._units import age_ms, capacity_bytes, int64, seconds, unsigned
+from shale._units import age_ms, capacity_bytes, duration_ms, int64, seconds, unsigned
 
 FOREVER = 2**63 - 1
 
@@ -39,6 +39,26 @@ def test_ages_are_numbers(age: Any) -> None:
 @given(st.floats(min_value=0, exclude_min=True, allow_nan=False))
 def test_every_age_fits(age: float) -> None:
     assert 1 <= age_ms(age) <= FOREVER
+
+
+@pytest.mark.parametrize(
+    ("duration", "milliseconds"),
+    [(0, 0), (0.0, 0), (0.0001, 1), (1.5, 1500), (shale.NEVER, FOREVER), (10**400, FOREVER)],
+)
+def test_durations(duration: float, milliseconds: int) -> None:
+    assert duration_ms("wait", duration) == milliseconds
+
+
+@pytest.mark.parametrize("duration", [-1, -0.001, -math.inf, math.nan])
+def test_durations_that_are_none(duration: float) -> None:
+    with pytest.raises(shale.InvalidError, match="wait is not negative"):
+        duration_ms("wait", duration)
+
+
+@pytest.mark.parametrize("duration", ["60", True, None])
+def test_durations_are_numbers(duration: Any) -> None:
+    with pytest.raises(TypeError, match="wait is a number of seconds"):
+        duration_ms("wait", duration)
 
 
 def test_points_in_time() -> None:

@@ -10,7 +10,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from support import PYTHON_ROOT
+from support import PYTHON_ROOT, REPOSITORY
 
 from shale import _library
 
@@ -47,7 +47,17 @@ def test_with_the_library(tmp_path: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         names = archive.namelist()
         assert "shale/py.typed" in names
-        assert any(each.endswith("/LICENSE") for each in names)
+        licenses = {
+            each.rpartition("/")[2]: archive.read(each).decode()
+            for each in names
+            if ".dist-info/licenses/" in each
+        }
+        assert licenses["LICENSE"] == (REPOSITORY / "LICENSE").read_text()
+        # What the library contains.
+        for notice in ("LZ4 Library", "xxHash Library"):
+            assert notice in licenses["NOTICE"]
+        assert licenses["NOTICE"].count("Yann Collet") == 2
+        assert licenses["NOTICE"].count("Redistributions in binary form must reproduce") == 2
         assert archive.read("shale/libshale.so") == _library.library_path().read_bytes()
         metadata = archive.read(f"{name}-{version}.dist-info/METADATA").decode()
         required = [line for line in metadata.splitlines() if line.startswith("Requires-Dist")]

@@ -36,7 +36,9 @@ class Worker:
         if self._process is None:
             context = multiprocessing.get_context("fork")
             self._pipe, theirs = context.Pipe()
-            self._process = context.Process(target=_serve, args=(theirs, self._pipe, self._directory))
+            self._process = context.Process(
+                target=_serve, args=(theirs, self._pipe, self._directory)
+            )
             self._process.start()
             theirs.close()
         self._pipe.send((self._clock(), name, arguments, named))

@@ -13,6 +13,8 @@ of C, Python and Swift. How keys and values are stored is written at the top of
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from ._cache import Cache
 from ._errors import (
     BusyError,
@@ -35,8 +37,12 @@ from ._serializers import PickleSerializer, Serializer
 from ._units import NEVER
 from ._version import __version__
 
+if TYPE_CHECKING:
+    from ._async import AsyncCache
+
 __all__ = [
     "NEVER",
+    "AsyncCache",
     "BusyError",
     "Cache",
     "Entry",
@@ -59,3 +65,12 @@ __all__ = [
     "__version__",
     "library_version",
 ]
+
+
+def __getattr__(name: str) -> object:
+    # It needs asyncio, which takes longer to import than all the rest.
+    if name == "AsyncCache":
+        from ._async import AsyncCache
+
+        return AsyncCache
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -169,6 +169,18 @@ class Stats(ctypes.Structure):
     index_bytes: int
 
 
+class LeaseOptions(ctypes.Structure):
+    """``shale_lease_options``."""
+
+    _fields_ = [
+        ("struct_size", c_uint32),
+        ("flags", c_uint32),
+        ("lease_ms", c_int64),
+        ("wait_ms", c_int64),
+        ("refresh_ahead_ms", c_int64),
+    ]
+
+
 class Report(ctypes.Structure):
     """``shale_report``."""
 
@@ -189,4 +201,5 @@ OPTIONS_SIZE: Final = ctypes.sizeof(Options)
 SET_OPTIONS_SIZE: Final = ctypes.sizeof(SetOptions)
 VALUE_SIZE: Final = ctypes.sizeof(Value)
 STATS_SIZE: Final = ctypes.sizeof(Stats)
+LEASE_OPTIONS_SIZE: Final = ctypes.sizeof(LeaseOptions)
 REPORT_SIZE: Final = ctypes.sizeof(Report)

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from . import _abi, _library
 from ._errors import check
-from ._handle import BATCH, Lease
+from ._handle import BATCH, Loan
 
 _FOUND: Final = (_abi.OK, _abi.STALE)
 _BATCH_BYTES: Final = 1 << 20
@@ -37,9 +37,9 @@ class _Array:
         self.pointer = struct.pack("@" + "PN" * len(sizes), *fields)
 
 
-def get_many(lease: Lease, keys: Sequence[bytes], flags: int) -> list[tuple[int, bytes, bytes]]:
+def get_many(loan: Loan, keys: Sequence[bytes], flags: int) -> list[tuple[int, bytes, bytes]]:
     """(position, data, meta) of each key that is there."""
-    batch = lease.batch
+    batch = loan.batch
     buffers = batch.buffers
     found = []
     for start in range(0, len(keys), BATCH):
@@ -48,7 +48,7 @@ def get_many(lease: Lease, keys: Sequence[bytes], flags: int) -> list[tuple[int,
         statuses = _statuses()
         check(
             _library.get_many(
-                lease.pointer, len(chunk), array.pointer, flags, batch.address, statuses
+                loan.pointer, len(chunk), array.pointer, flags, batch.address, statuses
             )
         )
         position = start
@@ -65,26 +65,26 @@ def get_many(lease: Lease, keys: Sequence[bytes], flags: int) -> list[tuple[int,
     return found
 
 
-def set_many(lease: Lease, pairs: Sequence[tuple[bytes, bytes]], options: Any) -> None:
+def set_many(loan: Loan, pairs: Sequence[tuple[bytes, bytes]], options: Any) -> None:
     """Stores pairs of key and data under the same options."""
     for keys, values in _chunks(pairs):
         key_array = _Array(keys)
         value_array = _Array(values)
         check(
             _library.set_many(
-                lease.pointer, len(keys), key_array.pointer, value_array.pointer, options, None
+                loan.pointer, len(keys), key_array.pointer, value_array.pointer, options, None
             )
         )
 
 
-def remove_many(lease: Lease, keys: Sequence[bytes]) -> int:
+def remove_many(loan: Loan, keys: Sequence[bytes]) -> int:
     """How many were there."""
     removed = 0
     for start in range(0, len(keys), BATCH):
         chunk = keys[start : start + BATCH]
         array = _Array(chunk)
         statuses = _statuses()
-        check(_library.remove_many(lease.pointer, len(chunk), array.pointer, statuses))
+        check(_library.remove_many(loan.pointer, len(chunk), array.pointer, statuses))
         removed += sum(1 for status in statuses[: len(chunk)] if status == _abi.OK)
     return removed
 

@@ -5,19 +5,26 @@ from __future__ import annotations
 import ctypes
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Callable, Final, TypeVar, Union, cast
+from typing import TYPE_CHECKING, Any, Callable, Final, TypeVar, Union, cast
 
-from . import _abi, _batch, _counter, _iterate, _library, _lookups, _options
+from . import _abi, _batch, _counter, _iterate, _library, _loading, _lookups, _memoize, _options
 from ._buffer import LARGEST_KEPT
 from ._errors import InvalidError, check, failure
-from ._handle import Handle, Lease, Pool
+from ._handle import Handle, Loan, Pool
 from ._keys import MARKER, Key, encode_key
 from ._library import SIZES, fast_get, fast_set
 from ._options import Tag
 from ._records import Entry, Report, Stats, report_of, stats_of
 from ._serializers import Serializer
-from ._units import age_ms, unsigned
+from ._units import NEVER, age_ms, unsigned
 from ._values import Codec, Unreadable
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from ._memoize import Memoized, P
+
+V = TypeVar("V")
 
 # Not bound to Key: a list of mixed keys is a list of objects to a type checker.
 K = TypeVar("K")
@@ -115,6 +122,8 @@ class Cache:
         self._plain = _options.plain_set_options(self._codec.serialized_meta)
         self._without_tags: dict[tuple[bytes, int, float | None, float | None], Any] = {}
         self._directory = path
+        # Loads that coroutines run, for the others of their event loop to wait for.
+        self._loads: dict[tuple[asyncio.AbstractEventLoop, bytes], asyncio.Future[None]] = {}
         # For another process to open it so. What belongs to the cache itself is kept in it.
         self._handle_arguments = {
             "max_age": max_age,
@@ -170,18 +179,18 @@ class Cache:
 
     def get(self, key: Key, default: Any = None, *, stale: bool = False) -> Any:
         """The value, or ``default``. stale: also what is past its age but kept."""
-        # encode_key, Pool.leased, Lease.get and Buffer.take, without the cost of their calls.
+        # encode_key, Pool.lend, Loan.get and Buffer.take, without the cost of their calls.
         stored = key if type(key) is bytes and key < MARKER and key else encode_key(key)
         pool = self._pool
         idle = pool.idle
         try:
-            lease = idle.pop()
+            loan = idle.pop()
         except IndexError:
-            lease = pool.make()
+            loan = pool.make()
         try:
-            buffer = lease.buffer
+            buffer = loan.buffer
             status = fast_get(
-                lease.pointer,
+                loan.pointer,
                 stored,
                 SIZES[len(stored)],
                 _STALE if stale else 0,
@@ -198,7 +207,7 @@ class Cache:
                 return buffer.data[:size]
             data, meta = buffer.take()
         finally:
-            idle.append(lease)
+            idle.append(loan)
         try:
             return self._codec.decode(meta, data)
         except Unreadable:
@@ -212,12 +221,12 @@ class Cache:
 
     def __contains__(self, key: Key) -> bool:
         """Whether ``get`` would find it. Leaves recency and counters alone."""
-        return self._pool.leased(_lookups.contains, encode_key(key), self._codec)
+        return self._pool.lend(_lookups.contains, encode_key(key), self._codec)
 
     def entry(self, key: Key, *, stale: bool = False) -> Entry | None:
         """The value with its times, version, size and meta, or None."""
         flags = _STALE if stale else 0
-        return self._pool.leased(_lookups.entry, encode_key(key), flags, self._codec)
+        return self._pool.lend(_lookups.entry, encode_key(key), flags, self._codec)
 
     def get_many(self, keys: Iterable[K], *, stale: bool = False) -> dict[K, Any]:
         """The values that are there, by key. Costs much less than one call for each."""
@@ -226,7 +235,7 @@ class Cache:
             key if type(key) is bytes and key < MARKER and key else encode_key(key)
             for key in cast("list[Key]", wanted)
         ]
-        found = self._pool.leased(_batch.get_many, stored, _STALE if stale else 0)
+        found = self._pool.lend(_batch.get_many, stored, _STALE if stale else 0)
         values = {}
         for position, data, meta in found:
             if not meta:
@@ -307,7 +316,7 @@ class Cache:
         named = _options.tag_list(tag, tags)
         for meta, group in by_meta.items():
             options = _options.set_options(meta, flags, max_age, stale, named)
-            self._pool.leased(_batch.set_many, group, ctypes.byref(options))
+            self._pool.lend(_batch.set_many, group, ctypes.byref(options))
 
     def incr(
         self,
@@ -331,13 +340,111 @@ class Cache:
         """
         named = _options.tag_list(tag, tags)
         stored = encode_key(key)
-        return self._pool.leased(_counter.increment, stored, delta, initial, max_age, stale, named)
+        return self._pool.lend(_counter.increment, stored, delta, initial, max_age, stale, named)
 
     def touch(self, key: Key, max_age: float | None = None) -> bool:
         """Gives an entry, fresh or stale, a new age from now, seconds. False if there is none."""
         stored = encode_key(key)
         status = self._call(_library.touch, stored, len(stored), age_ms(max_age))
         return status == _abi.OK
+
+    # Loading
+
+    def get_or_load(
+        self,
+        key: Key,
+        load: Callable[[], V],
+        *,
+        max_age: float | None = None,
+        stale: float | None = None,
+        tag: Tag | None = None,
+        tags: Iterable[Tag] | None = None,
+        pinned: bool = False,
+        wait: float = NEVER,
+        lease: float = _loading.LEASE,
+        refresh_ahead: float = 0,
+    ) -> V:
+        """The value, or what ``load()`` gives, which is then stored.
+
+        However many threads and processes ask for the key, one at a time loads it.
+        The others wait, and have the value as soon as it is stored; where there is
+        a stale one that is kept, they have that at once. What ``load`` raises goes
+        to its caller alone, and stores nothing; one of those who waited then loads.
+
+        max_age, stale, tag, tags, pinned: as in ``set``. ``stale=0``: a stale value
+        is not returned either, even if one is kept.
+        wait: how long to wait for another's load, seconds, before loading all the
+            same.
+        lease: how long the others leave a load alone, seconds, up to an hour. More
+            than it takes: a load that takes longer may be begun again, and the one
+            of a process that was killed is until then.
+        refresh_ahead: above 0, a value is loaded anew shortly before it expires:
+            each caller draws a time by chance, with this mean, seconds, and loads
+            if less is left, so that the readers of a popular key never miss
+            together. What a load takes, or some times that, is a good mean. If it
+            fails, the value is still good, and is returned.
+
+        A value that there is no room for, or that is larger than the cache allows,
+        is returned all the same. With ``read_only``, everybody loads and nothing is
+        stored. Raises TypeError, after the load, for a value that can't be stored.
+        """
+        policy = _loading.Policy(
+            max_age=max_age,
+            stale=stale,
+            tag=tag,
+            tags=tags,
+            pinned=pinned,
+            wait=wait,
+            lease=lease,
+            refresh_ahead=refresh_ahead,
+        )
+        return _loading.load(self, key, policy, load)
+
+    def memoize(
+        self,
+        *,
+        max_age: float | None = None,
+        stale: float | None = None,
+        tag: Tag | None = None,
+        tags: Iterable[Tag] | None = None,
+        pinned: bool = False,
+        wait: float = NEVER,
+        lease: float = _loading.LEASE,
+        refresh_ahead: float = 0,
+        name: str | None = None,
+        key: Callable[..., Key] | None = None,
+    ) -> Callable[[Callable[P, V]], Memoized[P, V]]:
+        """A decorator that stores what a function returns, by its arguments.
+
+        For plain and for ``async`` functions; the options are those of
+        ``get_or_load``, and so is what they promise. ``None`` is a result like any
+        other. An ``async`` function that waits doesn't hold the event loop.
+
+        Arguments may be str, bytes, int, float, bool, None, and tuples of these; an
+        argument counts the same by position, by name and by default, and 1, 1.0 and
+        True are three. For others, methods too, give a key.
+
+        name: what the function's entries are stored under; None: its module and
+            qualified name. Functions of one name share their entries: give one to
+            those of ``__main__`` and to those that differ in a variable around them.
+        key: a function of the same arguments that gives what tells one call from
+            another.
+
+        The function gets ``cache_key(*args)``, the key of a call;
+        ``invalidate(*args)``, which removes its entry, and says whether there was
+        one; and ``__wrapped__``, the function itself.
+        """
+        policy = _loading.Policy(
+            max_age=max_age,
+            stale=stale,
+            tag=tag,
+            tags=tags,
+            pinned=pinned,
+            wait=wait,
+            lease=lease,
+            refresh_ahead=refresh_ahead,
+        )
+        return _memoize.decorator(self, policy, name, key)
 
     # Removing
 
@@ -353,11 +460,11 @@ class Cache:
     def remove_many(self, keys: Iterable[Key]) -> int:
         """Removes many entries. How many there were."""
         stored = list({encode_key(key): None for key in keys})
-        return self._pool.leased(_batch.remove_many, stored)
+        return self._pool.lend(_batch.remove_many, stored)
 
     def pop(self, key: Key, default: Any = None) -> Any:
         """Removes an entry and gives its value, or ``default``. Of many callers one gets it."""
-        return self._pool.leased(_lookups.pop, encode_key(key), default, self._codec)
+        return self._pool.lend(_lookups.pop, encode_key(key), default, self._codec)
 
     def invalidate(self, tag: Tag) -> None:
         """Removes every entry that carries the tag. Costs the same however many there are."""
@@ -424,7 +531,7 @@ class Cache:
 
     def _call(self, function: Callable[..., int], *arguments: Any) -> int:
         """A function of the library on this cache: its answer, or its error raised."""
-        return self._pool.leased(_call, function, *arguments)
+        return self._pool.lend(_call, function, *arguments)
 
     def _store(
         self,
@@ -437,7 +544,7 @@ class Cache:
         tags: Iterable[Tag] | None = None,
     ) -> int:
         """The status of ``shale_set``; errors are raised."""
-        # As in `get`: encode_key, Codec.encode, Pool.leased and Lease.set.
+        # As in `get`: encode_key, Codec.encode, Pool.lend and Loan.set.
         stored = key if type(key) is bytes and key < MARKER and key else encode_key(key)
         meta, data = (b"", value) if type(value) is bytes else self._codec.encode(value)
         if flags or max_age is not None or stale is not None or tag is not None or tags is not None:
@@ -447,18 +554,18 @@ class Cache:
         pool = self._pool
         idle = pool.idle
         try:
-            lease = idle.pop()
+            loan = idle.pop()
         except IndexError:
-            lease = pool.make()
+            loan = pool.make()
         try:
             status = fast_set(
-                lease.pointer, stored, SIZES[len(stored)], data, SIZES[len(data)], options
+                loan.pointer, stored, SIZES[len(stored)], data, SIZES[len(data)], options
             )
             if status < 0:
                 raise failure(status)
             return status
         finally:
-            idle.append(lease)
+            idle.append(loan)
 
     def _prepared(
         self,
@@ -482,8 +589,8 @@ class Cache:
         return options
 
 
-def _call(lease: Lease, function: Callable[..., int], *arguments: Any) -> int:
-    return check(function(lease.pointer, *arguments))
+def _call(loan: Loan, function: Callable[..., int], *arguments: Any) -> int:
+    return check(function(loan.pointer, *arguments))
 
 
 def _path(directory: object) -> tuple[str | None, bytes | None]:

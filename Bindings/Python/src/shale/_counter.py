@@ -19,7 +19,7 @@ from typing import Final
 
 from . import _abi, _library
 from ._errors import Error, InvalidError, check, failure
-from ._handle import Lease
+from ._handle import Loan
 from ._options import set_options
 from ._units import age_ms, int64
 from ._values import INT
@@ -29,7 +29,7 @@ _SIZE: Final = 8
 
 
 def increment(
-    lease: Lease,
+    loan: Loan,
     key: bytes,
     delta: int,
     initial: int,
@@ -46,17 +46,17 @@ def increment(
     result = ctypes.c_int64()
     error: Error = InvalidError("the counter kept changing")
     for _ in range(_ATTEMPTS):
-        number = _look(lease, key)
+        number = _look(loan, key)
         if number is None:
             stored = first.to_bytes(_SIZE, "little", signed=True)
             start = set_options(INT, _abi.SET_IF_ABSENT, max_age, stale, tags)
-            if check(lease.set(key, stored, ctypes.byref(start))) == _abi.OK:
+            if check(loan.set(key, stored, ctypes.byref(start))) == _abi.OK:
                 return first
             continue
         if delta == 0:
             return number
         status = _library.increment(
-            lease.pointer, key, len(key), delta, overflow, ctypes.byref(result)
+            loan.pointer, key, len(key), delta, overflow, ctypes.byref(result)
         )
         if status == _abi.OK:
             return result.value
@@ -66,11 +66,11 @@ def increment(
     raise error
 
 
-def _look(lease: Lease, key: bytes) -> int | None:
+def _look(loan: Loan, key: bytes) -> int | None:
     """The number that is there, or None; InvalidError for anything else."""
-    if check(lease.get(key, _abi.GET_PEEK)) == _abi.MISS:
+    if check(loan.get(key, _abi.GET_PEEK)) == _abi.MISS:
         return None
-    data, meta = lease.buffer.take()
+    data, meta = loan.buffer.take()
     if len(data) != _SIZE or meta not in (b"", INT):
         raise InvalidError(
             "incr counts on an int of 64 bits, or on the 8 bytes of another program's counter; "

@@ -1,20 +1,20 @@
 """The open cache as C sees it, and what a call needs while it runs.
 
 C does not detect a handle that is closed while calls on it are under way;
-Python must. A call borrows a `Lease` for as long as it runs. Leases wait in a
+Python must. A call borrows a `Loan` for as long as it runs. Loans wait in a
 list, whose ``pop`` and ``append`` are atomic, so this costs a call two list
 operations and no lock, and it gives each running call a buffer of its own:
 threads, signal handlers, finalisers and a Python clock that use the cache in
-the middle of another call never share one. A call gives its lease back to the
+the middle of another call never share one. A call gives its loan back to the
 list that it was taken from.
 
 Invariants
 
-* A lease holds the handle; the handle closes when nobody holds it any longer,
-  or earlier, when all leases that were made are back.
+* A loan holds the handle; the handle closes when nobody holds it any longer,
+  or earlier, when all loans that were made are back.
 * `Pool.close` leaves nothing to borrow: the pool has a new list then, which
   stays empty. Calls under way finish; the last of them takes the old list, the
-  lease in it and the handle with it.
+  loan in it and the handle with it.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Handle:
         self.close()
 
 
-class Lease:
+class Loan:
     """What one call needs: the cache, and memory for an answer."""
 
     __slots__ = ("_batch", "_second", "buffer", "handle", "pointer")
@@ -104,11 +104,11 @@ class Lease:
 
 
 class Pool:
-    """The leases of one open cache."""
+    """The loans of one open cache."""
 
     def __init__(self, handle: Handle) -> None:
         self._handle: Handle | None = handle
-        self.idle: list[Lease] = []
+        self.idle: list[Loan] = []
         self._made = 0
         # Reentrant: a signal handler may use the cache in the middle of `make`.
         self._lock = threading.RLock()
@@ -119,26 +119,26 @@ class Pool:
     def closed(self) -> bool:
         return self._handle is None
 
-    def make(self) -> Lease:
-        """A lease where `idle` had none (IndexError)."""
+    def make(self) -> Loan:
+        """A loan where `idle` had none (IndexError)."""
         with self._lock:
             if self._handle is None:
                 raise InvalidError("the cache is closed") from None
-            lease = Lease(self._handle)
+            loan = Loan(self._handle)
             self._made += 1
-            return lease
+            return loan
 
-    def leased(self, work: Callable[..., T], *arguments: Any) -> T:
-        """``work(lease, *arguments)``."""
+    def lend(self, work: Callable[..., T], *arguments: Any) -> T:
+        """``work(loan, *arguments)``."""
         idle = self.idle
         try:
-            lease = idle.pop()
+            loan = idle.pop()
         except IndexError:
-            lease = self.make()
+            loan = self.make()
         try:
-            return work(lease, *arguments)
+            return work(loan, *arguments)
         finally:
-            idle.append(lease)
+            idle.append(loan)
 
     def cursor(self) -> Cursor:
         """A new cursor; the pool closes it, if nobody else has, before the cache."""
@@ -170,7 +170,7 @@ class Pool:
             return _abi.OK
 
     def after_fork_in_child(self) -> None:
-        """Leases and cursors that other threads were using are gone with those threads."""
+        """Loans and cursors that other threads were using are gone with those threads."""
         self._lock = threading.RLock()
         self._made = len(self.idle)
         for cursor in list(self._cursors):

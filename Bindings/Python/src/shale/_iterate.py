@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from . import _abi
-from ._handle import Cursor, Lease, Pool
+from ._handle import Cursor, Loan, Pool
 from ._keys import Key, decode_key
 from ._values import Codec, Unreadable
 
@@ -28,11 +28,11 @@ def items(pool: Pool, flags: int, codec: Codec) -> Iterator[tuple[Key, Any]]:
 
 
 def _walk(pool: Pool, flags: int, *, with_values: bool) -> Iterator[tuple[bytes, bytes, bytes]]:
-    """(key, data, meta) of each entry. A lease is held for each step alone."""
+    """(key, data, meta) of each entry. A loan is held for each step alone."""
     cursor = pool.cursor()
     try:
         while True:
-            entry = pool.leased(_step, cursor, flags, with_values)
+            entry = pool.lend(_step, cursor, flags, with_values)
             if entry is None:
                 return
             yield entry
@@ -41,12 +41,12 @@ def _walk(pool: Pool, flags: int, *, with_values: bool) -> Iterator[tuple[bytes,
 
 
 def _step(
-    lease: Lease, cursor: Cursor, flags: int, with_values: bool
+    loan: Loan, cursor: Cursor, flags: int, with_values: bool
 ) -> tuple[bytes, bytes, bytes] | None:
-    value = lease.buffer if with_values else None
-    if cursor.advance(flags, lease.key_buffer, value) == _abi.END:
+    value = loan.buffer if with_values else None
+    if cursor.advance(flags, loan.key_buffer, value) == _abi.END:
         return None
-    stored = lease.key_buffer.take()[0]
+    stored = loan.key_buffer.take()[0]
     if value is None:
         return stored, b"", b""
     data, meta = value.take()

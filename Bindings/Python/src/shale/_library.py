@@ -111,6 +111,16 @@ open_cache = _declare("shale_open", c_int32, c_char_p, POINTER(_abi.Options), PO
 close_cache = _declare("shale_close", c_int32, _cache)
 sync = _declare("shale_sync", c_int32, _cache)
 
+lease = _declare(
+    "shale_lease",
+    c_int32,
+    _cache,
+    *_key,
+    POINTER(_abi.LeaseOptions),
+    _value,
+    POINTER(c_uint64),
+)
+release = _declare("shale_release", c_int32, _cache, *_key, c_uint64)
 remove = _declare("shale_remove", c_int32, _cache, *_key, c_uint64)
 remove_many = _declare("shale_remove_many", c_int32, _cache, c_size_t, _array, _array)
 touch = _declare("shale_touch", c_int32, _cache, *_key, c_int64)

@@ -6,28 +6,28 @@ from typing import Any
 
 from . import _abi, _library
 from ._errors import check
-from ._handle import Lease
+from ._handle import Loan
 from ._records import Entry
 from ._units import seconds
 from ._values import Codec, Unreadable
 
 
-def contains(lease: Lease, key: bytes, codec: Codec) -> bool:
+def contains(loan: Loan, key: bytes, codec: Codec) -> bool:
     """Whether a plain get would find it, as far as its meta tells."""
-    if check(lease.get(key, _abi.GET_PEEK | _abi.GET_INFO)) == _abi.MISS:
+    if check(loan.get(key, _abi.GET_PEEK | _abi.GET_INFO)) == _abi.MISS:
         return False
-    return codec.knows(lease.buffer.take_meta())
+    return codec.knows(loan.buffer.take_meta())
 
 
-def entry(lease: Lease, key: bytes, flags: int, codec: Codec) -> Entry | None:
+def entry(loan: Loan, key: bytes, flags: int, codec: Codec) -> Entry | None:
     """The value and what is known of it, or None."""
-    if check(lease.get(key, flags)) == _abi.MISS:
+    if check(loan.get(key, flags)) == _abi.MISS:
         return None
     # Before `take`, which may give the buffer back.
-    struct = lease.buffer.struct
+    struct = loan.buffer.struct
     created, expires = struct.created_ms, struct.expires_ms
     bits, version, stored_size = struct.flags, struct.version, struct.stored_size
-    data, meta = lease.buffer.take()
+    data, meta = loan.buffer.take()
     try:
         value = codec.decode(meta, data)
     except Unreadable:
@@ -44,16 +44,16 @@ def entry(lease: Lease, key: bytes, flags: int, codec: Codec) -> Entry | None:
     )
 
 
-def pop(lease: Lease, key: bytes, default: Any, codec: Codec) -> Any:
+def pop(loan: Loan, key: bytes, default: Any, codec: Codec) -> Any:
     """Removes the version that was read, and reads again where it is another by then."""
     while True:
-        if check(lease.get(key, 0)) == _abi.MISS:
+        if check(loan.get(key, 0)) == _abi.MISS:
             return default
-        version = lease.buffer.struct.version
-        data, meta = lease.buffer.take()
+        version = loan.buffer.struct.version
+        data, meta = loan.buffer.take()
         try:
             value = codec.decode(meta, data)
         except Unreadable:
             return default
-        if check(_library.remove(lease.pointer, key, len(key), version)) == _abi.OK:
+        if check(_library.remove(loan.pointer, key, len(key), version)) == _abi.OK:
             return value

@@ -34,9 +34,20 @@ def age_ms(seconds: float | None) -> int:
         return _abi.NONE_MS
     if not seconds > 0:
         raise InvalidError(f"an age is not negative: {seconds!r}")
-    if seconds >= _LONGEST_SECONDS:
-        return _abi.NEVER_MS
-    return max(1, round(seconds * 1000))
+    return _milliseconds(seconds)
+
+
+def duration_ms(name: str, seconds: float) -> int:
+    """Seconds to milliseconds. 0 is 0, NEVER without end; above zero at least a millisecond."""
+    if not isinstance(seconds, (int, float)) or isinstance(seconds, bool):
+        raise TypeError(f"{name} is a number of seconds, not {type(seconds).__name__}")
+    if not seconds >= 0:
+        raise InvalidError(f"{name} is not negative: {seconds!r}")
+    return 0 if seconds == 0 else _milliseconds(seconds)
+
+
+def _milliseconds(seconds: float) -> int:
+    return _abi.NEVER_MS if seconds >= _LONGEST_SECONDS else max(1, round(seconds * 1000))
 
 
 def seconds(milliseconds: int) -> float:

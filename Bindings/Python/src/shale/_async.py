@@ -1,0 +1,281 @@
+"""The cache for coroutines: `AsyncCache`."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Awaitable, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Callable, Final, TypeVar, Union
+
+from ._cache import Cache
+from ._keys import Key
+from ._loading import LEASE, Policy
+from ._loading_async import load_async
+from ._options import Tag
+from ._records import Entry, Report, Stats
+from ._units import NEVER
+
+if TYPE_CHECKING:
+    from ._memoize import Memoized, P
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+# Steps of an iteration between which other coroutines have their turn.
+_STEPS: Final = 128
+
+
+class AsyncCache:
+    """A ``Cache`` whose methods are coroutines.
+
+        async with await shale.AsyncCache.open("/var/cache/app") as cache:
+            await cache.set("key", "value", max_age=60)
+            await cache.get("key")
+
+    They do what the cache's methods of the same names do. A call that takes
+    microseconds is made at once, on the event loop: going through another thread
+    would take many times as long. What may take long runs in a thread
+    (``asyncio.to_thread``): opening, closing, ``sync``, ``clear``, ``evict``,
+    ``purge`` and ``verify``. Who waits for another's load, in ``get_or_load``,
+    awaits it.
+
+    A value of many megabytes, or a batch of many thousands, does hold the event
+    loop while it is copied. Where that matters, call the cache itself in a thread:
+    ``await asyncio.to_thread(cache.cache.get, key)``.
+
+    The cache may be used by several of these and by threads at the same time. One
+    of these may be used in several event loops.
+    """
+
+    def __init__(self, cache: Cache) -> None:
+        """Coroutines for a cache that is open."""
+        self._cache = cache
+
+    @classmethod
+    async def open(
+        cls,
+        directory: Union[str, bytes, os.PathLike[str], os.PathLike[bytes], None],
+        **options: Any,
+    ) -> AsyncCache:
+        """Opens a cache. The arguments are those of ``Cache``."""
+        return cls(await asyncio.to_thread(Cache, directory, **options))
+
+    # The handle
+
+    @property
+    def cache(self) -> Cache:
+        """The cache itself."""
+        return self._cache
+
+    @property
+    def directory(self) -> str | None:
+        return self._cache.directory
+
+    @property
+    def closed(self) -> bool:
+        return self._cache.closed
+
+    async def close(self) -> None:
+        await asyncio.to_thread(self._cache.close)
+
+    async def sync(self) -> None:
+        await asyncio.to_thread(self._cache.sync)
+
+    async def __aenter__(self) -> AsyncCache:
+        return self
+
+    async def __aexit__(self, *_exception: object) -> None:
+        await self.close()
+
+    def __repr__(self) -> str:
+        return f"<shale.AsyncCache of {self._cache!r}>"
+
+    # Reading
+
+    async def get(self, key: Key, default: Any = None, *, stale: bool = False) -> Any:
+        return self._cache.get(key, default, stale=stale)
+
+    async def entry(self, key: Key, *, stale: bool = False) -> Entry | None:
+        return self._cache.entry(key, stale=stale)
+
+    async def get_many(self, keys: Iterable[K], *, stale: bool = False) -> dict[K, Any]:
+        return self._cache.get_many(keys, stale=stale)
+
+    def __contains__(self, key: Key) -> bool:
+        """At once: Python has no ``await`` for ``in``."""
+        return key in self._cache
+
+    # Writing
+
+    async def set(
+        self,
+        key: Key,
+        value: Any,
+        *,
+        max_age: float | None = None,
+        stale: float | None = None,
+        tag: Tag | None = None,
+        tags: Iterable[Tag] | None = None,
+        pinned: bool = False,
+    ) -> None:
+        self._cache.set(key, value, max_age=max_age, stale=stale, tag=tag, tags=tags, pinned=pinned)
+
+    async def add(
+        self,
+        key: Key,
+        value: Any,
+        *,
+        max_age: float | None = None,
+        stale: float | None = None,
+        tag: Tag | None = None,
+        tags: Iterable[Tag] | None = None,
+        pinned: bool = False,
+    ) -> bool:
+        return self._cache.add(
+            key, value, max_age=max_age, stale=stale, tag=tag, tags=tags, pinned=pinned
+        )
+
+    async def set_many(
+        self,
+        items: Union[Mapping[Any, Any], Iterable[tuple[Key, Any]]],
+        *,
+        max_age: float | None = None,
+        stale: float | None = None,
+        tag: Tag | None = None,
+        tags: Iterable[Tag] | None = None,
+        pinned: bool = False,
+    ) -> None:
+        self._cache.set_many(items, max_age=max_age, stale=stale, tag=tag, tags=tags, pinned=pinned)
+
+    async def incr(
+        self,
+        key: Key,
+        delta: int = 1,
+        *,
+        initial: int = 0,
+        max_age: float | None = None,
+        stale: float | None = None,
+        tag: Tag | None = None,
+        tags: Iterable[Tag] | None = None,
+    ) -> int:
+        return self._cache.incr(
+            key, delta, initial=initial, max_age=max_age, stale=stale, tag=tag, tags=tags
+        )
+
+    async def touch(self, key: Key, max_age: float | None = None) -> bool:
+        return self._cache.touch(key, max_age)
+
+    # Loading
+
+    async def get_or_load(
+        self,
+        key: Key,
+        load: Callable[[], Awaitable[V]],
+        *,
+        max_age: float | None = None,
+        stale: float | None = None,
+        tag: Tag | None = None,
+        tags: Iterable[Tag] | None = None,
+        pinned: bool = False,
+        wait: float = NEVER,
+        lease: float = LEASE,
+        refresh_ahead: float = 0,
+    ) -> V:
+        """As ``Cache.get_or_load``, for a ``load`` that is awaited.
+
+        Where the one who loads is cancelled, one of those who waited loads.
+        """
+        policy = Policy(
+            max_age=max_age,
+            stale=stale,
+            tag=tag,
+            tags=tags,
+            pinned=pinned,
+            wait=wait,
+            lease=lease,
+            refresh_ahead=refresh_ahead,
+        )
+        return await load_async(self._cache, key, policy, load)
+
+    def memoize(
+        self,
+        *,
+        max_age: float | None = None,
+        stale: float | None = None,
+        tag: Tag | None = None,
+        tags: Iterable[Tag] | None = None,
+        pinned: bool = False,
+        wait: float = NEVER,
+        lease: float = LEASE,
+        refresh_ahead: float = 0,
+        name: str | None = None,
+        key: Callable[..., Key] | None = None,
+    ) -> Callable[[Callable[P, V]], Memoized[P, V]]:
+        """``Cache.memoize``."""
+        return self._cache.memoize(
+            max_age=max_age,
+            stale=stale,
+            tag=tag,
+            tags=tags,
+            pinned=pinned,
+            wait=wait,
+            lease=lease,
+            refresh_ahead=refresh_ahead,
+            name=name,
+            key=key,
+        )
+
+    # Removing
+
+    async def remove(self, key: Key) -> bool:
+        return self._cache.remove(key)
+
+    async def remove_many(self, keys: Iterable[Key]) -> int:
+        return self._cache.remove_many(keys)
+
+    async def pop(self, key: Key, default: Any = None) -> Any:
+        return self._cache.pop(key, default)
+
+    async def invalidate(self, tag: Tag) -> None:
+        self._cache.invalidate(tag)
+
+    async def clear(self) -> None:
+        await asyncio.to_thread(self._cache.clear)
+
+    async def evict(self, count: int) -> int:
+        return await asyncio.to_thread(self._cache.evict, count)
+
+    async def purge(self) -> int:
+        return await asyncio.to_thread(self._cache.purge)
+
+    # Looking at the whole
+
+    def __aiter__(self) -> AsyncIterator[Key]:
+        return self.keys()
+
+    def keys(self, *, stale: bool = False) -> AsyncIterator[Key]:
+        return _in_turns(self._cache.keys(stale=stale))
+
+    def items(self, *, stale: bool = False) -> AsyncIterator[tuple[Key, Any]]:
+        return _in_turns(self._cache.items(stale=stale))
+
+    def __len__(self) -> int:
+        """At once: Python has no ``await`` for ``len``."""
+        return len(self._cache)
+
+    async def stats(self) -> Stats:
+        return self._cache.stats()
+
+    async def volume(self) -> int:
+        return self._cache.volume()
+
+    async def verify(self) -> Report:
+        return await asyncio.to_thread(self._cache.verify)
+
+
+async def _in_turns(items: Iterator[V]) -> AsyncIterator[V]:
+    """The items, with a turn for other coroutines now and then."""
+    for number, item in enumerate(items, 1):
+        yield item
+        if number % _STEPS == 0:
+            await asyncio.sleep(0)

@@ -1,0 +1,410 @@
+"""``get_or_load``: of all threads that ask for a key, one loads it."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support import SMALL, Clock
+from test_threads import run_threads
+
+import shale
+from shale import _loading
+
+
+class Loader:
+    """Gives 1, 2, 3 and so on. Where it is held, not before `go`."""
+
+    def __init__(self, *, held: bool = False) -> None:
+        self.calls = 0
+        self.begun = threading.Event()
+        self.go = threading.Event()
+        if not held:
+            self.go.set()
+
+    def __call__(self) -> int:
+        self.calls += 1
+        number = self.calls
+        self.begun.set()
+        assert self.go.wait(30)
+        return number
+
+
+class Failure(Exception):
+    pass
+
+
+def fail() -> Any:
+    raise Failure
+
+
+def never() -> Any:
+    raise AssertionError("nothing is to be loaded")
+
+
+def in_thread(work: Callable[[], Any]) -> Callable[[], Any]:
+    """Begins `work` in a thread, and gives a function that waits for its result."""
+    results: list[Any] = []
+    errors: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            results.append(work())
+        except BaseException as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+
+    def result() -> Any:
+        thread.join(30)
+        assert not thread.is_alive()
+        if errors:
+            raise errors[0]
+        return results[0]
+
+    return result
+
+
+def test_a_miss_is_loaded_and_stored(cache: shale.Cache) -> None:
+    load = Loader()
+    assert cache.get_or_load("k", load) == 1
+    assert cache["k"] == 1
+    assert cache.get_or_load("k", load) == 1
+    assert load.calls == 1
+
+
+@pytest.mark.parametrize("value", [None, False, 0, b"", ()])
+def test_every_value_is_one(cache: shale.Cache, value: Any) -> None:
+    assert cache.get_or_load("k", lambda: value) == value
+    found = cache.get_or_load("k", never)
+    assert found == value
+    assert type(found) is type(value)
+
+
+def test_it_is_stored_as_set_would(aging: shale.Cache, clock: Clock) -> None:
+    aging.get_or_load("k", lambda: 1, max_age=10, stale=5, tag="a", tags=["b"], pinned=True)
+    entry = aging.entry("k")
+    assert entry is not None
+    assert entry.expires == clock() + 10
+    assert entry.pinned
+    clock.advance(10)
+    assert aging.get("k", stale=True) == 1
+    clock.advance(5)
+    assert aging.get("k", stale=True) is None
+    for tag in ("a", "b"):
+        aging.get_or_load("k", lambda: 1, tag="a", tags=["b"])
+        aging.invalidate(tag)
+        assert "k" not in aging
+
+
+def test_threads_load_once(cache: shale.Cache) -> None:
+    loads: list[int] = []
+
+    def load(key: int) -> Callable[[], str]:
+        def run() -> str:
+            loads.append(key)
+            time.sleep(0.002)
+            return f"value {key}"
+
+        return run
+
+    def work(_thread: int) -> None:
+        for key in range(50):
+            assert cache.get_or_load(key, load(key)) == f"value {key}"
+
+    run_threads(8, work)
+    assert sorted(loads) == list(range(50))
+
+
+def test_who_waits_gets_the_value_as_soon_as_it_is_stored(cache: shale.Cache) -> None:
+    load = Loader(held=True)
+    first = in_thread(lambda: cache.get_or_load("k", load))
+    assert load.begun.wait(30)
+    second = in_thread(lambda: cache.get_or_load("k", never))
+    # Longer than a slice of the wait.
+    time.sleep(2.5 * _loading._SLICE)
+    # Before the load ends, and without it.
+    cache["k"] = "stored"
+    assert second() == "stored"
+    # However long they wait, they looked once.
+    assert cache.stats().misses == 2
+    load.go.set()
+    assert first() == 1
+
+
+def test_what_the_load_raises_goes_to_its_caller_and_the_next_one_loads(cache: shale.Cache) -> None:
+    begun = threading.Event()
+    go = threading.Event()
+
+    def failing() -> Any:
+        begun.set()
+        assert go.wait(30)
+        raise Failure
+
+    first = in_thread(lambda: cache.get_or_load("k", failing))
+    assert begun.wait(30)
+    second = in_thread(lambda: cache.get_or_load("k", lambda: "second"))
+    go.set()
+    with pytest.raises(Failure):
+        first()
+    assert second() == "second"
+
+
+def test_a_load_that_raises_stores_nothing_and_holds_nobody_up(cache: shale.Cache) -> None:
+    begun = time.monotonic()
+    for _ in range(3):
+        with pytest.raises(Failure):
+            cache.get_or_load("k", fail)
+        assert "k" not in cache
+    assert cache.get_or_load("k", lambda: 1) == 1
+    assert time.monotonic() - begun < _loading.LEASE / 2
+
+
+def test_stale_is_for_all_but_the_one_who_loads(aging: shale.Cache, clock: Clock) -> None:
+    aging.set("k", "old", max_age=10, stale=100)
+    clock.advance(10)
+    load = Loader(held=True)
+    first = in_thread(lambda: aging.get_or_load("k", load))
+    assert load.begun.wait(30)
+    for _ in range(3):
+        assert aging.get_or_load("k", never) == "old"
+    load.go.set()
+    assert first() == 1
+    assert aging.get_or_load("k", never) == 1
+
+
+def test_who_wants_no_stale_value_waits(aging: shale.Cache, clock: Clock) -> None:
+    aging.set("k", "old", max_age=10, stale=100)
+    clock.advance(10)
+    load = Loader(held=True)
+    first = in_thread(lambda: aging.get_or_load("k", load))
+    assert load.begun.wait(30)
+    second = in_thread(lambda: aging.get_or_load("k", never, stale=0))
+    time.sleep(0.1)
+    load.go.set()
+    assert (first(), second()) == (1, 1)
+
+
+def test_a_failed_load_raises_and_leaves_what_is_stale(aging: shale.Cache, clock: Clock) -> None:
+    aging.set("k", "old", max_age=10, stale=100)
+    clock.advance(10)
+    with pytest.raises(Failure):
+        aging.get_or_load("k", fail)
+    assert aging.get("k", stale=True) == "old"
+
+
+def test_wait_bounds_the_waiting(cache: shale.Cache) -> None:
+    load = Loader(held=True)
+    first = in_thread(lambda: cache.get_or_load("k", load))
+    assert load.begun.wait(30)
+    begun = time.monotonic()
+    assert cache.get_or_load("k", lambda: "own", wait=0.15) == "own"
+    assert 0.15 <= time.monotonic() - begun < 15
+    cache.remove("k")
+    assert cache.get_or_load("k", lambda: "at once", wait=0) == "at once"
+    load.go.set()
+    assert first() == 1
+
+
+def test_wait_may_be_any_number(cache: shale.Cache) -> None:
+    assert cache.get_or_load("k", lambda: 1, wait=10**400) == 1
+
+
+def test_a_lease_ends_with_its_time(cache: shale.Cache) -> None:
+    load = Loader(held=True)
+    first = in_thread(lambda: cache.get_or_load("k", load, lease=0.2))
+    assert load.begun.wait(30)
+    begun = time.monotonic()
+    assert cache.get_or_load("k", lambda: "second") == "second"
+    assert time.monotonic() - begun < _loading.LEASE / 2
+    load.go.set()
+    assert first() == 1
+
+
+def test_refresh_ahead_loads_while_the_value_is_fresh(aging: shale.Cache, clock: Clock) -> None:
+    load = Loader()
+    aging.set("k", 0, max_age=1000)
+    # Of a mean of a millionth of what is left, nobody draws as much.
+    for _ in range(20):
+        assert aging.get_or_load("k", load, max_age=1000, refresh_ahead=0.001) == 0
+    clock.advance(999.999)
+    # And of a million times what is left, nearly everybody draws more.
+    found = {aging.get_or_load("k", load, max_age=1000, refresh_ahead=1000) for _ in range(3)}
+    assert 1 in found
+    assert aging.get("k") == load.calls
+
+
+def test_a_refresh_that_fails_is_no_failure(aging: shale.Cache, clock: Clock) -> None:
+    calls: list[None] = []
+
+    def failing() -> Any:
+        calls.append(None)
+        raise Failure
+
+    aging.set("k", "good", max_age=1000)
+    clock.advance(999.999)
+    for _ in range(5):
+        assert aging.get_or_load("k", failing, refresh_ahead=1000) == "good"
+    assert calls
+    clock.advance(1)
+    with pytest.raises(Failure):
+        aging.get_or_load("k", failing, refresh_ahead=1000)
+
+
+def test_what_cannot_be_read_is_loaded_by_one(directory: Path) -> None:
+    with shale.Cache(directory, capacity=SMALL, serializer=shale.PickleSerializer()) as pickling:
+        pickling["k"] = {1, 2}
+    loads: list[None] = []
+
+    def load() -> str:
+        loads.append(None)
+        time.sleep(0.1)
+        return "readable"
+
+    with shale.Cache(directory) as cache:
+        run_threads(4, lambda _thread: cache.get_or_load("k", load))
+        assert cache["k"] == "readable"
+    assert len(loads) == 1
+
+
+def test_stale_and_unreadable_is_a_miss(directory: Path, clock: Clock) -> None:
+    pickle = shale.PickleSerializer()
+    with shale.Cache(directory, capacity=SMALL, now=clock, serializer=pickle) as pickling:
+        pickling.set("k", {1, 2}, max_age=10, stale=100)
+    clock.advance(10)
+    with shale.Cache(directory, now=clock) as cache:
+        with pytest.raises(Failure):
+            cache.get_or_load("k", fail)
+        assert cache.get_or_load("k", lambda: 1) == 1
+
+
+def test_a_value_that_has_no_form_is_a_type_error(cache: shale.Cache) -> None:
+    for _ in range(2):
+        # The second one does not wait: the lease was given back.
+        with pytest.raises(TypeError, match="PickleSerializer"):
+            cache.get_or_load("k", object, wait=5)
+    assert "k" not in cache
+
+
+def test_a_value_that_is_too_large_is_returned(cache: shale.Cache) -> None:
+    value = b"x" * (4 << 20)
+    with pytest.raises(shale.TooLargeError):
+        cache["k"] = value
+    assert cache.get_or_load("k", lambda: value) is value
+    assert "k" not in cache
+
+
+def test_a_read_only_cache_loads_without_storing(directory: Path) -> None:
+    with shale.Cache(directory, capacity=SMALL) as cache:
+        cache["there"] = "stored"
+        with shale.Cache(directory, read_only=True) as reader:
+            load = Loader()
+            assert reader.get_or_load("there", never) == "stored"
+            assert [reader.get_or_load("k", load) for _ in range(2)] == [1, 2]
+        assert "k" not in cache
+
+
+def test_a_load_may_load_other_keys(cache: shale.Cache) -> None:
+    def fibonacci(n: int) -> int:
+        if n < 2:
+            return n
+        return cache.get_or_load(n - 1, lambda: fibonacci(n - 1)) + cache.get_or_load(
+            n - 2, lambda: fibonacci(n - 2)
+        )
+
+    assert fibonacci(90) == 2880067194370816120
+    assert len(cache) == 90
+
+
+@pytest.mark.parametrize(
+    ("named", "error"),
+    [
+        ({"max_age": -1}, shale.InvalidError),
+        ({"stale": "1"}, TypeError),
+        ({"tags": "news"}, TypeError),
+        ({"tag": 1}, TypeError),
+        ({"wait": -1}, shale.InvalidError),
+        ({"wait": None}, TypeError),
+        ({"wait": float("nan")}, shale.InvalidError),
+        ({"lease": 0}, shale.InvalidError),
+        ({"lease": 3600.1}, shale.InvalidError),
+        ({"lease": True}, TypeError),
+        ({"refresh_ahead": -0.1}, shale.InvalidError),
+    ],
+)
+def test_wrong_options_are_errors_before_anything_is_loaded(
+    cache: shale.Cache, named: dict[str, Any], error: type[Exception]
+) -> None:
+    with pytest.raises(error):
+        cache.get_or_load("k", never, **named)
+    with pytest.raises(error):
+        cache.memoize(**named)
+
+
+def test_a_wrong_key_is_an_error_before_anything_is_loaded(cache: shale.Cache) -> None:
+    with pytest.raises(TypeError, match="a key is"):
+        cache.get_or_load(1.5, never)  # type: ignore[arg-type]
+    with pytest.raises(shale.TooLargeError):
+        cache.get_or_load("k" * 70000, never)
+
+
+def test_lookups_are_counted_once(aging: shale.Cache, clock: Clock) -> None:
+    aging.get_or_load("k", lambda: 1, max_age=10, stale=10)
+    aging.get_or_load("k", never)
+    aging.get_or_load("k", never)
+    clock.advance(10)
+    aging.get_or_load("k", lambda: 2, max_age=10)
+    stats = aging.stats()
+    assert (stats.misses, stats.hits, stats.stale_hits) == (1, 2, 1)
+
+
+def test_ctrl_c_ends_the_waiting(cache: shale.Cache) -> None:
+    load = Loader(held=True)
+    first = in_thread(lambda: cache.get_or_load("k", load))
+    assert load.begun.wait(30)
+
+    def interrupt(_signal: int, _frame: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.2)
+        begun = time.monotonic()
+        with pytest.raises(KeyboardInterrupt):
+            cache.get_or_load("k", never)
+        assert time.monotonic() - begun < _loading.LEASE / 2
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    load.go.set()
+    assert first() == 1
+
+
+def test_ctrl_c_in_the_load_gives_the_lease_back(cache: shale.Cache) -> None:
+    def interrupted() -> Any:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        cache.get_or_load("k", interrupted)
+    begun = time.monotonic()
+    assert cache.get_or_load("k", lambda: 1) == 1
+    assert time.monotonic() - begun < _loading.LEASE / 2
+
+
+def test_closing_ends_the_waiting(directory: Path) -> None:
+    cache = shale.Cache(directory, capacity=SMALL)
+    load = Loader(held=True)
+    first = in_thread(lambda: cache.get_or_load("k", load))
+    assert load.begun.wait(30)
+    second = in_thread(lambda: cache.get_or_load("k", never))
+    cache.close()
+    with pytest.raises(shale.InvalidError, match="closed"):
+        second()
+    load.go.set()
+    with pytest.raises(shale.InvalidError, match="closed"):
+        first()

@@ -1,0 +1,92 @@
+"""``get_or_load``: of all processes that ask for a key, one loads it."""
+
+from __future__ import annotations
+
+import signal
+import time
+from pathlib import Path
+
+from support import SMALL, start_child
+
+import shale
+from shale import _loading
+
+STAMPEDE = """
+    import sys, time, shale
+
+    directory, log, name = sys.argv[1:]
+
+    def load(key):
+        with open(log, "a") as file:
+            file.write(f"{key}\\n")
+        time.sleep(0.005)
+        return f"value {key}"
+
+    with shale.Cache(directory) as cache:
+        print("ready", flush=True)
+        sys.stdin.readline()
+        for key in range(40):
+            assert cache.get_or_load(key, lambda: load(key)) == f"value {key}"
+"""
+
+
+def test_processes_load_once(cache: shale.Cache, directory: Path, tmp_path: Path) -> None:
+    log = tmp_path / "loads"
+    children = [start_child(STAMPEDE, directory, log, number) for number in range(4)]
+    for child in children:
+        assert child.stdout is not None
+        assert child.stdout.readline() == "ready\n"
+    for child in children:
+        assert child.stdin is not None
+        child.stdin.write("go\n")
+        child.stdin.flush()
+    for child in children:
+        child.communicate(timeout=60)
+        assert child.returncode == 0
+    assert sorted(map(int, log.read_text().split())) == list(range(40))
+    assert len(cache) == 40
+
+
+HOLD = """
+    import sys, time, shale
+
+    def load():
+        print("loading", flush=True)
+        time.sleep(600)
+
+    shale.Cache(sys.argv[1]).get_or_load("k", load, lease=float(sys.argv[2]))
+"""
+
+
+def test_the_lease_of_a_killed_process_ends_with_its_time(
+    cache: shale.Cache, directory: Path
+) -> None:
+    lease = 1.0
+    child = start_child(HOLD, directory, lease)
+    assert child.stdout is not None
+    assert child.stdout.readline() == "loading\n"
+    begun = time.monotonic()
+    child.send_signal(signal.SIGKILL)
+    assert child.wait(30) == -signal.SIGKILL
+    child.stdout.close()
+    assert cache.get_or_load("k", lambda: "after", wait=_loading.LEASE) == "after"
+    assert time.monotonic() - begun < _loading.LEASE / 2
+
+
+def test_the_lease_of_another_process_holds_as_long_as_it_lasts(
+    cache: shale.Cache, directory: Path
+) -> None:
+    cache.set("stale", "old", max_age=0, stale=600)
+    child = start_child(HOLD, directory, 600)
+    assert child.stdout is not None
+    try:
+        assert child.stdout.readline() == "loading\n"
+        begun = time.monotonic()
+        assert cache.get_or_load("k", lambda: "own", wait=0.5) == "own"
+        assert time.monotonic() - begun >= 0.5
+        with shale.Cache(directory, capacity=SMALL) as other:
+            assert other["k"] == "own"
+    finally:
+        child.kill()
+        child.wait(30)
+        child.stdout.close()

@@ -1,0 +1,96 @@
+"""The examples of the README run, and do what it says."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support import PYTHON_ROOT
+
+import shale
+
+EXAMPLES = re.findall(
+    r"^```python\n(.*?)^```", (PYTHON_ROOT / "README.md").read_text(), re.MULTILINE | re.DOTALL
+)
+
+
+def example(containing: str) -> str:
+    (found,) = (each for each in EXAMPLES if containing in each)
+    return str(found)
+
+
+class World:
+    """What the examples take for granted."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.downloads: list[str] = []
+        self.questions: list[tuple[str, str]] = []
+
+    def download(self, page: str) -> str:
+        self.downloads.append(page)
+        return f"the {page}"
+
+    async def download_async(self, page: str) -> str:
+        return self.download(page)
+
+    def ask_the_exchange(self, symbol: str, currency: str) -> float:
+        self.questions.append((symbol, currency))
+        return 1.5
+
+    def run(self, text: str, **names: Any) -> dict[str, Any]:
+        names.update(
+            __name__="example",
+            shale=shale,
+            asyncio=asyncio,
+            download=self.download,
+            download_async=self.download_async,
+            ask_the_exchange=self.ask_the_exchange,
+        )
+        exec(text.replace("/var/cache/app", str(self.directory)), names)
+        return names
+
+
+@pytest.fixture
+def world(directory: Path) -> World:
+    return World(directory)
+
+
+def test_every_example_is_run() -> None:
+    assert len(EXAMPLES) == 5
+
+
+def test_the_first_one(world: World) -> None:
+    cache = world.run(example("cache.evict(10)"))["cache"]
+    assert cache.closed
+    assert world.downloads == ["k"]
+
+
+def test_the_serializer(world: World) -> None:
+    with world.run(example("PickleSerializer"))["cache"] as cache:
+        cache["k"] = {1, 2}
+        assert cache["k"] == {1, 2}
+
+
+def test_loading(world: World, cache: shale.Cache) -> None:
+    for _ in range(2):
+        assert world.run(example("page = "), cache=cache)["page"] == "the page"
+    assert world.downloads == ["page"]
+
+
+def test_memoize(world: World, cache: shale.Cache) -> None:
+    names = world.run(example("memoize"), cache=cache)
+    # Once for both spellings, and once by hand.
+    assert world.questions == [("ACME", "EUR")] * 2
+    assert list(cache) == []
+    names["price"]("ACME")
+    assert list(cache) == [("example.price", ("ACME", "EUR"))]
+
+
+def test_coroutines(world: World, capsys: pytest.CaptureFixture[str]) -> None:
+    world.run(example("async with"))
+    assert sorted(capsys.readouterr().out.split()) == ["k", "page"]
+    assert world.downloads == ["page"]
