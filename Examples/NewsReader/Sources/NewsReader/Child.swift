@@ -2,10 +2,6 @@ import Foundation
 
 /// This program once more, as a process of its own that is spoken to by lines.
 final class Child {
-    struct Failure: Error, CustomStringConvertible {
-        let description: String
-    }
-
     private let process = Process()
     private let input = Pipe(), output = Pipe()
     private var lines: AsyncStream<String>.Iterator
