@@ -11,7 +11,7 @@
 # make bench    measures what the README shows, beside other stores: takes about two hours
 # make bench-quick   the same in a few minutes, roughly
 # make bench-python  measures the Python binding; OPTIONS="--quick" for a short run
-# make bench-swift   measures the Swift interface: ten minutes
+# make bench-swift   measures the Swift interface: five minutes after the build
 
 BUILD ?= build
 BENCH = $(BUILD)-bench

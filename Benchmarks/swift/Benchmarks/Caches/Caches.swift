@@ -3,10 +3,9 @@ import Foundation
 
 // Names are work, kind of value, and subject: each runs in a process of its own, and the report takes them apart.
 let benchmarks: @Sendable () -> Void = {
-    // A thousand operations a sample, so that reading the clock costs nothing. The first samples warm caches, and do not count.
+    // The first samples warm caches, and do not count.
     Benchmark.defaultConfiguration = .init(
-        metrics: [.throughput, .wallClock], timeUnits: .nanoseconds, warmupIterations: 3, scalingFactor: .kilo,
-        maxDuration: .seconds(3), maxIterations: 100_000)
+        metrics: [.throughput, .wallClock], timeUnits: .nanoseconds, warmupIterations: 30, maxDuration: .seconds(2), maxIterations: 100_000)
     // A file each, which Foundation syncs: more would take long to make.
     let files = 2000
 

@@ -52,7 +52,7 @@ final class DictionarySubject<Value: Sample>: Subject {
 /// A get is no transaction, and a set is one by itself.
 struct GRDBSubject<Value: Sample>: Subject {
     private let database: DatabaseQueue
-    private static var insertion: String { "INSERT OR REPLACE INTO entries VALUES (?, ?)" }
+    private static var insertion: String { "INSERT INTO entries VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value" }
 
     init(in directory: TemporaryDirectory) throws {
         var configuration = GRDB.Configuration()

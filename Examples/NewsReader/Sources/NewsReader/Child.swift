@@ -20,7 +20,7 @@ final class Child {
     /// The next line of its output; nil: it has ended.
     func nextLine() async -> String? { await lines.next() }
 
-    func send(line: String = "") throws { try input.fileHandleForWriting.write(contentsOf: Data((line + "\n").utf8)) }
+    func sendLine() throws { try input.fileHandleForWriting.write(contentsOf: Data("\n".utf8)) }
 
     /// As `kill -9` does.
     func kill() {

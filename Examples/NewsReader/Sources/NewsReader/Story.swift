@@ -107,7 +107,7 @@ struct Story {
     }
 
     private mutating func again(_ reader: Child, _ round: inout Round) async throws {
-        try reader.send()
+        try reader.sendLine()
         try await watch(reader, &round)
     }
 
