@@ -12,6 +12,7 @@
 # make bench    measures what the README shows, beside other stores: takes about two hours
 # make bench-quick   the same in a few minutes, roughly
 # make bench-python  measures the Python binding; OPTIONS="--quick" for a short run
+# make bench-swift   measures the Swift interface: five minutes after the build
 
 BUILD ?= build
 BENCH = $(BUILD)-bench
@@ -19,7 +20,7 @@ NEWS = $(BUILD)-news
 PACKAGES = cmake ninja-build gcc g++ pkg-config liblz4-dev libxxhash-dev lz4 python3 python3-venv strace valgrind
 PEERS = liblmdb-dev librocksdb-dev libleveldb-dev libtkrzw-dev libkyotocabinet-dev libsqlite3-dev memcached redis-server
 
-.PHONY: all setup demo demo-swift test stress fuzz mutants bench bench-quick bench-program bench-python clean
+.PHONY: all setup demo demo-swift test stress fuzz mutants bench bench-quick bench-program bench-python bench-swift clean
 
 all: setup
 	cmake -S . -B $(BUILD) -G Ninja
@@ -73,6 +74,12 @@ bench-python: bench-program
 		Benchmarks/python/bench.py --floor $(BENCH)/Benchmarks/python_floor.so \
 		--json Benchmarks/results/python.json $(OPTIONS)
 
+bench-swift:
+	@Tests/setup git liblz4-dev libsqlite3-dev python3
+	swift package --package-path Benchmarks/swift --scratch-path $(abspath $(BENCH)-swift) --allow-writing-to-directory $(abspath $(BENCH)-swift) \
+		benchmark --format jmh --path $(abspath $(BENCH)-swift) --no-progress
+	Benchmarks/swift/report $(BENCH)-swift/Current_run.jmh.json Benchmarks/results/swift.json
+
 # What is missing of the other stores does not stop it: the program names them.
 bench-program: setup
 	-@Tests/setup $(PEERS)
@@ -82,4 +89,4 @@ bench-program: setup
 	$(BENCH)/venv/bin/pip install -q --disable-pip-version-check -r Benchmarks/requirements.txt
 
 clean:
-	rm -rf $(BUILD) $(BENCH) $(NEWS) .build .build-embedded .build-documentation Tests/Consumer/.build-consumer
+	rm -rf $(BUILD) $(BENCH) $(BENCH)-swift $(NEWS) .build .build-embedded .build-documentation Tests/Consumer/.build-consumer

@@ -261,7 +261,7 @@ public final class Cache<Key: Hashable & Codable & Sendable, Value: Codable & Se
 
     /// What this object inserts and removes from now on, what its store evicts, and what leaves its memory.
     ///
-    /// Each call gives a sequence of its own, which ends with the cache. One that is not read keeps the newest 1,024 changes.
+    /// Each call gives a sequence of its own, which ends with the cache object: with its last reference. One that is not read keeps the newest 1,024 changes.
     /// What other processes insert, remove and evict is not announced, nor what expires.
     public var changes: AsyncStream<Change> {
         evictions.withLock { observed in

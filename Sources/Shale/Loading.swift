@@ -70,7 +70,13 @@ extension Cache {
     /// - Returns: A token that cancels the load, unless others wait for it. Without it, the load goes to its end.
     @discardableResult
     public func prefetch(_ key: Key, _ load: @escaping @Sendable () async throws -> Value) -> Prefetch {
-        let joined = try? join(key, insteadOf: nil, .default) { _ in .value(try await load()) }
+        prefetch(key, revalidating: { _ in .value(try await load()) })
+    }
+
+    /// As ``prefetch(_:_:)``, for a loader that validates.
+    @discardableResult
+    public func prefetch(_ key: Key, revalidating load: @escaping @Sendable (Entry?) async throws -> Loaded) -> Prefetch {
+        let joined = try? join(key, insteadOf: nil, .default, load)
         return Prefetch { if case .load(let hold) = joined { hold.release() } }
     }
 
@@ -78,14 +84,24 @@ extension Cache {
     ///
     /// The load begins when the second element is asked for, and ends with the task that asks.
     public func entries(for key: Key, load: @escaping @Sendable (Key) async throws -> Value) -> Entries {
-        Entries(cache: self, key: key, load: load)
+        entries(for: key, orLoad: .default) { _ in .value(try await load(key)) }
+    }
+
+    /// As ``entries(for:load:)``, for a loader that validates. Where it says that nothing was modified, the second element is
+    /// the first with its new age.
+    ///
+    /// With `staleIfError`, a load that fails ends the sequence, where something was stored; with `reload`, what is fresh is
+    /// loaded as well.
+    public func entries(for key: Key, orLoad policy: LoadPolicy, _ load: @escaping @Sendable (Entry?) async throws -> Loaded) -> Entries {
+        Entries(cache: self, key: key, policy: policy == .staleWhileRevalidate ? .default : policy, load: load)
     }
 
     /// What ``Cache/entries(for:load:)`` gives.
     public struct Entries: AsyncSequence, Sendable {
         fileprivate let cache: Cache
         fileprivate let key: Key
-        fileprivate let load: @Sendable (Key) async throws -> Value
+        fileprivate let policy: LoadPolicy
+        fileprivate let load: @Sendable (Entry?) async throws -> Loaded
 
         public func makeAsyncIterator() -> Iterator { Iterator(entries: self) }
 
@@ -93,21 +109,24 @@ extension Cache {
             private enum Step { case stored, loaded, over }
             private let entries: Entries
             private var step = Step.stored
+            private var first: Entry?
 
             fileprivate init(entries: Entries) { self.entries = entries }
 
             public mutating func next() async throws -> Entry? {
-                let cache = entries.cache, key = entries.key, load = entries.load
+                let cache = entries.cache, key = entries.key
                 if step == .stored {
                     step = .loaded
-                    if let entry = try cache.entry(for: key, includingStale: true) {
-                        if !entry.isStale { step = .over }
-                        return entry
+                    first = try cache.entry(for: key, includingStale: true)
+                    if let first {
+                        if !first.isStale, entries.policy != .reload { step = .over }
+                        return first
                     }
                 }
                 if step == .over { return nil }
                 step = .over
-                return try await cache.entry(for: key, orLoad: .default) { _ in .value(try await load(key)) }
+                let entry = try await cache.entry(for: key, orLoad: entries.policy, entries.load)
+                return entry.isStale && entry.isSame(as: first) ? nil : entry
             }
         }
     }

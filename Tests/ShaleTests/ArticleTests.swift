@@ -256,7 +256,7 @@ struct ArticleTests {
 
     @Test("The README's example")
     func readme() async throws {
-        let articles = try Cache<String, Article>(at: directory.url.path, maxAge: .seconds(3600), memoryEntries: 256)
+        let articles = try Cache<String, Article>(at: directory.url.path, maxAge: .seconds(3600), maxEntries: 10_000, memoryEntries: 256)
         articles["a"] = Article(title: "Slate")
         #expect(articles["a"]?.title ?? "gone" == "Slate")
         let b = try await articles.value(for: "b", orLoad: .staleIfError) { Article(title: "Marl") }

@@ -392,6 +392,35 @@ struct LoadingTests {
         #expect(loads.count == 3)
     }
 
+    @Test("a loader that validates: entries gives what is stored, then the same with its new age; prefetch renews")
+    func validating() async throws {
+        let cache = try Cache<String, Int>.small(clock: clock)
+        try cache.insert(1, for: "key", etag: "v1")
+        for _ in 0..<2 {
+            clock.advance(seconds: 60)
+            var seen: [Cache<String, Int>.Entry] = []
+            for try await entry in cache.entries(for: "key", orLoad: .default, { stored in stored?.etag == "v1" ? .notModified() : .value(2) }) { seen.append(entry) }
+            #expect(seen.map(\.value) == [1, 1] && seen.map(\.isStale) == [true, false])
+            #expect(seen.first?.version == seen.last?.version)
+        }
+        clock.advance(seconds: 60)
+        var kept: [Int] = []
+        for try await entry in cache.entries(for: "key", orLoad: .staleIfError, { _ in throw Offline() }) { kept.append(entry.value) }
+        #expect(kept == [1])
+        await #expect(throws: Offline.self) { for try await _ in cache.entries(for: "none", orLoad: .staleIfError, { _ in throw Offline() }) {} }
+        let asked = Gate()
+        cache.prefetch("key", revalidating: { stored in
+            asked.open()
+            return stored?.etag == "v1" ? .notModified() : .value(2)
+        })
+        try await asked.wait()
+        while cache["key"] == nil { await Task.yield() }
+        #expect(cache["key"] == 1)
+        kept = []
+        for try await entry in cache.entries(for: "key", orLoad: .reload, { _ in .value(2) }) { kept.append(entry.value) }
+        #expect(kept == [1, 2])
+    }
+
     @Test("a load takes along its first caller's task-local values")
     func taskLocal() async throws {
         let cache = try Cache<String, String>.small(clock: clock)

@@ -15,8 +15,8 @@ struct Changelog: Sendable {
     static func installed(below directory: String, atMost count: Int) throws -> [Changelog] {
         let files = FileManager.default
         var names: [String] = []
-        for package in try files.contentsOfDirectory(atPath: directory).sorted() {
-            // What is no directory has none.
+        // What is no directory has no contents.
+        for package in (try? files.contentsOfDirectory(atPath: directory).sorted()) ?? [] {
             for file in (try? files.contentsOfDirectory(atPath: "\(directory)/\(package)").sorted()) ?? []
             where file.hasPrefix("changelog") && file.hasSuffix(".gz") {
                 let attributes = try files.attributesOfItem(atPath: "\(directory)/\(package)/\(file)")
@@ -30,7 +30,7 @@ struct Changelog: Sendable {
             }
         }
         if changelogs.isEmpty {
-            throw ValidationError("\(directory) has no */changelog*.gz; install a package with its documents, or name another directory with --changelogs")
+            throw Failure(description: "\(directory) has no */changelog*.gz; install a package with its documents, or name another directory with --changelogs")
         }
         return changelogs
     }
@@ -52,7 +52,7 @@ struct Changelog: Sendable {
         try gzip.run()
         let data = output.fileHandleForReading.readDataToEndOfFile()
         gzip.waitUntilExit()
-        if gzip.terminationStatus != 0 { throw ValidationError("\(path) cannot be decompressed: gzip ended with \(gzip.terminationStatus)") }
+        if gzip.terminationStatus != 0 { throw Failure(description: "\(path) cannot be decompressed: gzip ended with \(gzip.terminationStatus)") }
         return data
     }
 }

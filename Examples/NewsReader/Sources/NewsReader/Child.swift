@@ -2,10 +2,6 @@ import Foundation
 
 /// This program once more, as a process of its own that is spoken to by lines.
 final class Child {
-    struct Failure: Error, CustomStringConvertible {
-        let description: String
-    }
-
     private let process = Process()
     private let input = Pipe(), output = Pipe()
     private var lines: AsyncStream<String>.Iterator
@@ -24,7 +20,7 @@ final class Child {
     /// The next line of its output; nil: it has ended.
     func nextLine() async -> String? { await lines.next() }
 
-    func send(line: String = "") throws { try input.fileHandleForWriting.write(contentsOf: Data((line + "\n").utf8)) }
+    func sendLine() throws { try input.fileHandleForWriting.write(contentsOf: Data("\n".utf8)) }
 
     /// As `kill -9` does.
     func kill() {

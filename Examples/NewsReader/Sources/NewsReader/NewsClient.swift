@@ -4,10 +4,6 @@ import Shale
 
 /// What can be asked of a news server.
 struct NewsClient: Sendable {
-    struct Failure: Error, CustomStringConvertible {
-        let description: String
-    }
-
     private let server: String
     private let http: HTTPClient
 

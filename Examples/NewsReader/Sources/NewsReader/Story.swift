@@ -107,7 +107,7 @@ struct Story {
     }
 
     private mutating func again(_ reader: Child, _ round: inout Round) async throws {
-        try reader.send()
+        try reader.sendLine()
         try await watch(reader, &round)
     }
 
@@ -142,7 +142,7 @@ struct Story {
 
     private func startServer(port: Int) async throws -> (Child, address: String) {
         let server = try Child(serverArguments + ["--edition", edition.rawValue, "--port", String(port)])
-        guard let address = await server.nextLine() else { throw Child.Failure(description: "the server has not started") }
+        guard let address = await server.nextLine() else { throw Failure(description: "the server has not started") }
         return (server, address)
     }
 

@@ -1,0 +1,4 @@
+/// Something did not work; the sentence says what, and why.
+struct Failure: Error, CustomStringConvertible {
+    let description: String
+}
