@@ -287,7 +287,7 @@ shale_status shale_get(shale_cache *SHALE_NULLABLE cache, const void *SHALE_NULL
  * value, and answers MISS after wait_ms. A lease is a hint. It ends with its
  * release, or with its time, which is how that of a killed process ends; it keeps
  * nobody from setting the key. A shard notes 64 leases at once, and grants further
- * ones unnoted. Errors: as shale_get's, and PERMISSION for a read-only handle. */
+ * ones unnoted. Errors: as shale_get's, and PERMISSION where a read-only handle would have to load. */
 shale_status shale_lease(shale_cache *SHALE_NULLABLE cache, const void *SHALE_NULLABLE key, size_t key_size,
                          const shale_lease_options *SHALE_NULLABLE options, shale_value *SHALE_NULLABLE value,
                          uint64_t *SHALE_NULLABLE lease);

@@ -269,7 +269,7 @@ public final class Cache<Key: Hashable & Codable & Sendable, Value: Codable & Se
             // Not the cache: its last reference must not go where the store calls.
             let keys = keys, broadcast = broadcast
             observed = store.observeEvictions { key in
-                if let key = keys.decode(key) { broadcast.send(.evicted(key)) }
+                if broadcast.isHeard, let key = key.withUnsafeBytes({ keys.decode($0) }) { broadcast.send(.evicted(key)) }
             }
         }
         return broadcast.stream()
@@ -281,7 +281,8 @@ public final class Cache<Key: Hashable & Codable & Sendable, Value: Codable & Se
         case removed(Key)
         /// Every entry, or every one with the tag.
         case removedAll(tag: String?)
-        /// Left the store to make room for others, of any cache in it.
+        /// Left the store to make room for others, of any cache in it. Where several threads insert, it may come before the
+        /// announcement that the entry was inserted.
         case evicted(Key)
         /// Left memory to make room for others. The store may still hold it.
         case evictedFromMemory(Key)

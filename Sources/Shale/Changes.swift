@@ -11,6 +11,8 @@ final class Broadcast<Element: Sendable>: Sendable {
     /// So that a cache to which nobody listens takes no lock.
     private let hasListeners = Atomic(false)
 
+    var isHeard: Bool { hasListeners.load(ordering: .relaxed) }
+
     func stream() -> AsyncStream<Element> {
         let (stream, continuation) = AsyncStream.makeStream(of: Element.self, bufferingPolicy: .bufferingNewest(1024))
         let id = state.withLock { state in
@@ -30,7 +32,7 @@ final class Broadcast<Element: Sendable>: Sendable {
 
     @usableFromInline
     func send(_ element: Element) {
-        guard hasListeners.load(ordering: .relaxed) else { return }
+        guard isHeard else { return }
         // Under the lock, so that all streams see one order.
         state.withLock { state in
             for continuation in state.open.values { continuation.yield(element) }

@@ -150,11 +150,45 @@ extension Cache {
         }
     }
 
-    /// All that one load does, in its order. Whoever holds the load gets the result.
+    /// A load in its turn. Whoever holds the load gets the result.
     private func fetch(_ key: Key, insteadOf known: Entry?, _ policy: LoadPolicy, _ load: @Sendable (Entry?) async throws -> Loaded) async throws -> Entry {
-        let turn = try await turn(key, insteadOf: policy == .reload ? try read(key, includingStale: false, peeking: true) : known)
-        defer { turn.end() }
-        if let current = turn.current { return current }
+        switch try await turn(key, insteadOf: policy == .reload ? try read(key, includingStale: false, peeking: true) : known) {
+        case .stored(let entry): return entry
+        case .load(nil): return try await fetch(key, load)
+        case .load(let lease?):
+            return try await HeldLease(lease, of: try stored(key), in: store, for: leaseTime).during { try await fetch(key, load) }
+        }
+    }
+
+    private enum Turn {
+        case load(Lease?)
+        case stored(Entry)
+    }
+
+    /// Waits until no other cache object and no other process loads the key, or one of them has stored a fresh entry
+    /// other than the known one.
+    private func turn(_ key: Key, insteadOf known: Entry?) async throws -> Turn {
+        let storedKey = try stored(key)
+        var pause = Duration.milliseconds(1)
+        while true {
+            // Where it cannot be had, in a read-only store for one, nobody is told, and the load goes on.
+            let lease: Lease?
+            do { lease = try store.lease(storedKey, for: leaseTime) } catch { return .load(nil) }
+            // With the lease in hand: whoever had it before may have stored the value.
+            let current = Result { try read(key, includingStale: false, peeking: true) }
+            if case .success(let entry) = current, entry == nil || entry?.isSame(as: known) == true {
+                if let lease { return .load(lease) }
+            } else {
+                if let lease { _ = try? store.release(lease, of: storedKey) }
+                if let entry = try current.get() { return .stored(entry) }
+            }
+            try await Task.sleep(for: pause)
+            pause = min(pause * 2, .milliseconds(25))
+        }
+    }
+
+    /// All that one load does, in its order.
+    private func fetch(_ key: Key, _ load: @Sendable (Entry?) async throws -> Loaded) async throws -> Entry {
         let present = try read(key, includingStale: true, peeking: true)
         let begun = store.now
         counters.loads.add(1, ordering: .relaxed)
@@ -166,35 +200,15 @@ extension Cache {
             return insertLoaded(value, for: key, maxAge: maxAge, pinned: pinned, Meta(etag: etag, tags: tags, loadTime: max(0, store.now - begun)))
         case .notModified(let maxAge):
             guard let present else { throw failure("the loader of \(key) says \"not modified\", but nothing is stored") }
-            if try touch(key, maxAge: maxAge), let renewed = try read(key, includingStale: true, peeking: true) { return renewed }
+            do {
+                if try touch(key, maxAge: maxAge), let renewed = try read(key, includingStale: true, peeking: true) { return renewed }
+            } catch {
+                // In a read-only store, or on a full disk: what is there is right, and keeps its age.
+                counters.unstored.add(1, ordering: .relaxed)
+                return Entry(loaded: present.value, version: present.version, isPinned: present.isPinned, present.meta, now: store.now)
+            }
             // It left meanwhile.
             return insertLoaded(present.value, for: key, maxAge: maxAge, pinned: present.isPinned, present.meta)
-        }
-    }
-
-    /// Waits until no other cache object and no other process loads the key, or one of them has stored a fresh entry
-    /// other than the known one.
-    private func turn(_ key: Key, insteadOf known: Entry?) async throws -> Turn<Entry> {
-        let storedKey = try stored(key)
-        var pause = Duration.milliseconds(1)
-        while true {
-            let lease: Lease?
-            // Where it cannot be had, in a read-only store for one, nobody is told, and the load goes on.
-            do { lease = try store.lease(storedKey, for: leaseTime) } catch { return Turn() }
-            let turn = lease.map { Turn<Entry>($0, of: storedKey, in: store, for: leaseTime) }
-            do {
-                // With the lease in hand: whoever had it before may have stored the value.
-                if let current = try read(key, includingStale: false, peeking: true), !current.isSame(as: known) {
-                    turn?.end()
-                    return Turn(current)
-                }
-            } catch {
-                turn?.end()
-                throw error
-            }
-            if let turn { return turn }
-            try await Task.sleep(for: pause)
-            pause = min(pause * 2, .milliseconds(25))
         }
     }
 

@@ -100,7 +100,7 @@ def one_input(data: bytes) -> None:
             assert same(value, again), (value, again)
 
     options = ctypes.byref(_options.set_options(meta)) if meta else None
-    assert cache._pool.leased(lambda lease: lease.set(key, body, options)) == 0
+    assert cache._pool.lend(lambda lease: lease.set(key, body, options)) == 0
     assert same(cache.get(name, missing), value)
     assert (name in cache) == codec.knows(meta)
     found = cache.get_many([name])

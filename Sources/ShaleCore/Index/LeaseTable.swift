@@ -35,11 +35,11 @@ struct LeaseTable {
         return (nil, free)
     }
 
-    /// False where another has it. With the token of a lease that is not over, its time begins again.
-    func take(_ keyHash: UInt64, token: UInt64, milliseconds: Int64, uptime: Int64) -> Bool {
+    /// False where another has it. To renew a lease, its time must not be over.
+    func take(_ keyHash: UInt64, token: UInt64, renews: Bool, milliseconds: Int64, uptime: Int64) -> Bool {
         let (held, free) = place(keyHash, uptime)
         if let held, held.u64(LeaseTable.token) != token { return false }
-        guard let place = held ?? free else { return true }
+        guard let place = held ?? (renews ? nil : free) else { return !renews }
         place.set(LeaseTable.end, 0)
         place.set(LeaseTable.keyHash, keyHash)
         place.set(LeaseTable.token, token)

@@ -99,11 +99,17 @@ extension Shard {
         header[Field.allocated] -= 1
     }
 
-    /// Places that are on disk and not in the log.
+    /// Places that are on disk and not in the log, and those that somebody prepares.
     var freePlaces: Int { header[Field.allocated] - header[Field.queueCount] }
 
     /// Allocates until so many places are free, whatever the budget: while a cache shrinks, the larger one is in force.
     func provide(_ places: Int) throws(Failure) {
+        if freePlaces >= places, firstPlace(.preparing) == nil { return }
+        // Whoever prepares a place may be slow, or dead: allocating twice does no harm.
+        while let place = firstPlace(.preparing) {
+            try engine.pointee.files.allocateData(offset(ofPlace: place), segmentSize)
+            setState(ofPlace: place, .free)
+        }
         while freePlaces < places, let place = firstPlace(.absent) {
             try allocate(place)
         }

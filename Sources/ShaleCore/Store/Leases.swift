@@ -17,19 +17,23 @@ public struct LeaseOptions {
 
 extension Engine {
     /// Grants one at a time, of all who ask in all processes, the right to load a key. Returns a token, or nil where another has it.
-    /// With the token of a lease that is not over, its time begins again.
+    /// With a lease's token, the lease begins its time again; nil where its time was over.
     public func lease(_ bytes: Bytes, renewing token: UInt64 = 0, milliseconds: Int64) throws(Failure) -> UInt64? {
         try lease(try key(bytes), renewing: token, milliseconds: milliseconds)
     }
 
     private func lease(_ key: Key, renewing known: UInt64 = 0, milliseconds: Int64) throws(Failure) -> UInt64? {
         try checkWritable()
-        guard milliseconds > 0, milliseconds <= LeaseTable.longest else { throw Failure.because(.invalid, "a lease lasts at least a millisecond and at most an hour") }
+        try check(leaseTime: milliseconds)
         let shard = Shard(ref, keyHash: key.hash)
         let token = known == 0 ? shard.drawLSN() : known
         try shard.lock()
         defer { shard.unlock() }
-        return shard.leases.take(key.hash, token: token, milliseconds: milliseconds, uptime: shim_uptime_ms()) ? token : nil
+        return shard.leases.take(key.hash, token: token, renews: known != 0, milliseconds: milliseconds, uptime: shim_uptime_ms()) ? token : nil
+    }
+
+    private func check(leaseTime milliseconds: Int64) throws(Failure) {
+        if milliseconds <= 0 || milliseconds > LeaseTable.longest { throw Failure.because(.invalid, "a lease lasts at least a millisecond and at most an hour") }
     }
 
     /// Gives a lease back. False where its time was over.
@@ -53,7 +57,8 @@ extension Engine {
         token = 0
         let key = try key(bytes)
         guard options.wait >= 0, options.refreshAhead >= 0 else { throw Failure.because(.invalid, "wait_ms or refresh_ahead_ms is negative") }
-        let end = shim_uptime_ms() &+ min(options.wait, LeaseTable.longest)
+        try check(leaseTime: options.lease)
+        let end = shim_uptime_ms() &+ min(options.wait, .max / 2)
         var read = options.read
         var pause = 1
         while true {

@@ -235,6 +235,7 @@ public final class Store: Sendable {
             try tag.withStoreBytes { bytes throws(ShaleError) in try throwing { () throws(Failure) in try options.add(tag: bytes, engine) } }
         }
         var version: UInt64 = 0
+        defer { evictionObservers.tell() }
         let status = try meta.withStoreBytes { metaBytes throws(ShaleError) in
             options.meta = metaBytes
             return try throwing { () throws(Failure) in try engine.set(key, value, options, version: &version) }
@@ -245,13 +246,15 @@ public final class Store: Sendable {
     /// Whether there was an entry to remove. With a version, an entry that has another one stays.
     @discardableResult
     public func remove(_ key: some StoreBytes, version: UInt64? = nil) throws(ShaleError) -> Bool {
-        try key.withStoreBytes { bytes throws(ShaleError) in try throwing { () throws(Failure) in try engine.remove(bytes, version: version ?? 0) } } == .ok
+        defer { evictionObservers.tell() }
+        return try key.withStoreBytes { bytes throws(ShaleError) in try throwing { () throws(Failure) in try engine.remove(bytes, version: version ?? 0) } } == .ok
     }
 
     /// Gives an entry, fresh or stale, a new age from now. False where there is none.
     @discardableResult
     public func touch(_ key: some StoreBytes, maxAge: Lifetime? = nil) throws(ShaleError) -> Bool {
-        try key.withStoreBytes { bytes throws(ShaleError) in
+        defer { evictionObservers.tell() }
+        return try key.withStoreBytes { bytes throws(ShaleError) in
             try throwing { () throws(Failure) in try engine.touch(bytes, maxAge: maxAge?.milliseconds ?? 0) }
         } == .ok
     }
@@ -259,7 +262,8 @@ public final class Store: Sendable {
     /// Adds to an 8-byte little-endian integer, from `initial` where there is none. Returns the sum.
     @discardableResult
     public func increment(_ key: some StoreBytes, by delta: Int64 = 1, initial: Int64 = 0) throws(ShaleError) -> Int64 {
-        try key.withStoreBytes { bytes throws(ShaleError) in
+        defer { evictionObservers.tell() }
+        return try key.withStoreBytes { bytes throws(ShaleError) in
             try throwing { () throws(Failure) in try engine.increment(bytes, delta: delta, initial: initial) }
         }
     }
@@ -271,13 +275,15 @@ public final class Store: Sendable {
 
     /// Removes every entry that carries the tag and was set before the call. Costs the number of shards.
     public func invalidate(tag: String) throws(ShaleError) {
+        defer { evictionObservers.tell() }
         try tag.withStoreBytes { bytes throws(ShaleError) in try throwing { () throws(Failure) in try engine.invalidate(bytes) } }
     }
     public func removeAll() throws(ShaleError) { try throwing { () throws(Failure) in try engine.clear() } }
     /// Evicts up to `count` entries, the least recently used of each shard first. Returns how many.
     @discardableResult
     public func evict(_ count: Int) throws(ShaleError) -> Int {
-        try throwing { () throws(Failure) in Int(try engine.evict(UInt64(max(0, count)))) }
+        defer { evictionObservers.tell() }
+        return try throwing { () throws(Failure) in Int(try engine.evict(UInt64(max(0, count)))) }
     }
     /// Removes what is past its age and its stale period. Returns how many.
     @discardableResult

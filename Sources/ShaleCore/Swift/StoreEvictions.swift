@@ -4,10 +4,12 @@ import Synchronization
 
 /// Those who want to know what a store evicts.
 final class EvictionObservers: Sendable {
-    typealias Observer = @Sendable (_ key: UnsafeRawBufferPointer) -> Void
+    typealias Observer = @Sendable (_ key: [UInt8]) -> Void
 
     private let observers = Mutex<[Int: Observer]>([:])
     private let next = Atomic(0)
+    private let pending = Mutex<[[UInt8]]>([])
+    private let hasPending = Atomic(false)
     /// So that a store that nobody observes takes no lock.
     private let count = Atomic(0)
 
@@ -24,15 +26,31 @@ final class EvictionObservers: Sendable {
     }
 
     var isEmpty: Bool { count.load(ordering: .relaxed) == 0 }
-    func tell(_ key: UnsafeRawBufferPointer) {
-        for observer in observers.withLock({ Array($0.values) }) { observer(key) }
+
+    /// Under a shard's lock: takes note.
+    func note(_ key: UnsafeRawBufferPointer) {
+        pending.withLock { $0.append(Array(key)) }
+        hasPending.store(true, ordering: .relaxed)
+    }
+
+    /// After it: tells.
+    func tell() {
+        guard hasPending.load(ordering: .relaxed) else { return }
+        let keys = pending.withLock { pending in
+            defer { pending = [] }
+            hasPending.store(false, ordering: .relaxed)
+            return pending
+        }
+        for observer in observers.withLock({ Array($0.values) }) {
+            for key in keys { observer(key) }
+        }
     }
 }
 
 extension Store {
-    /// Calls `observer` with the key of each entry that this object evicts to make room, until `stopObserving`. It is called
-    /// under a shard's lock: it must be quick, and must not use the store.
-    package func observeEvictions(_ observer: @escaping @Sendable (_ key: UnsafeRawBufferPointer) -> Void) -> Int {
+    /// Calls `observer` with the key of each entry that this object evicts to make room, until `stopObserving`: in the order
+    /// in which they left a shard, before the call that evicted them returns.
+    package func observeEvictions(_ observer: @escaping @Sendable (_ key: [UInt8]) -> Void) -> Int {
         evictionObservers.add(observer)
     }
     package func stopObserving(_ id: Int) { evictionObservers.remove(id) }
@@ -43,7 +61,7 @@ extension Shard {
         guard let observers = engine.pointee.evictionObservers?.takeUnretainedValue(), !observers.isEmpty, isSound(location) else { return }
         let p = address(location), record = RecordHeader(at: p)
         guard record.isPlausible(room: segmentSize - offsetInSegment(location)) else { return }
-        observers.tell(UnsafeRawBufferPointer(start: p + record.keyOffset, count: record.keyLength))
+        observers.note(UnsafeRawBufferPointer(start: p + record.keyOffset, count: record.keyLength))
     }
 }
 #endif

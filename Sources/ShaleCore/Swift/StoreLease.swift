@@ -18,7 +18,7 @@ extension Store {
         try lease(key, renewing: 0, for: time)
     }
 
-    /// Begins a lease's time again. False where it was over and another has taken it.
+    /// Begins a lease's time again. False where it was over, or the lease is one that was granted unnoted.
     public func renew(_ lease: Lease, of key: some StoreBytes, for time: Duration) throws(ShaleError) -> Bool {
         try self.lease(key, renewing: lease.token, for: time) != nil
     }
