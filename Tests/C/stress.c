@@ -253,6 +253,23 @@ static uint64_t walk(shale_cache *cache, uint64_t most) {
     return count;
 }
 
+/* Large values without all of their parts: a clear came between, and their writer was killed before it looked
+ * again. They count, and are a miss (see the limits in design.md). */
+static uint64_t count_incomplete(shale_cache *cache) {
+    shale_cursor *cursor = NULL;
+    shale_value name = SHALE_VALUE_INIT, info = SHALE_VALUE_INIT, value = SHALE_VALUE_INIT;
+    uint64_t count = 0;
+    REQUIRE_STATUS(SHALE_OK, shale_cursor_open(cache, &cursor));
+    while (shale_cursor_next(cursor, SHALE_GET_INFO, &name, &info) == SHALE_OK)
+        if (info.size > in_parts && shale_get(cache, name.data, name.size, SHALE_GET_PEEK, &value) == SHALE_MISS)
+            count++;
+    shale_cursor_close(cursor);
+    shale_value_free(&name);
+    shale_value_free(&info);
+    shale_value_free(&value);
+    return count;
+}
+
 static void read_counter(shale_cache *cache, uint32_t counter, shale_value *value) {
     counter_state *state = &ledger->counters[counter];
     uint64_t least = atomic_load(&state->completed), found = 0;
@@ -614,7 +631,10 @@ static void play_round(random_source *source, shale_stats *before) {
     CHECK(stats.rebuilds - before->rebuilds <= killed_threads);
     CHECK_EQUAL(0, stats.corrupt_records);
     CHECK(the_round.is_tight || stats.evictions == 0); /* there is room for all: a miss is a loss */
-    CHECK_EQUAL(stats.entries, walk(cache, UINT64_MAX));
+    uint64_t found = walk(cache, UINT64_MAX);
+    if (found < stats.entries && (the_round.has_clears || the_round.is_tight))
+        found += count_incomplete(cache);
+    CHECK_EQUAL(stats.entries, found);
     shale_report report = {.struct_size = sizeof report};
     CHECK_STATUS(SHALE_OK, shale_verify(cache, &report));
     CHECK_EQUAL(0, report.corrupt_records);
