@@ -258,7 +258,9 @@ public func shale_get_many(_ cache: OpaquePointer?, _ count: Int, _ keys: Unsafe
     var first: shale_status = 0
     engine(cache).getMany(count, ReadOptions(rawValue: flags), key: { Argument.bytes(keys[$0].data, keys[$0].size) ?? Bytes(start: nil, count: 0) }) { i in
         var status: shale_status
-        if let key = Argument.bytes(keys[i].data, keys[i].size) { status = get(engine(cache), key, flags, values + i) } else {
+        if let key = Argument.bytes(keys[i].data, keys[i].size) {
+            status = read(values + i, flags) { buffer, found throws(Failure) in try engine(cache).getOutlined(key, ReadOptions(rawValue: flags), &buffer, &found) }
+        } else {
             values[i].clear(ValueBuffer(data: values[i].data, capacity: values[i].capacity))
             status = invalid(badKey)
         }

@@ -61,6 +61,9 @@ extension Shard {
         let rows = geometry.rows
         guard let memory = shim_malloc(rows * MemoryLayout<SegmentHeader>.stride + SegmentHeader.size) else { throw Failure.outOfMemory }
         defer { shim_free(memory) }
+        // The tail since the head was begun, where the index still knows: what is before it was cleaned, and its place may
+        // have been given back, or to a segment whose header a kill cut off.
+        let cleanedBefore = afterPowerLoss || header[Field.queueCount] <= 0 ? 0 : numberWord(queued(0)).u64(0)
         let page = memory
         let found = (memory + SegmentHeader.size).bindMemory(to: SegmentHeader.self, capacity: rows)
         var count = 0, allocated = 0
@@ -113,7 +116,7 @@ extension Shard {
         for segment in all {
             numberWord(segment.place).release(0, segment.number)
             guard segment.number >= tail else { continue }
-            if header[Field.queueCount] == 0 ? segment.number != tail : segment.previous != previous { missing += 1 }
+            if header[Field.queueCount] == 0 ? segment.number != tail && cleanedBefore <= tail : segment.previous != previous { missing += 1 }
             previous = segment.number
             setQueued(header[Field.queueCount], segment.place)
             header[Field.queueCount] += 1

@@ -22,6 +22,7 @@ extension Engine {
         try lease(try key(bytes), renewing: token, milliseconds: milliseconds)
     }
 
+    @inline(never)
     private func lease(_ key: Key, renewing known: UInt64 = 0, milliseconds: Int64) throws(Failure) -> UInt64? {
         try checkWritable()
         try check(leaseTime: milliseconds)
@@ -32,6 +33,7 @@ extension Engine {
         return shard.leases.take(key.hash, token: token, renews: known != 0, milliseconds: milliseconds, uptime: shim_uptime_ms()) ? token : nil
     }
 
+    @inline(never)
     private func check(leaseTime milliseconds: Int64) throws(Failure) {
         if milliseconds <= 0 || milliseconds > LeaseTable.longest { throw Failure.because(.invalid, "a lease lasts at least a millisecond and at most an hour") }
     }
@@ -41,6 +43,7 @@ extension Engine {
         try release(try key(bytes), lease: token)
     }
 
+    @inline(never)
     @discardableResult
     private func release(_ key: Key, lease token: UInt64) throws(Failure) -> Bool {
         try checkWritable()
