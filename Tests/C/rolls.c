@@ -1,0 +1,75 @@
+/* A process is killed while it writes the header of a new segment, in a cache
+ * whose every set cleans: the place is often that of the segment that was the
+ * tail when the head was begun. Nothing is lost, and nothing counts as damaged.
+ *
+ * rolls [kills, 400] [seed] */
+#include "check.h"
+#include "faults.h"
+#include "pattern.h"
+
+enum { segment_size = 128 << 10, header_size = 64, key_count = 100, value_size = 9000 };
+
+static char *directory;
+static uint64_t stores_left;
+
+/* Segments are aligned to their size. */
+static void before_store(const void *at) {
+    if ((uintptr_t)at % segment_size < header_size && --stores_left == 0)
+        kill(getpid(), SIGKILL);
+}
+
+static shale_cache *open_cache(void) {
+    shale_cache *cache = NULL;
+    shale_options options = {.struct_size = sizeof options, .capacity = 2 << 20, .segment_size = segment_size, .flags = SHALE_OPEN_NO_SYNC};
+    REQUIRE_STATUS(SHALE_OK, shale_open(directory, &options, &cache));
+    return cache;
+}
+
+static void put(shale_cache *cache, uint64_t key, uint64_t version) {
+    static unsigned char bytes[value_size];
+    pattern_fill(bytes, key, version, sizeof bytes);
+    shale_set_options options = {.struct_size = sizeof options, .flags = SHALE_SET_UNCOMPRESSED};
+    CHECK_STATUS(SHALE_OK, shale_set(cache, &key, sizeof key, bytes, sizeof bytes, &options));
+}
+
+int main(int argument_count, char **arguments) {
+    uint64_t kills = argument_count > 1 ? strtoull(arguments[1], NULL, 0) : 400, version = 0;
+    uint64_t seed = argument_count > 2 ? strtoull(arguments[2], NULL, 0) : (uint64_t)time(NULL), struck = 0;
+    random_source source = {seed};
+    directory = path_to("cache");
+    shale_cache *cache = open_cache();
+    for (uint64_t round = 0; round < 4; round++)
+        for (uint64_t key = 0; key < key_count; key++)
+            put(cache, key, ++version);
+    for (uint64_t n = 0; n < kills && check_failures == 0; n++) {
+        uint64_t after = 1 + random_below(&source, 30);
+        pid_t child = fork();
+        if (child == 0) {
+            begin_child(20);
+            shale_cache *own = open_cache();
+            stores_left = after;
+            shim_faults.store = before_store;
+            for (uint64_t i = 0; i < 400; i++)
+                put(own, i % key_count, ++version);
+            _exit(check_failures != 0);
+        }
+        version += 400;
+        int code = wait_for(child);
+        CHECK(code == 128 + SIGKILL || code == 0);
+        struck += code != 0;
+        put(cache, random_below(&source, key_count), ++version); /* mends */
+        shale_stats stats = {.struct_size = sizeof stats};
+        CHECK_STATUS(SHALE_OK, shale_get_stats(cache, &stats));
+        if (!CHECK_EQUAL(0, stats.corrupt_records))
+            fprintf(stderr, "again: rolls %" PRIu64 " %" PRIu64 "\n", kills, seed);
+        CHECK_EQUAL(struck, stats.rebuilds);
+    }
+    shale_report report = {.struct_size = sizeof report};
+    CHECK_STATUS(SHALE_OK, shale_verify(cache, &report));
+    CHECK_EQUAL(0, report.corrupt_records);
+    CHECK(struck * 2 > kills);
+    CHECK_STATUS(SHALE_OK, shale_close(cache));
+    printf("%" PRIu64 " processes killed in the header of a new segment, seed %" PRIu64 "\n", struck, seed);
+    free(directory);
+    return finish();
+}
