@@ -314,6 +314,6 @@ public final class Cache<Key: Hashable & Codable & Sendable, Value: Codable & Se
 
 extension Date {
     /// The nearest, so that whole milliseconds come back from a `Date`, which counts in binary fractions of a second.
-    var millisecondsSince1970: Int64 { Int64((timeIntervalSince1970 * 1000).rounded()) }
+    package var millisecondsSince1970: Int64 { Int64((timeIntervalSince1970 * 1000).rounded()) }
     init(millisecondsSince1970 milliseconds: Int64) { self.init(timeIntervalSince1970: Double(milliseconds) / 1000) }
 }

@@ -47,7 +47,7 @@ public final class ProviderCache: Sendable {
         var options = Store.Options(capacity: capacity)
         // One shard keeps the exact order of use whatever the capacity.
         options.shards = 1
-        if let now { options.now = { ProviderCache.milliseconds(now()) } }
+        if let now { options.now = { now().millisecondsSince1970 } }
         records = try Cache(in: try Store(at: directory, options: options), named: "records", maxAge: .forever, memoryEntries: memoryEntries)
         if !useExpiredDataIfLoaderNotAvailable { try removeExpired() }
     }
@@ -93,7 +93,4 @@ public final class ProviderCache: Sendable {
 
     /// Removes every record of every provider, at a cost that does not depend on how many there are.
     public func evictAll() throws(ShaleError) { try records.removeAll() }
-
-    /// Since 1970, the nearest.
-    static func milliseconds(_ date: Date) -> Int64 { Int64((date.timeIntervalSince1970 * 1000).rounded()) }
 }

@@ -72,7 +72,7 @@ extension ProviderCache {
     /// An expired record is removed, and given only where it may be needed. One that no longer decodes is removed.
     private func record<Value>(_ provider: some CacheProvider, _ key: RecordKey, _ coder: RecordCoder<Value>) throws(ShaleError) -> Record<Value>? {
         guard let entry = try records.entry(for: key, includingStale: true) else { return nil }
-        let isExpired = provider.lifeCache?.isOver(at: records.store.now - ProviderCache.milliseconds(entry.createdAt)) ?? false
+        let isExpired = provider.lifeCache?.isOver(at: records.store.now - entry.createdAt.millisecondsSince1970) ?? false
         if !isExpired || useExpiredDataIfLoaderNotAvailable, let value = try? coder.decode(entry.value, of: key.provider) {
             return Record(reply: Reply(source: Source(entry.source), cacheables: value), isExpired: isExpired)
         }

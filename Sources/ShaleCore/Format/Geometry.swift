@@ -22,7 +22,7 @@ struct Geometry {
     let dictionarySize: Int
     let dictionaries: Int
     /// The end of what comes before the segments. The gap up to them is a hole.
-    var head: Int { dictionaries + dictionaryPlaces * dictionarySize }
+    let head: Int
     let segments: Int
     var dataSize: Int { segments + rows * shards * segmentSize }
 
@@ -75,8 +75,9 @@ struct Geometry {
         dictionaryPlaces = Int(block.dictionaryPlaces)
         dictionarySize = Int(block.dictionarySize)
         dictionaries = pageSize + roundUp(shards * 16, to: pageSize)
+        head = dictionaries + dictionaryPlaces * dictionarySize
         // So that no segment shares a huge page with another, and the kernel can map it by huge pages.
-        segments = roundUp(dictionaries + dictionaryPlaces * dictionarySize, to: min(segmentSize, hugePageSize))
+        segments = roundUp(head, to: min(segmentSize, hugePageSize))
 
         queue = numbers + rows * 8
         states = roundUp(queue + rows * 4, to: 8)

@@ -72,8 +72,7 @@ extension Shard {
             } catch { cause = error }
         }
         if let place = firstPlace(.preparing) {
-            // Its preparer is slow, or dead: allocating twice does no harm.
-            try engine.pointee.files.allocateData(offset(ofPlace: place), segmentSize)
+            try takeOver(place)
             return place
         }
         throw cause ?? noSpace("the disk is full, or pinned entries fill the cache; free some, or raise its capacity")
@@ -91,6 +90,12 @@ extension Shard {
         setState(ofPlace: place, .free)
     }
 
+    /// A place that somebody else prepares, who is slow, or dead: allocating twice does no harm.
+    private func takeOver(_ place: Int) throws(Failure) {
+        try engine.pointee.files.allocateData(offset(ofPlace: place), segmentSize)
+        setState(ofPlace: place, .free)
+    }
+
     /// What could be allocated of a place goes back, or counts as a place that is not ready yet.
     @inline(never)
     private func giveUp(_ place: Int) {
@@ -104,12 +109,7 @@ extension Shard {
 
     /// Allocates until so many places are free, whatever the budget: while a cache shrinks, the larger one is in force.
     func provide(_ places: Int) throws(Failure) {
-        if freePlaces >= places, firstPlace(.preparing) == nil { return }
-        // Whoever prepares a place may be slow, or dead: allocating twice does no harm.
-        while let place = firstPlace(.preparing) {
-            try engine.pointee.files.allocateData(offset(ofPlace: place), segmentSize)
-            setState(ofPlace: place, .free)
-        }
+        while let place = firstPlace(.preparing) { try takeOver(place) }
         while freePlaces < places, let place = firstPlace(.absent) {
             try allocate(place)
         }
