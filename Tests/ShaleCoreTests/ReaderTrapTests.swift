@@ -1,3 +1,4 @@
+import CShalePlatform
 import Testing
 @testable import ShaleCore
 
@@ -49,6 +50,46 @@ struct ReaderTrapTests {
         }
         ReadHook.beforeProbe(nil)
         #expect(store.brokenInvariants() == [])
+    }
+
+    @Test("a walk goes on to the end of a table that grows in the middle of a step")
+    func walkOfGrowth() throws {
+        let store = try Store(at: nil, options: .init(capacity: 8 << 20))
+        let table = Shard(store.engine.ref, 0).table
+        for i in 0..<840 { try store.set("v", for: "key \(i)") }
+        let order = try keys(of: store)
+        try #require(order.count == 840 && table.shape.buckets == Table.leastBuckets)
+        // Close to the end, a step does not find its key any more and walks on. What is ahead of it has just gone up.
+        let gone = order.count - 5
+        func wait(_ gets: Int) {
+            ReadHook.beforeProbe {
+                if gets > 0 { return wait(gets - 1) }
+                _ = try? store.remove(order[gone])
+                var guests = 0
+                while table.shape.frontier == 0 || table.shape.frontier == Table.leastBuckets {
+                    _ = try? store.set("v", for: "guest \(guests)")
+                    guests += 1
+                }
+                for i in 0..<guests { _ = try? store.remove("guest \(i)") }
+            }
+        }
+        wait(gone)
+        let met = try keys(of: store)
+        #expect(table.shape.mode == Table.Shape.Mode.growing)
+        #expect(Set(met) == Set(order).subtracting([order[gone]]))
+    }
+
+    private func keys(of store: Store) throws -> [String] {
+        var cursor = Cursor(store.engine), key = ValueBuffer(), value = ValueBuffer(), found = Found(), size = 0
+        defer {
+            shim_free(key.data)
+            shim_free(value.data)
+        }
+        var keys: [String] = []
+        while try cursor.next([], key: &key, keySize: &size, value: &value, &found) != .end {
+            keys.append(String(decoding: UnsafeRawBufferPointer(start: key.data, count: size), as: UTF8.self))
+        }
+        return keys
     }
 
     @Test("entries that are moved to make room are found while they move")

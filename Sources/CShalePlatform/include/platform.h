@@ -394,6 +394,10 @@ static inline void shim_sys_unmap(void *p, size_t n) { munmap(p, n); }
 enum { SHIM_POPULATE_WRITE = 23 };
 static inline void shim_sys_populate(void *p, size_t n) { madvise(p, n, SHIM_POPULATE_WRITE); }
 static inline void shim_sys_huge_pages(void *p, size_t n) { madvise(p, n, MADV_HUGEPAGE); }
+/* No reading ahead, which would also make pages of the file's cache larger than one. */
+static inline void shim_sys_random_access(void *p, size_t n) { madvise(p, n, MADV_RANDOM); }
+/* Begins to read what is not in memory yet. */
+static inline void shim_sys_will_need(void *p, size_t n) { madvise(p, n, MADV_WILLNEED); }
 static inline long shim_sys_release(void *p, size_t n) {
     SHIM_FAIL("release");
     SHIM_RESULT(madvise(p, n, MADV_REMOVE));

@@ -26,6 +26,9 @@ struct Geometry {
     let segments: Int
     var dataSize: Int { segments + rows * shards * segmentSize }
 
+    /// Several segments would share a large page of the file's cache.
+    var hasSmallPages: Bool { segmentSize < hugePageSize }
+
     // shale.index
     static let indexHead = 3 * pageSize
     let numbers = ShardHeader.size

@@ -124,8 +124,10 @@ struct Table {
     }
     /// A bucket spans at most 2^24 fractions, so the fingerprint decides which one it is.
     @inline(__always) static func fraction(fingerprint word0: UInt64, home: Int, buckets: Int) -> UInt32 {
-        let low = lowestFraction(home, buckets)
-        return UInt32(truncatingIfNeeded: low &+ (word0 >> 32 &- low) & 0xFF_FFFF)
+        fraction(fingerprint: word0, lowest: lowestFraction(home, buckets))
+    }
+    @inline(__always) private static func fraction(fingerprint word0: UInt64, lowest: UInt64) -> UInt32 {
+        UInt32(truncatingIfNeeded: lowest &+ (word0 >> 32 &- lowest) & 0xFF_FFFF)
     }
 
     @inline(__always) var shape: Shape { Shape(header.at.acquire(ShardHeader.Field.shape)) }
@@ -229,10 +231,11 @@ struct Table {
         }
     }
 
-    private func freeSlot(inBucket position: Int) -> Memory? {
+    /// (One look at all four: which of them is free, no branch can foresee.)
+    @inline(__always) private func freeSlot(inBucket position: Int) -> Memory? {
         let p = bucket(position)
-        for i in stride(from: 0, to: Table.bucketSize, by: Slot.size) where Slot.isFree(p.u64(i)) { return p + i }
-        return nil
+        let free = (p.u32(0) == 0 ? 1 : 0) | (p.u32(16) == 0 ? 2 : 0) | (p.u32(32) == 0 ? 4 : 0) | (p.u32(48) == 0 ? 8 : 0)
+        return free == 0 ? nil : p + free.trailingZeroBitCount &* Slot.size
     }
 
     private func nearestFreeSlot(_ home: Int) -> Memory? {
@@ -324,31 +327,45 @@ struct Table {
         }
     }
 
+    /// What the next `count` steps of `advance` will look at and write to is fetched, so that they need not wait for it.
+    func prefetchFrontier(_ count: Int) {
+        let shape = self.shape
+        guard shape.mode == Shape.Mode.growing, shape.frontier > count else { return }
+        let from = shape.frontier &- count
+        for i in 0..<count { shim_prefetch(bucket(from &+ i)) }
+        let lowest = from &* shape.nextBuckets / shape.buckets
+        for i in 0...(count &+ count / 4) { shim_prefetch(bucket(lowest &+ i)) }
+    }
+
     private func migrate(_ old: Int, _ shape: Shape, _ dropped: (Memory) -> Void) {
-        let growing = shape.mode == Shape.Mode.growing
+        let growing = shape.mode == Shape.Mode.growing, next = shape.nextBuckets
         let after = Shape(buckets: shape.buckets, frontier: growing ? old : old + 1, mode: shape.mode)
         let reach = reach(ofHome: old)
+        let lowest = Table.lowestFraction(old, shape.buckets)
         // At most 64 entries; their old slots are cleared once readers are told of the new ones.
         // (1024 bytes: what Swift keeps on the stack.)
         withUnsafeTemporaryAllocation(of: (slot: UInt32, target: UInt32, word1: UInt64).self, capacity: 64) { moved in
             var count = 0
-            for displacement in 0...reach {
-                let p = bucket(old + displacement)
-                for i in stride(from: 0, to: Table.bucketSize, by: Slot.size) {
-                    let word0 = p.u64(i)
-                    guard !Slot.isFree(word0), Slot.displacement(word0) == displacement else { continue }
-                    let fraction = Table.fraction(fingerprint: word0, home: old, buckets: shape.buckets)
-                    let home = Table.scale(fraction, shape.nextBuckets)
-                    if home == old { continue }
-                    guard let target = nearestFreeSlot(home) ?? makeFree(near: home, sparing: old) else {
-                        dropped(p + i)
-                        continue
+            var displacement = 0
+            while displacement <= reach {
+                let p = bucket(old &+ displacement)
+                var i = 0
+                while i < Table.bucketSize {
+                    let word0 = p.u64(i), word1 = p.u64(i &+ 8)
+                    if Slot.displacement(word0) == displacement, !Slot.isFree(word0) {
+                        let home = Table.scale(Table.fraction(fingerprint: word0, lowest: lowest), next)
+                        if home == old {
+                        } else if let target = freeSlot(inBucket: home) ?? nearestFreeSlot(home) ?? makeFree(near: home, sparing: old) {
+                            publish(target, home: home, fingerprint: word0 >> 32 & 0xFF_FFFF, location: Slot.location(word0), flags: word0 & Slot.keptFlags, word1: word1)
+                            moved[count] = (index(of: p + i), index(of: target), word1)
+                            count &+= 1
+                        } else {
+                            dropped(p + i)
+                        }
                     }
-                    let word1 = p.u64(i + 8)
-                    publish(target, home: home, fingerprint: word0 >> 32 & 0xFF_FFFF, location: Slot.location(word0), flags: word0 & Slot.keptFlags, word1: word1)
-                    moved[count] = (index(of: p + i), index(of: target), word1)
-                    count += 1
+                    i &+= Slot.size
                 }
+                displacement &+= 1
             }
             header.at.release(ShardHeader.Field.shape, after.word)
             announceMove()
@@ -356,8 +373,9 @@ struct Table {
         }
         // Nobody with this home is displaced any more, except where old and new home can be the same bucket:
         // that of the lowest fraction when growing, of the highest when shrinking.
-        let nearest = growing ? Table.lowestFraction(old, shape.buckets) : Table.lowestFraction(old + 1, shape.buckets) - 1
-        if Table.scale(UInt32(truncatingIfNeeded: nearest), shape.nextBuckets) != old {
+        if reach == 0 { return }
+        let nearest = growing ? lowest : Table.lowestFraction(old + 1, shape.buckets) - 1
+        if Table.scale(UInt32(truncatingIfNeeded: nearest), next) != old {
             let p = bucket(old)
             for i in stride(from: 0, to: Table.bucketSize, by: Slot.size) { p.release(i, p.u64(i) & ~Slot.reachBit) }
         }

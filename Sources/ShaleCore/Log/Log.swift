@@ -142,7 +142,7 @@ extension Shard {
     /// 30 seconds by default. A huge page is written whole: a set now and then must not cost 2 MiB of writing.
     private var isFast: Bool { UInt64(truncatingIfNeeded: shim_now_ms()) &- header.at.u64(Field.begunTime) < 10_000 }
     /// Pages of the file's own cache are as large as the segment allows, where the file system has such.
-    private var hasHugePages: Bool { segmentSize >= hugePageSize && !engine.pointee.files.isMemory }
+    private var hasHugePages: Bool { !geometry.hasSmallPages && !engine.pointee.files.isMemory }
 
     /// Allocates the next place before anyone holds the lock for it, and populates it where the head fills fast.
     func prepareNextPlace() {

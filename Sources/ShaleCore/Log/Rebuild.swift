@@ -164,6 +164,8 @@ extension Shard {
         for i in 0..<count {
             let place = queued(i)
             let segment = numberWord(place).u64(0)
+            if i == 0 { fetchSegment(place) }
+            if i + 1 < count { fetchSegment(queued(i + 1)) }
             if i > 0 { try closeHole(before: place, previous, isSynced: synced.number > previous) }
             previous = segment
             highestLSN = max(highestLSN, lsnAtBegin(ofPlace: place))
@@ -176,6 +178,11 @@ extension Shard {
         // The newest segment that was synced is not there at all.
         if synced.number != .max, synced.number > header.at.u64(Field.headNumber) { abandonLog(synced) }
         raiseLSN(above: highestLSN, by: lead)
+    }
+
+    /// What may have to come from the disk, and would come page by page.
+    private func fetchSegment(_ place: Int) {
+        if engine.pointee.geometry.hasSmallPages { shim_sys_will_need(engine.pointee.data + offset(ofPlace: place), segmentSize) }
     }
 
     private func lsnAtBegin(ofPlace place: Int) -> UInt64 {

@@ -177,7 +177,7 @@ extension Shard {
 
     enum Load {
         // In sixty-fourths of the slots.
-        static let grow = 52, full = 58, shrink = 14
+        static let grow = 54, full = 58, shrink = 14
         static let pace = 8
     }
 
@@ -188,6 +188,7 @@ extension Shard {
         let shape = table.shape
         if shape.mode != Table.Shape.Mode.steady {
             table.advance(Load.pace) { evict($0, &after) }
+            table.prefetchFrontier(Load.pace)
             return true
         }
         let used = header[Field.used]

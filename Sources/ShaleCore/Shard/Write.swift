@@ -121,12 +121,9 @@ extension Shard {
         if draft.record.codec == RecordHeader.Codec.dictionary, !DictionaryCache.mayUse(engine, draft.record.dictionary) { return .dictionaryRetired }
         let tableHasRoom = maintainTable(&after)
         try makeRoom(draft.record.length, live: true, pins: draft.record.isPinned, now: now, &after)
-        var slot = lookup(key, isPart: isPart)
-        if slot == nil {
-            try makeSlot(tableHasRoom: tableHasRoom, isPart: isPart, now: now, &after)
-            slot = lookup(key, isPart: isPart)
-            // Making a slot evicts, it never appends: the room is still there.
-        }
+        let slot = lookup(key, isPart: isPart)
+        // Making a slot evicts, it never appends: the room is still there.
+        if slot == nil { try makeSlot(tableHasRoom: tableHasRoom, isPart: isPart, now: now, &after) }
         let before = header[Field.headOffset]
         let location = append(&draft, lsn: drawLSN())
         let record = draft.record

@@ -26,8 +26,8 @@ public struct Cursor {
                 position = 0
                 slot = 0
             }
-            let end = here.table.shape.extent + Table.spill
-            while position < end {
+            // (Asked for each time: what grows meanwhile moves up what the walk has not met.)
+            while position < here.table.shape.extent + Table.spill {
                 let word = here.table.bucket(position) + slot * Slot.size
                 let word0 = word.acquire(0)
                 var size: Int?

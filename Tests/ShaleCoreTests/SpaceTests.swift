@@ -1,0 +1,65 @@
+import CShalePlatform
+import Foundation
+import Testing
+@testable import ShaleCore
+
+extension CoreTests {
+    /// The promise that `du` never exceeds the capacity rests on counting what is allocated.
+    @Suite("Space on disk")
+    struct SpaceTests {
+        private let directory = FileManager.default.temporaryDirectory.appendingPathComponent("shale-space-\(UInt64.random(in: 0 ... .max))").path
+
+        private func counted(_ store: Store) -> Int {
+            let engine = store.engine.ref, geometry = engine.pointee.geometry
+            var bytes = geometry.head + Geometry.indexHead
+            for i in 0..<geometry.shards {
+                let shard = Shard(engine, i)
+                bytes += shard.header[ShardHeader.Field.allocated] * geometry.segmentSize + shard.header[ShardHeader.Field.tablePages]
+            }
+            return bytes
+        }
+        private func onDisk(_ store: Store) -> Int {
+            let files = store.engine.ref.pointee.files
+            return Int(files.diskBytes(files.data, files.dataIdentity) + files.diskBytes(files.index, files.indexIdentity))
+        }
+
+        @Test("what is on disk is what was counted, but for the file system's own blocks, while table and log grow",
+            arguments: [(8 << 20, 30), (48 << 20, 3000), (6 << 20, 1500)])
+        func counts(capacity: Int, size: Int) throws {
+            defer { try? FileManager.default.removeItem(atPath: directory) }
+            let store = try Store(at: directory, options: .init(capacity: capacity))
+            let value = [UInt8](repeating: 7, count: size)
+            let keys = capacity / (size + 100)
+            for i in 0..<keys {
+                try store.set(value, for: "key \(i)", uncompressed: true)
+                // Reading makes the kernel read ahead, into what is not there yet.
+                if i % 3 == 0 { _ = try store.value(for: "key \(i * 7919 % (i + 1))") }
+                guard i % (keys / 200) == 0 else { continue }
+                let surplus = onDisk(store) - counted(store)
+                try #require(surplus <= 32 << 10, "\(surplus) bytes that nobody counted after \(i) entries")
+            }
+        }
+
+        /// (The kernel's flag is looked at, as whether a large page comes about depends on its settings.)
+        @Test("no page of the files' cache is larger than what is allocated at once", arguments: [(8 << 20, true), (256 << 20, false)])
+        func smallPages(capacity: Int, hasSmallSegments: Bool) throws {
+            defer { try? FileManager.default.removeItem(atPath: directory) }
+            for _ in 0..<2 {
+                let store = try Store(at: directory, options: .init(capacity: capacity))
+                defer { try? store.close() }
+                #expect(try readsAhead("shale.index") == false)
+                #expect(try readsAhead("shale.data") == !hasSmallSegments)
+            }
+        }
+
+        /// Of the mapping of a file.
+        private func readsAhead(_ file: String) throws -> Bool {
+            let mappings = try #require(FileHandle(forReadingAtPath: "/proc/self/smaps"))
+            defer { try? mappings.close() }
+            let lines = String(decoding: try mappings.readToEnd() ?? Data(), as: UTF8.self).split(separator: "\n")
+            let mapping = try #require(lines.firstIndex { $0.hasSuffix("\(directory)/\(file)") })
+            let flags = try #require(lines[mapping...].first { $0.hasPrefix("VmFlags:") })
+            return !flags.split(separator: " ").contains("rr")
+        }
+    }
+}
