@@ -96,7 +96,7 @@ static inline uint64_t shape_mode(const unsigned char *shard) {
 /* Buckets in use, those behind the last home included. */
 static inline uint64_t buckets_of(const unsigned char *shard) {
     uint64_t buckets = word_at(shard + shard_shape) & 0xffffff;
-    return buckets + (shape_mode(shard) == 1 ? larger(64, buckets / 5) : 0) + 16;
+    return buckets + (shape_mode(shard) == 1 ? larger(64, buckets / 4) : 0) + 16;
 }
 
 static inline uint64_t queued_place(const layout *l, const unsigned char *shard, uint64_t i) {

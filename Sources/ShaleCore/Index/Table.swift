@@ -52,8 +52,8 @@ enum Slot {
 /// of its hash. Homes keep the order of the fractions, so the table can grow by
 /// any factor in place: entries only ever move up, highest bucket first
 /// (shrinking: down, lowest first), a few buckets for each insertion. One full
-/// pass makes the table a fifth larger, and the load stays between 0.7 and
-/// 0.86. (Doubling bucket by bucket, as plain linear hashing does, leaves the
+/// pass makes the table a quarter larger, and the load stays between 0.7 and
+/// 0.9. (Doubling bucket by bucket, as plain linear hashing does, leaves the
 /// buckets that are not yet split with up to twice the average load, which
 /// neighbours cannot take up at 0.8.)
 ///
@@ -93,7 +93,7 @@ struct Table {
         @inline(__always) var nextBuckets: Int {
             mode == Mode.growing ? Shape.grown(buckets) : Shape.shrunk(buckets)
         }
-        static func grown(_ buckets: Int) -> Int { buckets + max(64, buckets / 5) }
+        static func grown(_ buckets: Int) -> Int { buckets + max(64, buckets / 4) }
         static func shrunk(_ buckets: Int) -> Int { max(Table.leastBuckets, buckets - buckets / 5) }
 
         /// Homes below which positions are in use.
@@ -332,9 +332,9 @@ struct Table {
         let shape = self.shape
         guard shape.mode == Shape.Mode.growing, shape.frontier > count else { return }
         let from = shape.frontier &- count
-        for i in 0..<count { shim_prefetch(bucket(from &+ i)) }
-        let lowest = from &* shape.nextBuckets / shape.buckets
-        for i in 0...(count &+ count / 4) { shim_prefetch(bucket(lowest &+ i)) }
+        for i in from..<shape.frontier { shim_prefetch(bucket(i)) }
+        let next = shape.nextBuckets
+        for i in (from &* next / shape.buckets)...(shape.frontier &* next / shape.buckets) { shim_prefetch(bucket(i)) }
     }
 
     private func migrate(_ old: Int, _ shape: Shape, _ dropped: (Memory) -> Void) {

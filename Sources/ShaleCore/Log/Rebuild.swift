@@ -126,7 +126,7 @@ extension Shard {
         return missing
     }
 
-    /// As large as a segment from the middle lets expect, so that it need not grow five times on the way.
+    /// As large as a segment from the middle lets expect, and a little more, so that it need not grow on the way.
     private func presizeTable() {
         let count = header[Field.queueCount]
         guard count > 1 else { return }
@@ -138,7 +138,7 @@ extension Shard {
             records += 1
             offset += record.length
         }
-        let wanted = records * count / 4 * 64 / Load.grow
+        let wanted = records * count / 4 * 64 / (Load.grow - 3)
         var buckets = Table.leastBuckets
         while buckets < wanted { buckets = Table.Shape.grown(buckets) }
         if buckets > Table.leastBuckets { _ = growTable(to: buckets) }

@@ -232,6 +232,9 @@ extension Shard {
         guard buckets <= geometry.maxBuckets - Table.spill else { return false }
         let wanted = geometry.shardIndexBytes(buckets: buckets)
         if wanted > header[Field.tablePages] {
+            // What `trim` can give back at most: no segment goes for a table that does not fit all the same.
+            let least = min(header[Field.allocated], header[Field.queueCount] + Log.reserve)
+            guard least * segmentSize + wanted <= geometry.shardBudget else { return false }
             let fits = header[Field.allocated] * segmentSize + wanted <= geometry.shardBudget
             if !fits, availablePlaces <= Log.reserve { return false }
             trim(extra: wanted - header[Field.tablePages])
