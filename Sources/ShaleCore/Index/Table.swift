@@ -346,26 +346,21 @@ struct Table {
         // (1024 bytes: what Swift keeps on the stack.)
         withUnsafeTemporaryAllocation(of: (slot: UInt32, target: UInt32, word1: UInt64).self, capacity: 64) { moved in
             var count = 0
-            var displacement = 0
-            while displacement <= reach {
+            for displacement in 0...reach {
                 let p = bucket(old &+ displacement)
-                var i = 0
-                while i < Table.bucketSize {
+                for i in stride(from: 0, to: Table.bucketSize, by: Slot.size) {
                     let word0 = p.u64(i), word1 = p.u64(i &+ 8)
-                    if Slot.displacement(word0) == displacement, !Slot.isFree(word0) {
-                        let home = Table.scale(Table.fraction(fingerprint: word0, lowest: lowest), next)
-                        if home == old {
-                        } else if let target = freeSlot(inBucket: home) ?? nearestFreeSlot(home) ?? makeFree(near: home, sparing: old) {
-                            publish(target, home: home, fingerprint: word0 >> 32 & 0xFF_FFFF, location: Slot.location(word0), flags: word0 & Slot.keptFlags, word1: word1)
-                            moved[count] = (index(of: p + i), index(of: target), word1)
-                            count &+= 1
-                        } else {
-                            dropped(p + i)
-                        }
+                    guard Slot.displacement(word0) == displacement, !Slot.isFree(word0) else { continue }
+                    let home = Table.scale(Table.fraction(fingerprint: word0, lowest: lowest), next)
+                    if home == old { continue }
+                    guard let target = nearestFreeSlot(home) ?? makeFree(near: home, sparing: old) else {
+                        dropped(p + i)
+                        continue
                     }
-                    i &+= Slot.size
+                    publish(target, home: home, fingerprint: word0 >> 32 & 0xFF_FFFF, location: Slot.location(word0), flags: word0 & Slot.keptFlags, word1: word1)
+                    moved[count] = (index(of: p + i), index(of: target), word1)
+                    count &+= 1
                 }
-                displacement &+= 1
             }
             header.at.release(ShardHeader.Field.shape, after.word)
             announceMove()

@@ -220,7 +220,7 @@ enum Attachment {
             throw Message().adding(files.path).adding("/shale.data was replaced while it was being opened; try again").failure(.busy)
         }
         let data = try map(fd, geometry.dataSize, writable: writable, &files, CacheFiles.dataName)
-        if geometry.hasSmallPages { keepPagesSmall(data, geometry.dataSize) }
+        keepPagesSmall(data, geometry.hasSmallPages ? geometry.dataSize : geometry.segments)
         return data
     }
 
