@@ -40,6 +40,19 @@ extension CoreTests {
             }
         }
 
+        @Test("no segment is given back for a table that does not fit all the same")
+        func tableTooLarge() throws {
+            let store = try Store(at: nil, options: .init(capacity: 8 << 20))
+            let shard = Shard(store.engine.ref, 0)
+            for i in 0..<6000 { try store.set([UInt8](repeating: 7, count: 1000), for: "key \(i)", uncompressed: true) }
+            try store.removeAll()
+            let allocated = shard.header[ShardHeader.Field.allocated]
+            try #require(shard.freePlaces > Log.reserve)
+            // 8 MB and more, for the table alone.
+            #expect(!shard.growTable(Table.Shape(buckets: 110_000, frontier: 0, mode: Table.Shape.Mode.steady)))
+            #expect(shard.header[ShardHeader.Field.allocated] == allocated)
+        }
+
         /// (The kernel's flag is looked at, as whether a large page comes about depends on its settings.)
         @Test("no page of the files' cache is larger than what is allocated at once", arguments: [(8 << 20, true), (256 << 20, false)])
         func smallPages(capacity: Int, hasSmallSegments: Bool) throws {
