@@ -65,6 +65,23 @@ extension CoreTests {
             }
         }
 
+        @Test("an index that has left the memory is read when the first user opens the cache, not page by page")
+        func fetchedAtOpening() async throws {
+            defer { try? FileManager.default.removeItem(atPath: directory) }
+            let first = try Store(at: directory, options: .init(capacity: 8 << 20))
+            for i in 0..<12_000 { try first.set("v", for: "key \(i)") }
+            try first.close()
+            let file = open("\(directory)/shale.index", O_RDWR)
+            #expect(fsync(file) == 0 && posix_fadvise(file, 0, 0, POSIX_FADV_DONTNEED) == 0)
+            close(file)
+            let store = try Store(at: directory)
+            let table = Shard(store.engine.ref, 0).table
+            let pages = stride(from: 0, to: Geometry.tableBytes(table.shape.buckets), by: pageSize).map { table.buckets + $0 }
+            try #require(pages.count >= 32)
+            for _ in 0..<1000 where !pages.allSatisfy({ shim_sys_is_resident($0) }) { try await Task.sleep(for: .milliseconds(10)) }
+            #expect(pages.allSatisfy { shim_sys_is_resident($0) })
+        }
+
         /// Of the mapping of a file, at its end.
         private func readsAhead(_ file: String) throws -> Bool {
             let mappings = try #require(FileHandle(forReadingAtPath: "/proc/self/smaps"))

@@ -398,6 +398,11 @@ static inline void shim_sys_huge_pages(void *p, size_t n) { madvise(p, n, MADV_H
 static inline void shim_sys_random_access(void *p, size_t n) { madvise(p, n, MADV_RANDOM); }
 /* Begins to read what is not in memory yet. */
 static inline void shim_sys_will_need(void *p, size_t n) { madvise(p, n, MADV_WILLNEED); }
+/* Whether a page is in memory; also where that cannot be told. */
+static inline _Bool shim_sys_is_resident(void *page) {
+    unsigned char resident = 1;
+    return mincore(page, 1, &resident) < 0 || (resident & 1);
+}
 static inline long shim_sys_release(void *p, size_t n) {
     SHIM_FAIL("release");
     SHIM_RESULT(madvise(p, n, MADV_REMOVE));

@@ -339,7 +339,10 @@ enum Attachment {
                     try initialiseLocks(ref)
                 }
             }
-            if isUsable { return engine }
+            if isUsable {
+                if isAtRest { fetchTables(engine.ref) }
+                return engine
+            }
             freeState(engine.ref)
             shim_sys_unmap(index, geometry.indexSize)
         }
@@ -686,6 +689,22 @@ enum Attachment {
     /// File systems allocate all that a large page of the file's cache covers as soon as a byte of it changes, holes that
     /// nobody counted too (ext4 on Linux 6.18: up to 1.9 MB beyond a table). Such pages come from reading ahead.
     private static func keepPagesSmall(_ p: Memory, _ count: Int) { shim_sys_random_access(p, count) }
+
+    /// So tables would come from the disk page by page, each with a wait. What has left the memory is asked for when
+    /// the first user comes, as far as it is reasonable to keep it there.
+    private static func fetchTables(_ ref: EngineRef) {
+        let geometry = ref.pointee.geometry
+        var left = 256 << 20
+        for i in 0..<geometry.shards where left > 0 {
+            let shard = Shard(ref, i)
+            let table = shard.header.at + geometry.table, count = Geometry.tableBytes(shard.table.shape.extent)
+            // (A few pages may as well come one by one.)
+            if count < 128 << 10 { continue }
+            left -= count
+            let quarter = roundUp(count / 4, to: pageSize)
+            if !shim_sys_is_resident(table + quarter) || !shim_sys_is_resident(table + 2 * quarter) { shim_sys_will_need(table, count) }
+        }
+    }
 
     private static func clock(_ configuration: Configuration) -> Clock { Clock(function: configuration.clock, context: configuration.clockContext) }
 
