@@ -234,7 +234,7 @@ struct Table {
     /// (One look at all four: which of them is free, no branch can foresee.)
     @inline(__always) private func freeSlot(inBucket position: Int) -> Memory? {
         let p = bucket(position)
-        let free = (p.u32(0) == 0 ? 1 : 0) | (p.u32(16) == 0 ? 2 : 0) | (p.u32(32) == 0 ? 4 : 0) | (p.u32(48) == 0 ? 8 : 0)
+        let free = (Slot.isFree(p.u64(0)) ? 1 : 0) | (Slot.isFree(p.u64(16)) ? 2 : 0) | (Slot.isFree(p.u64(32)) ? 4 : 0) | (Slot.isFree(p.u64(48)) ? 8 : 0)
         return free == 0 ? nil : p + free.trailingZeroBitCount &* Slot.size
     }
 
@@ -347,28 +347,29 @@ struct Table {
         withUnsafeTemporaryAllocation(of: (slot: UInt32, target: UInt32, word1: UInt64).self, capacity: 64) { moved in
             var count = 0
             for displacement in 0...reach {
-                let p = bucket(old &+ displacement)
+                let p = bucket(old + displacement)
                 for i in stride(from: 0, to: Table.bucketSize, by: Slot.size) {
-                    let word0 = p.u64(i), word1 = p.u64(i &+ 8)
-                    guard Slot.displacement(word0) == displacement, !Slot.isFree(word0) else { continue }
+                    let word0 = p.u64(i)
+                    guard !Slot.isFree(word0), Slot.displacement(word0) == displacement else { continue }
                     let home = Table.scale(Table.fraction(fingerprint: word0, lowest: lowest), next)
                     if home == old { continue }
                     guard let target = nearestFreeSlot(home) ?? makeFree(near: home, sparing: old) else {
                         dropped(p + i)
                         continue
                     }
+                    let word1 = p.u64(i + 8)
                     publish(target, home: home, fingerprint: word0 >> 32 & 0xFF_FFFF, location: Slot.location(word0), flags: word0 & Slot.keptFlags, word1: word1)
                     moved[count] = (index(of: p + i), index(of: target), word1)
-                    count &+= 1
+                    count += 1
                 }
             }
             header.at.release(ShardHeader.Field.shape, after.word)
             announceMove()
             for i in 0..<count { vacate(slot(moved[i].slot), copied: moved[i].word1, to: slot(moved[i].target)) }
         }
+        if reach == 0 { return }
         // Nobody with this home is displaced any more, except where old and new home can be the same bucket:
         // that of the lowest fraction when growing, of the highest when shrinking.
-        if reach == 0 { return }
         let nearest = growing ? lowest : Table.lowestFraction(old + 1, shape.buckets) - 1
         if Table.scale(UInt32(truncatingIfNeeded: nearest), next) != old {
             let p = bucket(old)

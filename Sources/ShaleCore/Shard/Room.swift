@@ -232,13 +232,13 @@ extension Shard {
         guard buckets <= geometry.maxBuckets - Table.spill else { return false }
         let wanted = geometry.shardIndexBytes(buckets: buckets)
         if wanted > header[Field.tablePages] {
-            // What `trim` can give back at most: no segment goes for a table that does not fit all the same.
-            let least = min(header[Field.allocated], header[Field.queueCount] + Log.reserve)
-            guard least * segmentSize + wanted <= geometry.shardBudget else { return false }
-            let fits = header[Field.allocated] * segmentSize + wanted <= geometry.shardBudget
-            if !fits, availablePlaces <= Log.reserve { return false }
-            trim(extra: wanted - header[Field.tablePages])
-            guard header[Field.allocated] * segmentSize + wanted <= geometry.shardBudget else { return false }
+            func fits(beside segments: Int) -> Bool { segments * segmentSize + wanted <= geometry.shardBudget }
+            if !fits(beside: header[Field.allocated]) {
+                // No segment goes for a table that does not fit beside those that `trim` leaves at least.
+                guard availablePlaces > Log.reserve, fits(beside: header[Field.queueCount] + Log.reserve) else { return false }
+                trim(extra: wanted - header[Field.tablePages])
+                guard fits(beside: header[Field.allocated]) else { return false }
+            }
             // Counted first, so that a kill in between never lets the directory outgrow its capacity.
             header[Field.tablePages] = wanted
         }
