@@ -277,6 +277,27 @@ struct AgeTests {
         #expect(found.expires == found.created + 3_600_000)
     }
 
+    /// The system's clock is read roughly first; near the end of an age it has to be exact all the same.
+    @Test("By the wall clock, too, an entry is fresh to its last millisecond", arguments: [30, 1_100] as [Int64])
+    func wallClockAge(age: Int64) throws {
+        let cache = try TestCache(nil, Options(capacity: 1 << 20))
+        #expect(cache.set("k", "v", .age(age)) == .ok)
+        let expires = cache.get("k").expires
+        var hits = 0
+        while true {
+            let before = wallClockMilliseconds(), found = status(cache, "k"), after = wallClockMilliseconds()
+            if after < expires {
+                #expect(found == .ok)
+                hits += 1
+            }
+            if before >= expires {
+                #expect(found == .miss)
+                break
+            }
+        }
+        #expect(hits > 0)
+    }
+
     @Test("A clock that goes back takes nothing away and keeps every point in time")
     func clockGoesBack() throws {
         let cache = try open()

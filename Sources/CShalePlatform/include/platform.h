@@ -171,6 +171,12 @@ static inline int64_t shim_now_ms(void) {
     clock_gettime(CLOCK_REALTIME, &t);
     return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
 }
+/* As of the kernel's last tick, a few milliseconds ago: at a fifth of the cost. */
+static inline int64_t shim_recent_ms(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_REALTIME_COARSE, &t);
+    return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
+}
 /* Since the machine was started, the same for all its processes; no clock that is set. */
 static inline int64_t shim_uptime_ms(void) {
     struct timespec t;

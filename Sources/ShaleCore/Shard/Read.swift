@@ -127,20 +127,23 @@ extension Shard {
     private func read(_ slot: Memory, _ word0: UInt64, _ key: Key, _ options: ReadOptions, _ epoch: UInt64, _ buffer: inout ValueBuffer, _ found: inout Found) -> Outcome {
         let location = Slot.location(word0)
         guard isInside(location) else { return .damaged }
+        let row = place(of: location), inSegment = offsetInSegment(location)
+        let offset = self.offset(ofPlace: row) &+ inSegment
+        var p = engine.pointee.data + offset
         // The lines of a small record together, rather than one wait after the other.
-        prefetch(address(location), to: 192)
-        let numberWord = self.numberWord(place(of: location))
+        prefetch(p, to: 192)
+        let numberWord = self.numberWord(row)
         let segment = numberWord.acquire(0)
         // Pointed to while the place held this segment: so the location is the current one's.
         if (slot.acquire(0) ^ word0) & ~Slot.reachBit != 0 { return .moved }
         if segment == 0 { return .damaged }
         let word1 = slot.u64(8)
-        let at = Place(number: segment, offset: UInt64(truncatingIfNeeded: offset(of: location)))
-        var p = address(location)
+        let at = Place(number: segment, offset: UInt64(truncatingIfNeeded: offset))
         var record = RecordHeader(at: p)
-        guard record.keyLength == key.length, record.isPlausible(room: segmentSize &- offsetInSegment(location)),
+        // (All of `isPlausible` that keeps the reads inside; its rest shows when the record is used.)
+        guard record.keyLength == key.length, record.length <= segmentSize &- inSegment,
               memcmp(p + record.keyOffset, key.bytes, key.length) == 0 else {
-            return isOther(record, p, at, location) ? .otherKey : unchanged(slot, word0, numberWord, segment) ? .damaged : .moved
+            return isOther(p, at, location) ? .otherKey : unchanged(slot, word0, numberWord, segment) ? .damaged : .moved
         }
         // The rest of a larger one while its head is verified.
         prefetch(p, from: 192, to: record.length)
@@ -158,7 +161,7 @@ extension Shard {
             guard isSound(target.location) else { return unchanged(slot, word0, numberWord, segment) ? .damaged : .moved }
             targetWord = self.numberWord(place(of: target.location))
             targetSegment = targetWord.acquire(0)
-            targetPlace = Place(number: targetSegment, offset: UInt64(truncatingIfNeeded: offset(of: target.location)))
+            targetPlace = Place(number: targetSegment, offset: UInt64(truncatingIfNeeded: self.offset(of: target.location)))
             if targetSegment != target.number { return unchanged(slot, word0, numberWord, segment) ? .damaged : .moved }
             p = address(target.location)
             record = RecordHeader(at: p)
@@ -171,12 +174,10 @@ extension Shard {
 
         // Ages and tags, before the last validation.
         var isStale = false
-        if gone != RecordHeader.never {
+        if expires != RecordHeader.never, !engine.pointee.clock.isWellBefore(expires) {
             let now = engine.pointee.clock.now48
             if now >= gone { return validated(numberWord, segment, epoch) ? .gone : .moved }
             isStale = now >= expires
-        } else if expires != RecordHeader.never {
-            isStale = engine.pointee.clock.now48 >= expires
         }
         if isStale, !options.contains(.stale) { return validated(numberWord, segment, epoch) ? .gone : .moved }
         if record.tagCount > 0, header.at.acquire(Field.tagCount) != 0, tags.invalidates(record, at: p) {
@@ -187,7 +188,7 @@ extension Shard {
         found.size = record.rawLength
         found.storedSize = UInt64(truncatingIfNeeded: record.storedLength)
         if record.isKind(.manifest) {
-            switch readLarge(record, p, targetPlace, targetWord, key, options, &buffer, &found) {
+            switch readLarge(p, targetPlace, targetWord, key, options, &buffer, &found) {
             case .hit: break
             case .moved: return .moved
             case .noMemory: return .noMemory
@@ -245,8 +246,8 @@ extension Shard {
     }
     /// Whether a sound record of another key is there, with the same fraction by chance.
     @inline(never)
-    private func isOther(_ record: RecordHeader, _ p: Memory, _ at: Place, _ location: UInt32) -> Bool {
-        record.isSound(at: p, room: segmentSize - offsetInSegment(location), place: at, secret: secret)
+    private func isOther(_ p: Memory, _ at: Place, _ location: UInt32) -> Bool {
+        RecordHeader(at: p).isSound(at: p, room: segmentSize - offsetInSegment(location), place: at, secret: secret)
     }
 
     // MARK: Bodies
@@ -262,9 +263,10 @@ extension Shard {
         if metaLength > 0 { memcpy(out + size, p + record.metaOffset, metaLength) }
         let seed = metaLength == 0 ? secret : shim_hash(out + size, metaLength, secret)
         if record.codec == RecordHeader.Codec.raw {
-            guard record.storedLength == size else { return false }
+            // (Checked before it is copied: whoever reads what was just written waits for it.)
+            guard record.storedLength == size, shim_hash_short(stored, size, seed) == expected else { return false }
             memcpy(out, stored, size)
-            return shim_hash_short(out, size, seed) == expected
+            return true
         }
         guard shim_hash(stored, record.storedLength, seed) == expected else { return false }
         return decompress(record, stored, into: out, size)
@@ -280,8 +282,11 @@ extension Shard {
 
     /// Collects the parts of a large value.
     @inline(never)
-    private func readLarge(_ record: RecordHeader, _ p: Memory, _ place: Place, _ numberWord: Memory, _ key: Key, _ options: ReadOptions,
+    private func readLarge(_ p: Memory, _ place: Place, _ numberWord: Memory, _ key: Key, _ options: ReadOptions,
                            _ buffer: inout ValueBuffer, _ found: inout Found) -> Outcome {
+        // The header once more: handing it over would cost every read of a small value its copy.
+        let record = RecordHeader(at: p)
+        guard record.isPlausible(room: segmentSize), record.verifiesHead(at: p, keyHash: key.hash, place: place, secret: secret) else { return .moved }
         guard record.storedLength == Manifest.size else { return .damaged }
         let metaLength = record.metaLength
         guard buffer.reserve(metaLength + Manifest.size) else { return .noMemory }
@@ -352,7 +357,7 @@ extension Shard {
         let record = RecordHeader(at: p)
         guard record.isKind(.part), record.keyLength == key.length, record.isPlausible(room: segmentSize - offsetInSegment(location)),
               memcmp(p + record.keyOffset, key.bytes, key.length) == 0 else {
-            return isOther(record, p, at, location) ? .otherKey : unchanged(slot, word0, numberWord, segment) ? .damaged : .moved
+            return isOther(p, at, location) ? .otherKey : unchanged(slot, word0, numberWord, segment) ? .damaged : .moved
         }
         let sound = record.verifiesHead(at: p, keyHash: key.hash, place: at, secret: secret) && record.rawLength == size && record.metaLength == 0
             && readBody(record, p, at, into: ValueBuffer(data: out, capacity: size))

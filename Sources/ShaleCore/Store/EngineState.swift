@@ -41,6 +41,9 @@ struct Clock: Sendable {
     @inline(__always) var now: Int64 { function.map { shim_call_clock($0, context) } ?? shim_now_ms() }
     /// As records keep it: 48 bits.
     @inline(__always) var now48: UInt64 { Age.point(now) }
+
+    /// Whether the point is ahead, where that can be told cheaply: ticks are never a second late.
+    @inline(__always) func isWellBefore(_ point: UInt64) -> Bool { function == nil && Age.point(shim_recent_ms()) &+ 1000 < point }
 }
 
 /// Ages in records: points in time as 48-bit milliseconds.
