@@ -188,7 +188,12 @@ extension Shard {
         found.size = record.rawLength
         found.storedSize = UInt64(truncatingIfNeeded: record.storedLength)
         if record.isKind(.manifest) {
-            switch readLarge(p, targetPlace, targetWord, key, options, &buffer, &found) {
+            var outcome = Outcome.damaged
+            if record.storedLength == Manifest.size {
+                outcome = readLarge(p + record.metaOffset, record.metaLength, check: record.bodyCheck ^ targetPlace.mix(secret: secret), targetWord, targetSegment,
+                                    key, options, &buffer, &found)
+            }
+            switch outcome {
             case .hit: break
             case .moved: return .moved
             case .noMemory: return .noMemory
@@ -280,21 +285,17 @@ extension Shard {
         return engine.pointee.dictionaries.decompress(engine, number: record.dictionary, stored, record.storedLength, out, size)
     }
 
-    /// Collects the parts of a large value.
+    /// Collects the parts of a large value. `bytes`: meta, and the manifest behind it. (Words of the header that was
+    /// verified; the header itself would have to be copied for the call, by reads of small values too.)
     @inline(never)
-    private func readLarge(_ p: Memory, _ place: Place, _ numberWord: Memory, _ key: Key, _ options: ReadOptions,
+    private func readLarge(_ bytes: Memory, _ metaLength: Int, check: UInt64, _ numberWord: Memory, _ segment: UInt64, _ key: Key, _ options: ReadOptions,
                            _ buffer: inout ValueBuffer, _ found: inout Found) -> Outcome {
-        // The header once more: handing it over would cost every read of a small value its copy.
-        let record = RecordHeader(at: p)
-        guard record.isPlausible(room: segmentSize), record.verifiesHead(at: p, keyHash: key.hash, place: place, secret: secret) else { return .moved }
-        guard record.storedLength == Manifest.size else { return .damaged }
-        let metaLength = record.metaLength
         guard buffer.reserve(metaLength + Manifest.size) else { return .noMemory }
-        memcpy(buffer.start, p + record.metaOffset, metaLength + Manifest.size)
+        memcpy(buffer.start, bytes, metaLength + Manifest.size)
         let body = buffer.start + metaLength
-        guard bodyHash(meta: buffer.start, metaLength: metaLength, stored: body, storedLength: Manifest.size, secret: secret) == record.bodyCheck ^ place.mix(secret: secret) else { return .damaged }
+        guard bodyHash(meta: buffer.start, metaLength: metaLength, stored: body, storedLength: Manifest.size, secret: secret) == check else { return .damaged }
         shim_fence_acquire()
-        guard numberWord.acquire(0) == place.number else { return .moved }
+        guard numberWord.acquire(0) == segment else { return .moved }
         let manifest = Manifest(at: body)
         guard manifest.isPlausible else { return .damaged }
         let size = Int(manifest.rawLength)
@@ -302,10 +303,10 @@ extension Shard {
         found.storedSize = manifest.storedLength
         if options.contains(.info) { return .hit }
         guard buffer.reserve(size + metaLength) else { return .noMemory }
-        memcpy(buffer.start + size, p + record.metaOffset, metaLength)
+        memcpy(buffer.start + size, bytes, metaLength)
         let seed = metaLength == 0 ? secret : shim_hash(buffer.start + size, metaLength, secret)
         var words = manifest.words
-        guard withUnsafeBytes(of: &words, { shim_hash($0.start, Manifest.size, seed) }) == record.bodyCheck ^ place.mix(secret: secret) else { return .damaged }
+        guard withUnsafeBytes(of: &words, { shim_hash($0.start, Manifest.size, seed) }) == check else { return .damaged }
         let partLength = Int(manifest.partLength)
         for i in 0..<Int(manifest.partCount) {
             let length = min(partLength, size - i * partLength)
