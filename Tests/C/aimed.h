@@ -13,7 +13,6 @@
 #include <fcntl.h>
 #include <stdatomic.h>
 #include <sys/mman.h>
-#include <sys/prctl.h>
 
 enum {
     counters = 4, /* the first keys are 8-byte integers */
@@ -444,7 +443,7 @@ static inline void set_up(const situation *s, const saved_file *data, const save
  * parent's handle, or one of its own. */
 static inline void be_struck(const situation *s, uint64_t n, int signal, shale_cache *cache) {
     begin_child(30);
-    prctl(PR_SET_PDEATHSIG, SIGKILL); /* also where it is stopped */
+    die_with_parent();
     if (s->closes)
         aim(n, signal);
     if (!cache)

@@ -16,6 +16,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -176,6 +177,12 @@ static inline uint64_t random_below(random_source *source, uint64_t bound) {
 static inline void begin_child(unsigned seconds) {
     check_failures = 0;
     watch(seconds);
+}
+
+/* For a child that may be stopped: its alarm would wait until somebody lets it go on. (Its parent is the thread that
+ * forked it.) */
+static inline void die_with_parent(void) {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
 }
 
 /* The exit code of a child; 128 + the signal where one ended it. */

@@ -10,7 +10,6 @@
 
 #include <stdatomic.h>
 #include <sys/mman.h>
-#include <sys/prctl.h>
 
 enum { capacity = 4 << 20, large_size = 700000, small_size = 3000 };
 
@@ -109,7 +108,7 @@ static void test_stopped_between_header_and_bytes(void) {
         pid_t reader = fork();
         if (reader == 0) {
             begin_child(60);
-            prctl(PR_SET_PDEATHSIG, SIGKILL); /* also where it is stopped */
+            die_with_parent();
             shale_cache *own = n / 4 % 2 ? open_cache(directory, &read_only) : cache;
             stop_at = 1 + (unsigned)n / 2 % 2;
             shim_faults.call = stop_at_allocation;
@@ -145,7 +144,7 @@ static void test_stopped_anywhere(int64_t duration) {
     pid_t reader = fork();
     if (reader == 0) {
         begin_child((unsigned)(duration / 1000) + 60);
-        prctl(PR_SET_PDEATHSIG, SIGKILL); /* also where it is stopped */
+        die_with_parent();
         for (;;) {
             get_and_check(cache, false);
             if (check_failures)

@@ -166,23 +166,16 @@ static inline void shim_free(void *p) { free(p); }
 
 /* ---- clock ------------------------------------------------------------ */
 
-static inline int64_t shim_now_ms(void) {
+static inline int64_t shim_clock_ms(clockid_t clock) {
     struct timespec t;
-    clock_gettime(CLOCK_REALTIME, &t);
+    clock_gettime(clock, &t);
     return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
 }
+static inline int64_t shim_now_ms(void) { return shim_clock_ms(CLOCK_REALTIME); }
 /* As of the kernel's last tick, a few milliseconds ago: at a fifth of the cost. */
-static inline int64_t shim_recent_ms(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_REALTIME_COARSE, &t);
-    return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
-}
+static inline int64_t shim_recent_ms(void) { return shim_clock_ms(CLOCK_REALTIME_COARSE); }
 /* Since the machine was started, the same for all its processes; no clock that is set. */
-static inline int64_t shim_uptime_ms(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
-}
+static inline int64_t shim_uptime_ms(void) { return shim_clock_ms(CLOCK_MONOTONIC); }
 static inline void shim_sleep_us(long us) {
     struct timespec t = { us / 1000000, (us % 1000000) * 1000 };
     nanosleep(&t, NULL);
