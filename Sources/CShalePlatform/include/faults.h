@@ -4,12 +4,16 @@
 #ifndef SHALE_FAULTS_H
 #define SHALE_FAULTS_H
 
+enum shim_event { SHIM_EVICTED, SHIM_FORCED, SHIM_REPLAYED };
 struct shim_faults {
     /* Before each system call, lock ("mutex_lock") and allocation ("malloc"): 0 lets it happen, -errno is what it
      * answers instead. For pread and pwrite n > 0 makes a transfer of at most n bytes. */
     long (*call)(const char *name);
     /* Before each store into memory that other threads or processes see. */
     void (*store)(const void *at);
+    /* What happens inside that no call answers: an entry is about to be evicted (`at`: its slot), a choice is about to be
+     * made that need not follow the order of use, a log is about to be replayed. */
+    void (*event)(enum shim_event event, const void *at);
     /* What the kernel says is the boot's id; NULL: what it really says. */
     const char *boot_id;
     /* A cache's random secret, so that one seed repeats a run; NULL: the kernel's. */
@@ -18,6 +22,9 @@ struct shim_faults {
 extern struct shim_faults shim_faults;
 
 static inline long shim_fault(const char *name) { return shim_faults.call ? shim_faults.call(name) : 0; }
+static inline void shim_tell(enum shim_event event, const void *at) {
+    if (shim_faults.event) shim_faults.event(event, at);
+}
 static inline void shim_store_fault(const void *at) {
     if (shim_faults.store) shim_faults.store(at);
 }

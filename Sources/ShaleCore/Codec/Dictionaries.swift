@@ -33,9 +33,9 @@ struct DictionaryCache {
         /// so that the first dictionary comes early and the later ones know all kinds of values.
         static let firstInterval = 2, wider = 2, mostInterval = 8192
         /// Held back from the dictionary, to judge it by.
-        static let trialBytes = 8 << 10
+        static let trialBytes = Sizes.trialBytes
         /// Of one value at most, so that a dictionary is made of many.
-        static let valueBytes = 2 << 10
+        static let valueBytes = Sizes.sampleBytes
         /// What a new dictionary has to save, in percent: against none, and against the present one.
         static let firstGain = 10, laterGain = 2
     }
@@ -191,7 +191,7 @@ struct DictionaryCache {
         let samples = memory + Word.samples
         let trialCount = Sampling.trialBytes, size = fill - trialCount
         let bytes = samples, trial = samples + size
-        guard size > 1024, let stream = shim_aligned(64, shim_lz4_stream_size() + Int(shim_lz4_bound(512))) else { return false }
+        guard size > Sizes.leastDictionary, let stream = shim_aligned(64, shim_lz4_stream_size() + Int(shim_lz4_bound(512))) else { return false }
         defer { shim_free(stream) }
         let out = stream + shim_lz4_stream_size()
         shim_lz4_load_dictionary(stream, bytes, Int32(size))

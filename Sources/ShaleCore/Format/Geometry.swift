@@ -17,7 +17,7 @@ struct Geometry {
     let entriesPerShard: Int
 
     // shale.data
-    let syncTable = pageSize
+    let syncTable = Sizes.superblockPage
     let dictionaryPlaces: Int
     let dictionarySize: Int
     let dictionaries: Int
@@ -30,7 +30,7 @@ struct Geometry {
     var hasSmallPages: Bool { segmentSize < hugePageSize }
 
     // shale.index
-    static let indexHead = 3 * pageSize
+    static let indexHead = Sizes.indexHead
     let numbers = ShardHeader.size
     let queue: Int
     let states: Int
@@ -44,15 +44,14 @@ struct Geometry {
     let shardStride: Int
     var indexSize: Int { Geometry.indexHead + shards * shardStride }
 
-    /// What the file system itself may take: the directory, extent blocks.
-    private static func slack(_ capacity: Int) -> Int { 32 << 10 + capacity / 512 }
+    private static func slack(_ capacity: Int) -> Int { Sizes.slack + capacity / 512 }
 
     static func dictionaryPlaces(_ capacity: Int) -> (count: Int, size: Int) {
-        capacity < 4 << 20 ? (0, 0) : capacity < 64 << 20 ? (4, 16 << 10) : (8, 64 << 10)
+        capacity < Int(Sizes.noDictionaries) ? (0, 0) : capacity < Int(Sizes.fewDictionaries) ? Sizes.dictionaries.few : Sizes.dictionaries.many
     }
 
     private static func global(_ block: Superblock) -> Int {
-        pageSize + roundUp(Int(block.shards) * 16, to: pageSize) + Int(block.dictionaryPlaces * block.dictionarySize) + indexHead + slack(Int(block.capacity))
+        Sizes.superblockPage + roundUp(Int(block.shards) * 16, to: pageSize) + Int(block.dictionaryPlaces * block.dictionarySize) + indexHead + slack(Int(block.capacity))
     }
 
     static func tableBytes(_ buckets: Int) -> Int { roundUp((buckets + Table.spill) * Table.bucketSize, to: pageSize) }
@@ -77,7 +76,7 @@ struct Geometry {
 
         dictionaryPlaces = Int(block.dictionaryPlaces)
         dictionarySize = Int(block.dictionarySize)
-        dictionaries = pageSize + roundUp(shards * 16, to: pageSize)
+        dictionaries = Sizes.superblockPage + roundUp(shards * 16, to: pageSize)
         head = dictionaries + dictionaryPlaces * dictionarySize
         // So that no segment shares a huge page with another, and the kernel can map it by huge pages.
         segments = roundUp(head, to: min(segmentSize, hugePageSize))
@@ -88,7 +87,7 @@ struct Geometry {
         leases = tags + TagTable.size
         fixed = roundUp(leases + LeaseTable.size, to: pageSize)
         // The smallest record, a byte of key and no value, takes 56 bytes.
-        maxBuckets = min(Table.mostBuckets, max(Table.leastBuckets, rows * segmentSize / 56 / 2) + 64)
+        maxBuckets = min(Table.mostBuckets, max(Table.leastBuckets, rows * segmentSize / 56 / 2) + Sizes.spareBuckets)
         let heap = Geometry.heapBytes(maxBuckets)
         heaps = (fixed, fixed + heap)
         table = fixed + 2 * heap

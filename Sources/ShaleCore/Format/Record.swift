@@ -217,11 +217,11 @@ struct PartKey {
 /// What an entry may measure.
 enum Limits {
     static let keyLength = 65_535
-    static let metaLength = 65_535
+    static let metaLength = Sizes.metaLength
     static let tagCount = 8
     static let valueLength: UInt64 = 1 << 30
-    static let capacity: UInt64 = 1 << 20
-    static let segmentSizes = (least: 128 << 10, most: 16 << 20)
+    static let capacity = Sizes.capacity
+    static let segmentSizes = Sizes.segment
     static let shardBytes = 128 << 20
     static let oneShardEntries: UInt64 = 65_536
     static let shards = 65_536

@@ -6,11 +6,11 @@ import CShalePlatform
 struct Superblock {
     static let magic: UInt64 = 0x4154_4144_454C_4853 // "SHLEDATA"
     static let formatVersion: UInt32 = 1
-    static let copies = (0, 2048)
+    static let copies = (0, Sizes.superblockCopy)
     /// Not zero: the nonce that a clean close left in both files.
-    static let cleanMark = 1024
+    static let cleanMark = Sizes.superblockMarks
     /// Counts index files and lone attachments: a read-only user that made its own index watches it.
-    static let generation = 1032
+    static let generation = Sizes.superblockMarks + 8
 
     var sequence: UInt64 = 1
     var secret: UInt64 = 0
@@ -53,7 +53,7 @@ struct Superblock {
         // A creation that was cut off: the copy that is written first was begun, and got no check.
         if page.u64(copies.0) == 0, page.u64(copies.1) == magic, page.u64(copies.1 + 120) == 0 { return .empty }
         if sawMagic { return .damaged }
-        for at in stride(from: 0, to: pageSize, by: 8) where page.u64(at) != 0 { return .foreign }
+        for at in stride(from: 0, to: Sizes.superblockPage, by: 8) where page.u64(at) != 0 { return .foreign }
         return .empty
     }
 

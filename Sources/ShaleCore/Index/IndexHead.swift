@@ -16,10 +16,10 @@ enum IndexHead {
 
     /// Large values that are being written: their parts have no manifest yet, and are kept all the same.
     /// The places are taken in turn, so what a kill leaves behind is protected for 64 more large values only.
-    static let writing = 1024, writingPlaces = 64, writingTurn = 1536
+    static let writing = 1024, writingPlaces = Sizes.writing, writingTurn = 1536
 
     /// Counters in stripes of a cache line each, so that threads do not share lines.
-    static let counters = 4096
-    static let stripes = 128
+    static let counters = Sizes.counters
+    static let stripes = Sizes.stripes
     static let hits = 0, misses = 8, staleHits = 16
 }

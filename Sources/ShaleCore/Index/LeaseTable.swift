@@ -8,7 +8,7 @@ import CShalePlatform
 ///
 /// Used under the shard's lock. A kill within a change leaves a place whose lease is over.
 struct LeaseTable {
-    private static let places = 64
+    private static let places = Sizes.leases
     private static let placeSize = 24
     static let size = places * placeSize
     /// Milliseconds. What seems to last longer is damage, and counts as over.

@@ -8,8 +8,8 @@ import CShalePlatform
 /// compare-and-swap of a reader that still holds an old, large one fails. Ranks
 /// begin at another base each time: no slot keeps its stamp by chance.
 extension Shard {
-    static let rebaseStampsAt: UInt64 = 1 << 37
-    private static let bases: (UInt64, UInt64) = (1, 1 << 34)
+    static let rebaseStampsAt = Sizes.rebaseStampsAt
+    private static let bases: (UInt64, UInt64) = (1, Sizes.laterStamps)
 
     @inline(__always) func rebaseStampsIfNeeded() {
         if header.at.u64(Field.stamp) >= Shard.rebaseStampsAt { rebaseStamps() }

@@ -67,10 +67,10 @@ enum Slot {
 ///   is cleared: a reader that misses looks whether either has changed, and repeats.
 struct Table {
     static let bucketSize = 64
-    static let leastBuckets = 256 // with fewer, 24 bits of a fraction do not give back all 32
-    static let mostBuckets = (1 << 24) - 64
-    static let spill = 16
-    static let reaches = (1, 3, 7, 15)
+    static let leastBuckets = Sizes.leastBuckets // with fewer, 24 bits of a fraction do not give back all 32
+    static let mostBuckets = Sizes.mostBuckets
+    static let spill = Sizes.spill
+    static let reaches = Sizes.reaches
 
     let header: ShardHeader
     let buckets: Memory
@@ -93,8 +93,8 @@ struct Table {
         @inline(__always) var nextBuckets: Int {
             mode == Mode.growing ? Shape.grown(buckets) : Shape.shrunk(buckets)
         }
-        static func grown(_ buckets: Int) -> Int { buckets + max(64, buckets / 4) }
-        static func shrunk(_ buckets: Int) -> Int { max(Table.leastBuckets, buckets - buckets / 5) }
+        static func grown(_ buckets: Int) -> Int { buckets + max(Sizes.growth, buckets / 4) }
+        static func shrunk(_ buckets: Int) -> Int { max(Table.leastBuckets, buckets - buckets / 5 - Sizes.shrinkage) }
 
         /// Homes below which positions are in use.
         var extent: Int { mode == Mode.growing ? nextBuckets : buckets }
@@ -116,11 +116,11 @@ struct Table {
     }
 
     @inline(__always) static func scale(_ fraction: UInt32, _ buckets: Int) -> Int {
-        Int(truncatingIfNeeded: (UInt64(fraction) &* UInt64(truncatingIfNeeded: buckets)) >> 32)
+        Int(truncatingIfNeeded: (UInt64(fraction) & (1 << Sizes.fractionBits - 1) &* UInt64(truncatingIfNeeded: buckets)) >> Sizes.fractionBits)
     }
     /// The lowest fraction whose home is the bucket.
     @inline(__always) static func lowestFraction(_ bucket: Int, _ buckets: Int) -> UInt64 {
-        (UInt64(bucket) << 32 + UInt64(buckets) - 1) / UInt64(buckets)
+        (UInt64(bucket) << Sizes.fractionBits + UInt64(buckets) - 1) / UInt64(buckets)
     }
     /// A bucket spans at most 2^24 fractions, so the fingerprint decides which one it is.
     @inline(__always) static func fraction(fingerprint word0: UInt64, home: Int, buckets: Int) -> UInt32 {
@@ -149,7 +149,7 @@ struct Table {
 
     @inline(__always) static func reach(_ a: UInt64, _ b: UInt64, _ c: UInt64, _ d: UInt64) -> Int {
         if (a | b | c | d) & Slot.reachBit == 0 { return 0 }
-        return d & Slot.reachBit != 0 ? 15 : c & Slot.reachBit != 0 ? 7 : b & Slot.reachBit != 0 ? 3 : 1
+        return d & Slot.reachBit != 0 ? reaches.3 : c & Slot.reachBit != 0 ? reaches.2 : b & Slot.reachBit != 0 ? reaches.1 : reaches.0
     }
     @inline(__always) func reach(ofHome home: Int) -> Int {
         let p = bucket(home)
@@ -225,7 +225,7 @@ struct Table {
     private func raiseReach(ofHome home: Int, to displacement: Int) {
         if displacement == 0 { return }
         let p = bucket(home)
-        let step = displacement <= 1 ? 0 : displacement <= 3 ? 16 : displacement <= 7 ? 32 : 48
+        let step = displacement <= Table.reaches.0 ? 0 : displacement <= Table.reaches.1 ? 16 : displacement <= Table.reaches.2 ? 32 : 48
         for at in stride(from: 0, through: step, by: 16) where p.u64(at) & Slot.reachBit == 0 {
             p.release(at, p.u64(at) | Slot.reachBit)
         }
@@ -239,7 +239,7 @@ struct Table {
     }
 
     private func nearestFreeSlot(_ home: Int) -> Memory? {
-        for position in home...(home + 15) {
+        for position in home...(home + Table.reaches.3) {
             if let slot = freeSlot(inBucket: position) { return slot }
         }
         return nil
@@ -250,20 +250,20 @@ struct Table {
     private func makeFree(near home: Int, sparing: Int = -1) -> Memory? {
         let shape = self.shape
         let end = shape.extent + Table.spill
-        var position = home + 16
+        var position = home + Table.reaches.3 + 1
         var free: Memory?
         while position < min(end, home + 256), free == nil {
             free = freeSlot(inBucket: position)
             if free == nil { position += 1 }
         }
-        while let slot = free, position > home + 15 {
+        while let slot = free, position > home + Table.reaches.3 {
             free = nil
-            search: for from in max(home, position - 15)..<position {
+            search: for from in max(home, position - Table.reaches.3)..<position {
                 let p = bucket(from)
                 for i in stride(from: 0, to: Table.bucketSize, by: Slot.size) {
                     let word0 = p.u64(i)
                     let owner = from - Slot.displacement(word0)
-                    if position - owner <= 15, owner != sparing {
+                    if position - owner <= Table.reaches.3, owner != sparing {
                         relocate(p + i, to: slot, home: owner, fingerprint: word0 >> 32 & 0xFF_FFFF)
                         free = p + i
                         position = from
@@ -354,6 +354,9 @@ struct Table {
                     let home = Table.scale(Table.fraction(fingerprint: word0, lowest: lowest), next)
                     if home == old { continue }
                     guard let target = nearestFreeSlot(home) ?? makeFree(near: home, sparing: old) else {
+                        #if SHALE_FAULTS
+                        shim_tell(SHIM_FORCED, p + i)
+                        #endif
                         dropped(p + i)
                         continue
                     }

@@ -8,8 +8,8 @@ import CShalePlatform
 /// empties it under a new epoch, so that a reader that saw a slot before it was
 /// cleared does not trust a table that was emptied after.
 struct TagTable {
-    static let places = 512
-    static let most = 384
+    static let places = Sizes.tags
+    static let most = Sizes.mostTags
     static let size = places * 16
 
     let header: ShardHeader

@@ -25,9 +25,9 @@ struct Victims {
     private typealias Field = ShardHeader.Field
     private var header: ShardHeader { table.header }
 
-    static func capacity(buckets: Int) -> Int { max(256, buckets / 8) }
+    static func capacity(buckets: Int) -> Int { max(Sizes.heap, buckets / 8) }
     /// How many a sweep aims to collect: one for 64 slots.
-    private static func aim(buckets: Int) -> Int { max(32, buckets / 16) }
+    private static func aim(buckets: Int) -> Int { max(Sizes.aim, buckets / 16) }
 
     /// What the order is by: least recently used. Another function of the slot gives another policy.
     @inline(__always) static func rank(_ word1: UInt64) -> UInt64 { Slot.stamp(word1) }
@@ -116,9 +116,9 @@ struct Victims {
 
     private func find(_ victim: UInt64) -> Memory? {
         let stamp = victim >> 26
-        let low = UInt32(truncatingIfNeeded: victim & 0x3FF_FFFF) << 6
+        let low = UInt32(truncatingIfNeeded: victim & 0x3FF_FFFF) << Sizes.fractionBeyondVictim
         let shape = table.shape
-        for home in shape.home(low)...max(shape.home(low), shape.home(low | 63)) {
+        for home in shape.home(low)...max(shape.home(low), shape.home(low | (1 << Sizes.fractionBeyondVictim - 1))) {
             for position in home...(home + table.reach(ofHome: home)) {
                 let p = table.bucket(position)
                 for i in stride(from: 0, to: Table.bucketSize, by: Slot.size) {
@@ -173,7 +173,7 @@ struct Victims {
                     table.clear(p + i)
                     continue
                 }
-                push(target, Slot.stamp(word1) << 26 | UInt64(fraction >> 6))
+                push(target, Slot.stamp(word1) << 26 | UInt64(fraction) >> Sizes.fractionBeyondVictim)
             }
             position += 1
         }
@@ -238,7 +238,7 @@ struct Victims {
                 }
             }
             let all = Slot.stampMask
-            guard found > 16 else { return all }
+            guard found > Sizes.sample else { return all }
             let aim = Victims.aim(buckets: shape.buckets) + count(current)
             let expected = max(1, found * aim / max(1, end * 4 * found / max(1, seen)))
             if expected >= found { return all }

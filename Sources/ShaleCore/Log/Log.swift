@@ -10,8 +10,7 @@ import CShalePlatform
 enum Log {
     enum PlaceState: UInt8 { case absent = 0, free, inLog, preparing }
     static let reserve = 2
-    /// Rolls until a full disk is tried again.
-    static let patience = 64
+    static let patience = Sizes.patience
 }
 
 /// A record that is about to be appended.

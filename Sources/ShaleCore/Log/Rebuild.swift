@@ -30,6 +30,9 @@ extension Shard {
         // Before anything is changed: the program may have closed the descriptor.
         let fileSize = try engine.pointee.files.dataSize(engine)
         if !afterPowerLoss, header.at.u64(Field.state) == ShardHeader.State.writing { takeBackUnfinished() }
+        #if SHALE_FAULTS
+        shim_tell(SHIM_REPLAYED, header.at)
+        #endif
         header.at.release(Field.epoch, header.at.u64(Field.epoch) | 1)
         header.at.set(Field.state, ShardHeader.State.rebuilding)
         shim_fence()

@@ -36,7 +36,7 @@ extension UnsafeRawBufferPointer {
 @inline(__always) func roundUp(_ value: Int, to unit: Int) -> Int { (value + unit - 1) / unit * unit }
 
 /// Pages are what the kernel allocates, and what `du` counts.
-let pageSize = 4096
+let pageSize = Sizes.page
 let hugePageSize = Int(SHIM_HUGE_PAGE)
 
 /// Fetches bytes into the processor's cache, 2 KiB at most: the processor itself goes on from there. A hint, wherever they are.

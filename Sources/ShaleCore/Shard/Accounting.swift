@@ -95,6 +95,9 @@ extension Shard {
             #if !hasFeature(Embedded)
             announceEviction(of: Slot.location(slot.u64(0)))
             #endif
+            #if SHALE_FAULTS
+            shim_tell(SHIM_EVICTED, slot)
+            #endif
         }
         drop(slot, &after)
     }

@@ -131,6 +131,9 @@ extension Shard {
             if Slot.isPinned(word0) { hasPinned = true }
         }
         if found == 0 || hasPinned { return false }
+        #if SHALE_FAULTS
+        shim_tell(SHIM_FORCED, nil)
+        #endif
         forEachSlot { slot, word0 in
             guard needs(word0, from: low, through: high) else { return }
             evict(slot, &after)
@@ -177,8 +180,8 @@ extension Shard {
 
     enum Load {
         // In sixty-fourths of the slots.
-        static let grow = 54, full = 58, shrink = 14
-        static let pace = 8
+        static let grow = Sizes.grow, full = Sizes.full, shrink = Sizes.shrink
+        static let pace = Sizes.pace
     }
 
     /// Grows or shrinks the table by a few buckets; called with every insertion.
@@ -202,7 +205,7 @@ extension Shard {
             table.begin(Table.Shape.Mode.shrinking)
             return true
         }
-        if header[Field.sets] & 63 == 0, header[Field.tablePages] > geometry.shardIndexBytes(buckets: shape.buckets) { shrinkPages(shape.buckets) }
+        if header[Field.sets] & (Sizes.givesPagesBackEvery - 1) == 0, header[Field.tablePages] > geometry.shardIndexBytes(buckets: shape.buckets) { shrinkPages(shape.buckets) }
         return true
     }
 

@@ -251,6 +251,9 @@ extension Shard {
             found = slot
             return true
         }
+        #if SHALE_FAULTS
+        shim_tell(SHIM_FORCED, found)
+        #endif
         if let found { evict(found, &after) }
     }
 

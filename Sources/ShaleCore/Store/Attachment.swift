@@ -227,9 +227,9 @@ enum Attachment {
     private enum Change { case none, limits, grow, shrink }
 
     private static func readSuperblock(_ files: CacheFiles, _ configuration: Configuration, alone: Bool) throws(Failure) -> (Superblock, isNew: Bool) {
-        guard let page = shim_calloc(pageSize) else { throw Failure.outOfMemory }
+        guard let page = shim_calloc(Sizes.superblockPage) else { throw Failure.outOfMemory }
         defer { shim_free(page) }
-        let result = shim_sys_pread(files.data, page, pageSize, 0)
+        let result = shim_sys_pread(files.data, page, Sizes.superblockPage, 0)
         if result < 0 { throw Failure.system("read", files.path, CacheFiles.dataName, result) }
         var message: Message { Message().adding(files.path).adding("/shale.data") }
         switch Superblock.read(page) {
@@ -646,7 +646,7 @@ enum Attachment {
     private static func makeState(_ block: Superblock, _ configuration: Configuration, _ files: CacheFiles, data: Memory, index: Memory) throws(Failure) -> EngineRef {
         let geometry = Geometry(block)
         // A part, or a record of an eighth of a segment, compressed; or an increment's meta and tags.
-        let buffer = max(Int(shim_lz4_bound(Int32(geometry.segmentSize / 8))), Limits.metaLength + 1 + Limits.tagCount * 8)
+        let buffer = max(Int(shim_lz4_bound(Int32(geometry.segmentSize / Sizes.partsPerSegment))), Limits.metaLength + 1 + Limits.tagCount * 8)
         guard let scratch = ScratchPool(bufferSize: buffer) else { throw Failure.outOfMemory }
         guard let dictionaries = DictionaryCache(dictionarySize: geometry.dictionarySize) else {
             scratch.free()

@@ -87,6 +87,6 @@ extension Superblock {
                 .adding(Int(segmentSize)).adding(" bytes; choose more shards or larger segments").failure(.invalid)
         }
         // Room to grow fourfold without a new index; what is not used costs addresses alone.
-        if count > Int(rows) { rows = UInt32(min(count * 4, Limits.placesPerShard, Limits.shardLogBytes / Int(segmentSize))) }
+        if count > Int(rows) { rows = UInt32(min(count * Sizes.rowsForGrowth, Limits.placesPerShard, Limits.shardLogBytes / Int(segmentSize))) }
     }
 }

@@ -88,7 +88,7 @@ extension Engine {
         defer { ref.pointee.scratch.give(scratch) }
         let entry = Pending(key: key, lifetime: Lifetime(from: now, maxAge: ages.maxAge, stale: ages.stale), now: now)
         let status: Status
-        if value.count > ref.pointee.geometry.segmentSize / 8 {
+        if value.count > ref.pointee.geometry.segmentSize / Sizes.partsPerSegment {
             status = try setLarge(shard, entry, value, copy options, scratch, &version)
         } else {
             status = try setSmall(shard, entry, value, options, scratch, &version)
@@ -158,7 +158,7 @@ extension Engine {
     /// Parts first, each in the shard of its own hash, then the manifest under the user's key.
     private func setLarge(_ shard: Shard, _ entry: Pending, _ value: Bytes, _ options: SetOptions, _ scratch: Scratch, _ version: inout UInt64) throws(Failure) -> Status {
         // A part of an eighth of a segment fills segments without waste.
-        let share = (ref.pointee.geometry.segmentSize - SegmentHeader.size - RecordHeader.size) / 8
+        let share = (ref.pointee.geometry.segmentSize - SegmentHeader.size - RecordHeader.size) / Sizes.partsPerSegment
         let partLength = (share - RecordHeader.size - PartKey.size) & ~7
         let count = (value.count + partLength - 1) / partLength
         let blob = shard.drawLSN()

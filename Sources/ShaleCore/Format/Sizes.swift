@@ -1,0 +1,82 @@
+/// Every size that the engine's behaviour turns on, in one place: a test build (`SHALE_TINY`, for Tests/Explore) makes
+/// them so small that a log wraps, a table grows, a tag table fills and a dictionary is replaced every few calls.
+/// They are constants of the compiler: the library that is shipped knows of no other build.
+enum Sizes {
+    #if SHALE_TINY
+    /// What the kernel allocates, and what `du` counts.
+    static let page = 128
+    static let superblockPage = 512, superblockCopy = 256, superblockMarks = 128
+    static let indexHead = 2048, counters = 1664, stripes = 1
+    static let slack = 0
+    static let capacity: UInt64 = 4096
+    static let segment = (least: 512, most: 4096)
+    static let metaLength = 64
+    /// Rows reserved for each that the capacity allows.
+    static let rowsForGrowth = 2
+    /// A value of more than one such part of a segment is stored in parts.
+    static let partsPerSegment = 3
+
+    /// Of a key's hash: as many as a fingerprint and the home give back in the smallest table.
+    static let fractionBits: UInt64 = 25, fractionBeyondVictim: UInt64 = 0
+    static let leastBuckets = 2, mostBuckets = 16, spareBuckets = 4
+    /// The farthest reach, and beyond the last home.
+    static let reaches = (1, 2, 3, 3), spill = 4
+    static let growth = 1, shrinkage = 1
+    /// In sixty-fourths of the slots.
+    static let grow = 24, full = 40, shrink = 10
+    static let pace = 1
+    static let givesPagesBackEvery = 4
+
+    static let heap = 3, aim = 1, sample = 2
+    static let rebaseStampsAt: UInt64 = 1 << 8, laterStamps: UInt64 = 1 << 5
+    static let tags = 8, mostTags = 4
+    static let leases = 2
+    static let writing = 4
+    static let patience = 4
+
+    static let noDictionaries: UInt64 = 14 << 10, fewDictionaries: UInt64 = 64 << 10
+    static let dictionaries = (few: (2, 512), many: (4, 512))
+    static let trialBytes = 192, sampleBytes = 96, leastDictionary = 64
+    #else
+    /// What the kernel allocates, and what `du` counts.
+    static let page = 4096
+    static let superblockPage = 4096, superblockCopy = 2048, superblockMarks = 1024
+    static let indexHead = 3 * 4096, counters = 4096, stripes = 128
+    /// What the file system itself may take: the directory, extent blocks.
+    static let slack = 32 << 10
+    static let capacity: UInt64 = 1 << 20
+    static let segment = (least: 128 << 10, most: 16 << 20)
+    static let metaLength = 65_535
+    /// Rows reserved for each that the capacity allows.
+    static let rowsForGrowth = 4
+    /// A value of more than one such part of a segment is stored in parts.
+    static let partsPerSegment = 8
+
+    /// Of a key's hash: as many as a fingerprint and the home give back in the smallest table.
+    static let fractionBits: UInt64 = 32
+    /// Those that a victim has no room for: it keeps 26.
+    static let fractionBeyondVictim: UInt64 = 6
+    static let leastBuckets = 256, mostBuckets = (1 << 24) - 64, spareBuckets = 64
+    /// How far entries may be displaced, as the reach bits say it, and what lies beyond the last home.
+    static let reaches = (1, 3, 7, 15), spill = 16
+    /// The least that a pass makes the table larger by, and what it makes it smaller by beside a fifth.
+    static let growth = 64, shrinkage = 0
+    /// In sixty-fourths of the slots.
+    static let grow = 54, full = 58, shrink = 14
+    static let pace = 8
+    static let givesPagesBackEvery = 64
+
+    static let heap = 256, aim = 32, sample = 16
+    static let rebaseStampsAt: UInt64 = 1 << 37, laterStamps: UInt64 = 1 << 34
+    static let tags = 512, mostTags = 384
+    static let leases = 64
+    static let writing = 64
+    /// Rolls until a full disk is tried again.
+    static let patience = 64
+
+    static let noDictionaries: UInt64 = 4 << 20, fewDictionaries: UInt64 = 64 << 20
+    static let dictionaries = (few: (4, 16 << 10), many: (8, 64 << 10))
+    /// Held back from a dictionary, to judge it by; of one value at most; the least dictionary.
+    static let trialBytes = 8 << 10, sampleBytes = 2 << 10, leastDictionary = 1024
+    #endif
+}
