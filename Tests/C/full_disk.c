@@ -10,6 +10,7 @@
  *
  * full_disk [times that every scenario is run, 1] [seed] [scenario] */
 #include "check.h"
+#include "layout.h"
 #include "resources.h"
 #include "stored.h"
 
@@ -22,7 +23,7 @@
 
 #include "faults.h"
 
-enum { page = 4096, mib = 1 << 20 };
+enum { page = 4096, kib = 1 << 10, mib = 1 << 20 };
 
 static char *root, *directory, *filler;
 static uint64_t seed;
@@ -383,6 +384,59 @@ static void test_copied(void) {
     recover(0, true);
 }
 
+/* Of the only shard, as the index of a closed cache says. */
+static uint64_t left_in_head(void) {
+    static unsigned char head[page];
+    uint64_t offset = 0;
+    char *path = NULL;
+    REQUIRE(asprintf(&path, "%s/shale.data", directory) > 0);
+    int file = open(path, O_RDONLY);
+    REQUIRE(file >= 0 && pread(file, head, page, 0) == page);
+    close(file);
+    free(path);
+    REQUIRE(asprintf(&path, "%s/shale.index", directory) > 0);
+    file = open(path, O_RDONLY);
+    REQUIRE(file >= 0 && pread(file, &offset, 8, index_head_bytes + shard_head_offset) == 8);
+    close(file);
+    free(path);
+    layout l = layout_of(head);
+    REQUIRE(l.shards == 1 && offset <= l.segment_size);
+    return l.segment_size - offset;
+}
+
+/* The same with a hole that is smaller than the dictionaries beside it. */
+static void test_copied_hole(void) {
+    enum { texts = 3000 };
+    start_anew();
+    step("making dictionaries before a copy");
+    REQUIRE(open_cache(16 * mib, SHALE_OPEN_NO_SYNC));
+    for (int i = 0; i < texts; i++) {
+        char text[200];
+        snprintf(text, sizeof text, "{\"identifier\": %d, \"name\": \"user %d\", \"roles\": [\"reader\", \"writer\"]}", i, i * 7);
+        REQUIRE(set_text(cache, text, text, NULL) == SHALE_OK);
+    }
+    for (uint64_t key = 0; left_in_head() < 8 * kib || left_in_head() > 14 * kib; key = (key + 1) % 700)
+        REQUIRE(put(key, 900, SHALE_SET_UNCOMPRESSED));
+    close_cache();
+    char command[1024];
+    int length = snprintf(command, sizeof command, "mkdir '%s/copy' && cp --sparse=always '%s/shale.data' '%s/copy' && rm -r '%s' && mv '%s/copy' '%s'",
+                          root, directory, root, directory, root, directory);
+    REQUIRE(length < (int)sizeof command && system(command) == 0);
+    step("opening a copy with a hole of a few pages, and then its index fills the disk");
+    bool opened = false;
+    for (uint64_t free = 0; !opened && free < 2 * mib; free += page) {
+        here->leave(free);
+        opened = open_cache(0, SHALE_OPEN_NO_SYNC);
+    }
+    if (EXPECT(opened, "%s", "no room to open it")) {
+        check_all(false);
+        for (uint64_t key = 700; key < 730; key++)
+            put(key, 900, SHALE_SET_UNCOMPRESSED);
+        check_all(true);
+    }
+    recover(0, true);
+}
+
 static void test_read_only(void) {
     for (int trusted = 0; trusted < 2; trusted++) {
         start_anew();
@@ -517,7 +571,7 @@ static const struct {
     void (*run)(void);
 } scenarios[] = {
     {"create", test_create}, {"fill", test_fill},         {"table", test_table},   {"rebuild", test_rebuild},
-    {"copied", test_copied}, {"read-only", test_read_only}, {"open", test_open},     {"clear", test_clear},
+    {"copied", test_copied}, {"copied-hole", test_copied_hole}, {"read-only", test_read_only}, {"open", test_open},     {"clear", test_clear},
     {"capacity", test_capacity}, {"dictionary", test_dictionary}, {"processes", test_processes},
 };
 enum { scenario_count = sizeof scenarios / sizeof scenarios[0] };

@@ -507,27 +507,25 @@ enum Attachment {
         try Shard.rebuildAll(ref, lead: lead)
     }
 
-    /// A copy of the data file may have holes where nothing had been written, and a store into one would
-    /// meet a full disk.
+    /// A copy of the data file may have holes where nothing had been written, and a store into one would meet a full
+    /// disk. Whether there are any, blocks that are counted do not tell: some belong to other parts of the file. What
+    /// is there already is quickly allocated (1 GiB in 512 segments: 1 ms on ext4, 45 ms in a tmpfs).
     private static func fillHoles(_ ref: EngineRef) throws(Failure) {
         let files = ref.pointee.files, geometry = ref.pointee.geometry, size = try files.dataSize(ref)
-        func eachSegment(_ body: (Int) throws(Failure) -> Void) throws(Failure) {
-            guard let memory = shim_malloc(SegmentHeader.size) else { throw Failure.outOfMemory }
-            defer { shim_free(memory) }
-            for place in 0..<geometry.rows {
-                for i in 0..<geometry.shards {
-                    let shard = Shard(ref, i), offset = shard.offset(ofPlace: place)
-                    if offset + geometry.segmentSize > size { return }
-                    if try files.readData(ref, offset, into: memory, SegmentHeader.size),
-                       SegmentHeader(at: memory, shard: i, place: place, secret: shard.secret) != nil { try body(offset) }
+        guard let memory = shim_malloc(SegmentHeader.size) else { throw Failure.outOfMemory }
+        defer { shim_free(memory) }
+        // (A dictionary's place is allocated again when it is written.)
+        try files.allocateData(0, geometry.dictionaries)
+        for place in 0..<geometry.rows {
+            for i in 0..<geometry.shards {
+                let shard = Shard(ref, i), offset = shard.offset(ofPlace: place)
+                if offset + geometry.segmentSize > size { return }
+                if try files.readData(ref, offset, into: memory, SegmentHeader.size),
+                   SegmentHeader(at: memory, shard: i, place: place, secret: shard.secret) != nil {
+                    try files.allocateData(offset, geometry.segmentSize)
                 }
             }
         }
-        var wanted = geometry.dictionaries
-        try eachSegment { _ in wanted += geometry.segmentSize }
-        if Int(files.diskBytes(files.data, files.dataIdentity)) >= wanted { return }
-        try files.allocateData(0, geometry.head)
-        try eachSegment { offset throws(Failure) in try files.allocateData(offset, geometry.segmentSize) }
     }
 
     /// An empty index in zeroed memory, that names its owner.
