@@ -20,7 +20,7 @@ enum { index_own_device = 48, index_data_device = 64, index_clean_mark = 80, ind
 enum { shard_shape = 64, shard_moves = 72, shard_epoch = 80, shard_tag_count = 88, shard_stamp = 128, shard_state = 192,
        shard_entries = 200, shard_head_place = 256, shard_head_offset = 264, shard_head_number = 272,
        shard_tail_offset = 280, shard_queue_first = 288, shard_queue_count = 296, shard_heap_counts = 408,
-       shard_dictionaries = 512, shard_header_bytes = 1024 };
+       shard_dictionaries = 512, shard_header_bytes = 2048 };
 
 enum record_kind { record_value = 1, record_manifest, record_part, record_tombstone, record_touch, record_invalidate,
                    record_end, record_gap };

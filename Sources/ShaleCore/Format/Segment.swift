@@ -34,6 +34,8 @@ struct SegmentHeader {
         p.release(40, check(secret))
     }
 
+    static func destroy(at p: Memory) { p.release(40, 0) }
+
     /// In place of a header that may be on the disk already, and is there before and after.
     func replace(at offset: Int, _ files: CacheFiles, secret: UInt64) throws(Failure) {
         try withUnsafeTemporaryAllocation(byteCount: SegmentHeader.size, alignment: 8) { bytes throws(Failure) in

@@ -23,13 +23,14 @@ extension Shard {
     }
 
     @inline(never)
-    private func rebaseStamps() {
+    func rebaseStamps() {
         let count = header[Field.used]
         struct Item { var stamp: UInt64, slot: UInt64 }
         // No memory now: there are as many stamps left as were used, and the next change tries again.
         guard let memory = shim_malloc(max(1, count) * MemoryLayout<Item>.stride) else { return }
         defer { shim_free(memory) }
         let items = UnsafeMutableBufferPointer(start: memory.bindMemory(to: Item.self, capacity: max(1, count)), count: count)
+        pend(ShardHeader.Pending.rebase)
         header[Field.rebases] += 1
         let base = header[Field.rebases] % 2 == 0 ? Shard.bases.0 : Shard.bases.1
         shim_store64(header.at + Field.stamp, base + UInt64(count) + 1)
@@ -55,5 +56,6 @@ extension Shard {
             }
         }
         victims.reset()
+        finish(ShardHeader.Pending.rebase)
     }
 }

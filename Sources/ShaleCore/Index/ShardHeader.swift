@@ -1,10 +1,14 @@
 import CShalePlatform
 
-/// A shard's header in the index: 1024 bytes of words, grouped by who writes
+/// A shard's header in the index: 2048 bytes of words, grouped by who writes
 /// them. Readers that hold no lock share the second line, which writers touch
 /// only when the table's shape, the tags or the whole shard change.
 struct ShardHeader {
-    static let size = 1024
+    static let size = 2048
+    /// The words that a transaction may change, and where it keeps what they were before.
+    static let saved = 200, savedSize = 640 - saved, savepoint = 1024
+    /// Moves of a pass over the table that are under way: pairs of slots, from and to.
+    static let moves = 1536, mostMoves = 64
 
     let at: Memory
 
@@ -17,18 +21,32 @@ struct ShardHeader {
         // Writers, under the lock.
         static let state = 192, entries = 200, live = 208, raw = 216, stored = 224, pinned = 232, used = 240
         static let headPlace = 256, headOffset = 264, headNumber = 272, tailOffset = 280, queueFirst = 288, queueCount = 296
-        static let allocated = 304, begunOffset = 312, tablePages = 320, ghost = 328, lastNumber = 336, noSpace = 344
+        static let allocated = 304, tablePages = 320, ghost = 328, lastNumber = 336, noSpace = 344
         /// Not zero until the sums were counted anew since somebody attached alone: they come from an index without checksums.
         static let unsure = 352
         /// When the head's segment was begun: milliseconds since 1970.
         static let begunTime = 360
+        /// What has to be finished once it was begun: `Pending`.
+        static let pending = 368
         static let sweepAt = 384, sweepLimit = 392, sweepState = 400, heapCounts = 408, heapCurrent = 424, rebases = 432, heapLimit = 440
         static let sets = 448, removes = 456, evictions = 464, expirations = 472, invalidations = 480, cleaned = 488, corrupt = 496, rebuilds = 504
         static let dictionaries = 512 // 16 words
+        // For whoever locks the shard after its writer was killed: see `Recovery`.
+        /// Not zero while a transaction is open; the word that commits it, and its value then.
+        static let transaction = 704, commitAt = 712, commitValue = 720
+        /// The slot whose second word the transaction has replaced, by what, and what it was.
+        static let stampedSlot = 728, stampedNew = 736, stampedOld = 744
+        /// The frame whose state the transaction changes.
+        static let frame = 752
+        /// A move within the table; how many of a pass's moves are under way, and the shape that ends them.
+        static let relocation = 768, moveCount = 776, moveShape = 784
     }
 
     /// State words: what a writer that died was doing.
     enum State { static let quiet: UInt64 = 0, writing: UInt64 = 1, rebuilding: UInt64 = 2 }
+
+    /// Changes of a whole shard, a bit each: a writer that finds one set finishes it.
+    enum Pending { static let clear = 1, sweepOfTags = 2, recount = 4, rebase = 8, frames = 16 }
 
     @inline(__always) subscript(_ field: Int) -> Int {
         get { at.int(field) }

@@ -72,6 +72,8 @@ struct Table {
     static let spill = Sizes.spill
     static let reaches = Sizes.reaches
 
+    typealias Field = ShardHeader.Field
+
     let header: ShardHeader
     let buckets: Memory
 
@@ -130,7 +132,7 @@ struct Table {
         UInt32(truncatingIfNeeded: lowest &+ (word0 >> 32 &- lowest) & 0xFF_FFFF)
     }
 
-    @inline(__always) var shape: Shape { Shape(header.at.acquire(ShardHeader.Field.shape)) }
+    @inline(__always) var shape: Shape { Shape(header.at.acquire(Field.shape)) }
     func fraction(at position: Int, _ word0: UInt64, _ shape: Shape) -> UInt32 {
         // (A damaged slot may name a home below the first.)
         let home = max(0, position - Slot.displacement(word0))
@@ -199,20 +201,29 @@ struct Table {
 
     // MARK: Changing, under the lock
 
-    /// Publishes an entry. False where the neighbourhood is full beyond help.
-    func insert(_ fraction: UInt32, location: UInt32, flags: UInt64, word1: UInt64) -> Memory? {
+    /// A free slot for the fraction, which must be filled before anything else changes. Nil where the neighbourhood is
+    /// full beyond help.
+    func reserve(_ fraction: UInt32) -> Memory? {
         let home = shape.home(fraction)
-        guard let slot = nearestFreeSlot(home) ?? makeFree(near: home) else { return nil }
-        publish(slot, home: home, fingerprint: UInt64(fraction & 0xFF_FFFF), location: location, flags: flags, word1: word1)
-        return slot
+        return nearestFreeSlot(home) ?? makeFree(near: home)
+    }
+
+    /// The first word of an entry in a slot that was reserved for it. Its home reaches the slot from here on.
+    func word0(_ slot: Memory, _ fraction: UInt32, location: UInt32, flags: UInt64) -> UInt64 {
+        let home = shape.home(fraction)
+        return word0(slot, home: home, fingerprint: UInt64(fraction & 0xFF_FFFF), location: location, flags: flags)
+    }
+    private func word0(_ slot: Memory, home: Int, fingerprint: UInt64, location: UInt32, flags: UInt64) -> UInt64 {
+        let displacement = position(of: slot) - home
+        raiseReach(ofHome: home, to: displacement)
+        return slot.u64(0) & Slot.reachBit | UInt64(location) | fingerprint << 32
+            | UInt64(displacement) << Slot.displacementShift | flags & ~Slot.reachBit
     }
 
     private func publish(_ slot: Memory, home: Int, fingerprint: UInt64, location: UInt32, flags: UInt64, word1: UInt64) {
-        let displacement = position(of: slot) - home
-        raiseReach(ofHome: home, to: displacement)
+        let word0 = word0(slot, home: home, fingerprint: fingerprint, location: location, flags: flags)
         slot.set(8, word1)
-        slot.release(0, slot.u64(0) & Slot.reachBit | UInt64(location) | fingerprint << 32
-            | UInt64(displacement) << Slot.displacementShift | flags & ~Slot.reachBit)
+        slot.release(0, word0)
     }
 
     @inline(__always) func clear(_ slot: Memory) {
@@ -277,13 +288,17 @@ struct Table {
 
     private func relocate(_ slot: Memory, to target: Memory, home: Int, fingerprint: UInt64) {
         let word0 = slot.u64(0), word1 = slot.u64(8)
+        header.at.release(Field.relocation, UInt64(index(of: slot)) << 32 | UInt64(index(of: target)) | 1 << 63)
+        shim_fence_release()
         publish(target, home: home, fingerprint: fingerprint, location: Slot.location(word0), flags: word0 & Slot.keptFlags, word1: word1)
         announceMove()
+        retargetMoves(index(of: slot), index(of: target))
         vacate(slot, copied: word1, to: target)
+        header.at.release(Field.relocation, 0)
     }
 
     private func announceMove() {
-        header.at.release(ShardHeader.Field.moves, header.at.u64(ShardHeader.Field.moves) &+ 1)
+        header.at.release(Field.moves, header.at.u64(Field.moves) &+ 1)
         shim_fence_release()
     }
 
@@ -291,10 +306,10 @@ struct Table {
     private func vacate(_ slot: Memory, copied word1: UInt64, to target: Memory) {
         if target < slot {
             // Who walks the table upwards may have passed the new place and not yet the old one.
-            header.at.release(ShardHeader.Field.shrinks, header.at.u64(ShardHeader.Field.shrinks) &+ 1)
+            header.at.release(Field.shrinks, header.at.u64(Field.shrinks) &+ 1)
             shim_fence_release()
-            if header[ShardHeader.Field.sweepAt] > position(of: target), header[ShardHeader.Field.sweepState] == Victims.State.sweeping {
-                header[ShardHeader.Field.sweepState] = Victims.State.restart
+            if header[Field.sweepAt] > position(of: target), header[Field.sweepState] == Victims.State.sweeping {
+                header[Field.sweepState] = Victims.State.restart
             }
         }
         clear(slot)
@@ -308,7 +323,7 @@ struct Table {
     func begin(_ mode: Int) {
         let shape = self.shape
         let frontier = mode == Shape.Mode.growing ? shape.buckets : 0
-        header.at.release(ShardHeader.Field.shape, Shape(buckets: shape.buckets, frontier: frontier, mode: mode).word)
+        header.at.release(Field.shape, Shape(buckets: shape.buckets, frontier: frontier, mode: mode).word)
     }
 
     /// Lays out up to `count` more buckets anew. `dropped` gets an entry that found no place.
@@ -319,7 +334,7 @@ struct Table {
             guard shape.mode != Shape.Mode.steady else { return }
             let growing = shape.mode == Shape.Mode.growing
             if growing ? shape.frontier == 0 : shape.frontier == shape.buckets {
-                header.at.release(ShardHeader.Field.shape, Shape(buckets: shape.nextBuckets, frontier: 0, mode: Shape.Mode.steady).word)
+                header.at.release(Field.shape, Shape(buckets: shape.nextBuckets, frontier: 0, mode: Shape.Mode.steady).word)
                 return
             }
             migrate(growing ? shape.frontier - 1 : shape.frontier, shape, dropped)
@@ -343,9 +358,9 @@ struct Table {
         let reach = reach(ofHome: old)
         let lowest = Table.lowestFraction(old, shape.buckets)
         // At most 64 entries; their old slots are cleared once readers are told of the new ones.
-        // (1024 bytes: what Swift keeps on the stack.)
-        withUnsafeTemporaryAllocation(of: (slot: UInt32, target: UInt32, word1: UInt64).self, capacity: 64) { moved in
+        withUnsafeTemporaryAllocation(of: UInt64.self, capacity: ShardHeader.mostMoves) { stamps in
             var count = 0
+            header.at.release(Field.moveShape, after.word)
             for displacement in 0...reach {
                 let p = bucket(old + displacement)
                 for i in stride(from: 0, to: Table.bucketSize, by: Slot.size) {
@@ -361,14 +376,16 @@ struct Table {
                         continue
                     }
                     let word1 = p.u64(i + 8)
+                    noteMove(count, index(of: p + i), index(of: target))
                     publish(target, home: home, fingerprint: word0 >> 32 & 0xFF_FFFF, location: Slot.location(word0), flags: word0 & Slot.keptFlags, word1: word1)
-                    moved[count] = (index(of: p + i), index(of: target), word1)
+                    stamps[count] = word1
                     count += 1
                 }
             }
-            header.at.release(ShardHeader.Field.shape, after.word)
+            header.at.release(Field.shape, after.word)
             announceMove()
-            for i in 0..<count { vacate(slot(moved[i].slot), copied: moved[i].word1, to: slot(moved[i].target)) }
+            for i in 0..<count { vacate(slot(move(i).from), copied: stamps[i], to: slot(move(i).to)) }
+            header.at.release(Field.moveCount, 0)
         }
         if reach == 0 { return }
         // Nobody with this home is displaced any more, except where old and new home can be the same bucket:
@@ -378,5 +395,57 @@ struct Table {
             let p = bucket(old)
             for i in stride(from: 0, to: Table.bucketSize, by: Slot.size) { p.release(i, p.u64(i) & ~Slot.reachBit) }
         }
+    }
+}
+
+/// Moves under way, for whoever comes after a kill. While one is, two slots hold the same entry.
+extension Table {
+    private func move(_ i: Int) -> (from: UInt32, to: UInt32) {
+        let word = header.at.u64(ShardHeader.moves + i * 8)
+        return (UInt32(truncatingIfNeeded: word >> 32), UInt32(truncatingIfNeeded: word))
+    }
+    private func setMove(_ i: Int, _ from: UInt32, _ to: UInt32) {
+        header.at.release(ShardHeader.moves + i * 8, UInt64(from) << 32 | UInt64(to))
+    }
+    private func noteMove(_ i: Int, _ from: UInt32, _ to: UInt32) {
+        setMove(i, from, to)
+        header.at.release(Field.moveCount, UInt64(i + 1))
+        shim_fence_release()
+    }
+    /// The entry that had moved to one slot is in another now.
+    private func retargetMoves(_ old: UInt32, _ new: UInt32) {
+        for i in 0..<header[Field.moveCount] where move(i).to == old { setMove(i, move(i).from, new) }
+    }
+
+    /// Clears one of two slots that hold the same entry. A newer stamp of it is kept.
+    private func clear(_ duplicate: Memory, keeping other: Memory) {
+        guard !Slot.isFree(other.u64(0)), Slot.location(duplicate.u64(0)) == Slot.location(other.u64(0)) else { return }
+        announceMove()
+        header.at.release(Field.shrinks, header.at.u64(Field.shrinks) &+ 1)
+        clear(duplicate)
+        let late = duplicate.u64(8), kept = other.u64(8)
+        if Slot.stamp(late) > Slot.stamp(kept) { _ = shim_cas64(other + 8, kept, late) }
+    }
+
+    /// A move within the table is completed; those of a pass over a bucket are completed if readers have been told of
+    /// its new shape, and otherwise taken back.
+    func endMoves() {
+        let slots = UInt32((shape.extent + Table.spill) * 4)
+        let relocation = header.at.u64(Field.relocation)
+        if relocation != 0 {
+            let from = UInt32(truncatingIfNeeded: relocation >> 32) & 0x7FFF_FFFF, to = UInt32(truncatingIfNeeded: relocation)
+            if from < slots, to < slots, Slot.location(slot(from).u64(0)) == Slot.location(slot(to).u64(0)) {
+                retargetMoves(from, to)
+                clear(slot(from), keeping: slot(to))
+            }
+            header.at.release(Field.relocation, 0)
+        }
+        let isDone = header.at.u64(Field.shape) == header.at.u64(Field.moveShape)
+        for i in 0..<min(header[Field.moveCount], ShardHeader.mostMoves) {
+            let (from, to) = move(i)
+            guard from < slots, to < slots else { continue }
+            if isDone { clear(slot(from), keeping: slot(to)) } else { clear(slot(to), keeping: slot(from)) }
+        }
+        header.at.release(Field.moveCount, 0)
     }
 }

@@ -45,22 +45,37 @@ struct TagTable {
     }
 
     func add(_ tag: UInt64, lsn: UInt64) {
+        guard let (word, value) = prepare(tag, lsn: lsn) else { return }
+        word.release(0, value)
+    }
+
+    /// Does everything but the last store, with which the invalidation happens: where, and what is to be stored there.
+    /// Nil where that is so already, and where the table is full. (The count is raised first: one too many makes
+    /// readers look in vain, one too few would hide the invalidation from them.)
+    func prepare(_ tag: UInt64, lsn: UInt64) -> (word: Memory, value: UInt64)? {
         var i = TagTable.start(tag)
         for _ in 0..<TagTable.places {
             let found = at.u64(i * 16)
-            if found == tag {
-                if at.u64(i * 16 + 8) < lsn { at.release(i * 16 + 8, lsn) }
-                return
-            }
+            if found == tag { return at.u64(i * 16 + 8) < lsn ? (at + i * 16 + 8, lsn) : nil }
             if found == 0 {
-                at.release(i * 16 + 8, lsn)
-                at.release(i * 16, tag)
                 header.at.release(ShardHeader.Field.tagCount, header.at.u64(ShardHeader.Field.tagCount) + 1)
-                return
+                at.release(i * 16 + 8, lsn)
+                return (at + i * 16, tag)
             }
             i = (i + 1) & (TagTable.places - 1)
         }
+        return nil
     }
+
+    private var count: Int {
+        var count = 0
+        for i in 0..<TagTable.places where at.u64(i * 16) != 0 { count += 1 }
+        return count
+    }
+    var isConsistent: Bool { count == header[ShardHeader.Field.tagCount] }
+
+    /// After a kill the count may be one too high, or emptying the table was begun.
+    func recount() { header.at.release(ShardHeader.Field.tagCount, UInt64(count)) }
 
     /// The caller has raised the epoch.
     func removeAll() {

@@ -146,13 +146,14 @@ extension Shard {
         var draft = Draft(merged, keyHash: keyHash, key: p + record.keyOffset, meta: p + record.metaOffset, stored: p + record.storedOffset, bodyHash: record.bodyCheck ^ oldMix)
         draft.lifetime = touch.lifetime(at: touchAt)
         draft.tags = UnsafePointer((p + record.keyOffset - record.tagCount * 8).assumingMemoryBound(to: UInt64.self))
+        begin()
         let target = append(&draft, lsn: record.lsn)
         header[Field.cleaned] += merged.length
-        let word0 = slot.u64(0)
-        let kind = record.tagCount > 0 ? Slot.Kind.tagged : Slot.Kind.plain
-        slot.release(0, Slot.with(word0, location: target) & ~Slot.Kind.mask | kind)
         account(before, sign: -1)
         account(measure(target), sign: 1)
+        let word0 = slot.u64(0)
+        let kind = record.tagCount > 0 ? Slot.Kind.tagged : Slot.Kind.plain
+        commit(slot, Slot.with(word0, location: target) & ~Slot.Kind.mask | kind)
     }
 
     /// Whether the part's manifest is current. Reads another shard without its lock; in doubt, yes.

@@ -79,6 +79,8 @@ extension Shard {
 
     /// Counted first, so that a kill in between never lets the directory outgrow its capacity.
     private func allocate(_ place: Int) throws(Failure) {
+        pend(ShardHeader.Pending.frames)
+        defer { finish(ShardHeader.Pending.frames) }
         setState(ofPlace: place, .preparing)
         header[Field.allocated] += 1
         do throws(Failure) { try engine.pointee.files.allocateData(offset(ofPlace: place), segmentSize) } catch {
@@ -116,6 +118,8 @@ extension Shard {
 
     /// Gives free places back to the file system until the budget holds with `extra` more bytes.
     func trim(extra: Int = 0) {
+        pend(ShardHeader.Pending.frames)
+        defer { finish(ShardHeader.Pending.frames) }
         while header[Field.allocated] * segmentSize + indexBytes + extra > geometry.shardBudget,
               freePlaces > Log.reserve, let place = firstPlace(.free) {
             numberWord(place).release(0, 0)
@@ -149,8 +153,10 @@ extension Shard {
         var chosen: Int?
         if wantsPlace, header[Field.noSpace] == 0, header[Field.allocated] < budgetedPlaces, let place = firstPlace(.absent) {
             beginChange()
+            pend(ShardHeader.Pending.frames)
             setState(ofPlace: place, .preparing)
             header[Field.allocated] += 1
+            finish(ShardHeader.Pending.frames)
             endChange()
             chosen = place
         }
@@ -169,7 +175,11 @@ extension Shard {
         guard (try? lock()) != nil else { return }
         if state(ofPlace: place) == .preparing {
             beginChange()
-            defer { endChange() }
+            pend(ShardHeader.Pending.frames)
+            defer {
+                finish(ShardHeader.Pending.frames)
+                endChange()
+            }
             if done { setState(ofPlace: place, .free) } else { giveUp(place) }
             // Any other cause is this handle's own; the next roll says what it is.
             if isFull { header[Field.noSpace] = Log.patience }
@@ -187,6 +197,8 @@ extension Shard {
     /// Ends the head and begins a segment. `isNewTail`: the log starts here, all before it is free.
     func roll(isNewTail: Bool = false) throws(Failure) {
         let place = try takePlace()
+        pend(ShardHeader.Pending.frames)
+        defer { finish(ShardHeader.Pending.frames) }
         let previous = header.at.u64(Field.headNumber)
         if header[Field.queueCount] > 0, header[Field.headOffset] <= segmentSize - RecordHeader.size {
             var end = Draft(RecordHeader(kind: .end, keyLength: 0), keyHash: 0, key: UnsafeRawPointer(header.at))
@@ -205,15 +217,18 @@ extension Shard {
         setState(ofPlace: place, .inLog)
         header[Field.headPlace] = place
         header.at.set(Field.begunTime, UInt64(truncatingIfNeeded: shim_now_ms()))
-        header[Field.begunOffset] = SegmentHeader.size
         header[Field.headOffset] = SegmentHeader.size
         header.at.set(Field.headNumber, newNumber)
         header.at.set(Field.lastNumber, newNumber)
         if header[Field.queueCount] == 1 { header[Field.tailOffset] = SegmentHeader.size }
+        if isNewTail { pend(ShardHeader.Pending.clear) }
     }
 
     /// The tail's segment leaves the log; its bytes stay readable until the place is used again.
     func releaseTail() {
+        let isAlone = header[Field.pending] & ShardHeader.Pending.frames == 0
+        if isAlone { pend(ShardHeader.Pending.frames) }
+        defer { if isAlone { finish(ShardHeader.Pending.frames) } }
         setState(ofPlace: queued(0), .free)
         header[Field.queueFirst] = (header[Field.queueFirst] + 1) % geometry.rows
         header[Field.queueCount] -= 1

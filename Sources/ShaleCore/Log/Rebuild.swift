@@ -29,13 +29,14 @@ extension Shard {
     private func beginRebuild(afterPowerLoss: Bool, lead: UInt64 = 0) throws(Failure) -> Bool {
         // Before anything is changed: the program may have closed the descriptor.
         let fileSize = try engine.pointee.files.dataSize(engine)
-        if !afterPowerLoss, header.at.u64(Field.state) == ShardHeader.State.writing { takeBackUnfinished() }
         #if SHALE_FAULTS
         shim_tell(SHIM_REPLAYED, header.at)
         #endif
         header.at.release(Field.epoch, header.at.u64(Field.epoch) | 1)
         header.at.set(Field.state, ShardHeader.State.rebuilding)
         shim_fence()
+        // What a killed writer was changing is in the log, or is not.
+        for field in [Field.transaction, Field.relocation, Field.moveCount, Field.pending] { header.at.set(field, 0) }
         if header[Field.tablePages] == 0 { header[Field.tablePages] = geometry.shardIndexBytes(buckets: Table.leastBuckets) }
         resetIndex()
         var after = Aftermath()
@@ -348,14 +349,19 @@ extension Shard {
             } else {
                 if !maintainTable(&after, mayShrink: false) { _ = evict(now: 0, &after) }
                 var tries = 0
-                while table.insert(key.fraction, location: at, flags: flags, word1: word1) == nil {
+                var free = table.reserve(key.fraction)
+                while free == nil {
                     tries += 1
                     table.advance(Int.max) { drop($0, &after) }
                     if !maintainTable(&after, mayShrink: false) || tries > 4, !evict(now: 0, &after) || tries > 1000 {
                         header.at.set(Field.ghost, header.at.u64(Field.headNumber))
                         return
                     }
+                    free = table.reserve(key.fraction)
                 }
+                guard let free else { return }
+                free.set(8, word1)
+                free.release(0, table.word0(free, key.fraction, location: at, flags: flags))
                 account(new, sign: 1)
                 count(flags, sign: 1)
             }

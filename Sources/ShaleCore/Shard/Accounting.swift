@@ -79,12 +79,18 @@ extension Shard {
 
     /// Takes an entry out of the index. Its record stays in the log as a ghost until the tail has passed.
     func drop(_ slot: Memory, _ after: inout Aftermath) {
+        begin()
+        takeOut(slot, &after)
+    }
+
+    /// Ends a transaction with an entry's leaving.
+    func takeOut(_ slot: Memory, _ after: inout Aftermath) {
         let word0 = slot.u64(0)
         let m = measure(Slot.location(word0))
         account(m, sign: -1)
         count(word0, sign: -1)
-        table.clear(slot)
         header.at.set(Field.ghost, header.at.u64(Field.headNumber))
+        commit(slot, word0 & Slot.reachBit)
         if m.blob.blob != 0 { release(m.blob, &after) }
     }
 
@@ -117,12 +123,14 @@ extension Shard {
 
     /// Sums up anew from the slots, after damage has made the running sums unsure.
     func recount() {
+        pend(ShardHeader.Pending.recount)
         for field in [Field.entries, Field.used, Field.live, Field.raw, Field.stored, Field.pinned] { header[field] = 0 }
         for i in 0..<16 { header[Field.dictionaries + i * 8] = 0 }
         forEachSlot { slot, word0 in
             account(measure(Slot.location(word0)), sign: 1)
             count(word0, sign: 1)
         }
+        finish(ShardHeader.Pending.recount)
     }
 
     @inline(__always)

@@ -70,14 +70,6 @@ extension Shard {
     }
 }
 
-extension TagTable {
-    var isConsistent: Bool {
-        var count = 0
-        for i in 0..<TagTable.places where at.u64(i * 16) != 0 { count += 1 }
-        return count == header[ShardHeader.Field.tagCount]
-    }
-}
-
 extension DictionaryCache {
     /// The index's numbers are such as their places can have, and the places inside the file.
     static func isConsistent(_ engine: EngineRef, dataSize: Int) -> Bool {

@@ -94,15 +94,18 @@ struct Shard {
 
     // MARK: Lock
 
-    /// Whoever finds that a writer died rebuilds what it was changing.
+    /// Whoever finds that a writer died settles what it was changing.
     func lock() throws(Failure) {
         let result = shim_mutex_lock(header.at + Field.mutex)
         guard result == 0 || result == shim_owner_dead() else {
             throw Message().adding("cannot lock a shard of ").adding(engine.pointee.files.path).adding(": ").adding(errno: result)
                 .adding("; close every user of the cache and open it again").failure(.io, errno: result)
         }
-        if header.at.u64(Field.state) != ShardHeader.State.quiet {
-            do throws(Failure) { try rebuild() } catch {
+        let state = header.at.u64(Field.state)
+        if state != ShardHeader.State.quiet {
+            do throws(Failure) {
+                if state == ShardHeader.State.writing { try recover() } else { try rebuild() }
+            } catch {
                 unlock()
                 throw error
             }
@@ -112,7 +115,6 @@ struct Shard {
 
     /// The marks around a change.
     @inline(__always) func beginChange() {
-        header[Field.begunOffset] = header[Field.headOffset]
         header.at.set(Field.state, ShardHeader.State.writing)
         shim_fence_release()
     }

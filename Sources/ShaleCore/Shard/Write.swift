@@ -121,10 +121,11 @@ extension Shard {
         if draft.record.codec == RecordHeader.Codec.dictionary, !DictionaryCache.mayUse(engine, draft.record.dictionary) { return .dictionaryRetired }
         let tableHasRoom = maintainTable(&after)
         try makeRoom(draft.record.length, live: true, pins: draft.record.isPinned, now: now, &after)
-        let slot = lookup(key, isPart: isPart)
+        let found = lookup(key, isPart: isPart)
         // Making a slot evicts, it never appends: the room is still there.
-        if slot == nil { try makeSlot(tableHasRoom: tableHasRoom, isPart: isPart, now: now, &after) }
+        let slot = if let found { found } else { try makeSlot(key, tableHasRoom: tableHasRoom, isPart: isPart, now: now, &after) }
         let before = header[Field.headOffset]
+        begin()
         let location = append(&draft, lsn: drawLSN())
         let record = draft.record
         // Half a segment ahead, so that it is there in time, and a shard that is hardly used takes one only.
@@ -132,34 +133,32 @@ extension Shard {
         let flags = (record.isPinned ? Slot.pinnedBit : 0) | (isPart ? Slot.Kind.part : record.tagCount > 0 ? Slot.Kind.tagged : Slot.Kind.plain)
         let word1 = Slot.word1(stamp: nextStamp(), expiry: SlotExpiry.of(gone: draft.lifetime.gone, base: engine.pointee.block.expiryBase))
         let measure = record.isKind(.value) ? Measure(record) : measure(location)
-        do throws(Failure) { try publish(slot, key, location: location, flags: flags, word1: word1, measure, now: now, &after) } catch {
-            // The call fails: its record must not come to light in a rebuild.
-            address(location).release(16, 0)
-            header[Field.headOffset] -= record.length
-            throw error
-        }
+        publish(slot, isNew: found == nil, key, location: location, flags: flags, word1: word1, measure, &after)
         return .done
     }
 
-    /// Points the key's slot to a new record, or takes a free one.
-    private func publish(_ slot: Memory?, _ key: Key, location: UInt32, flags: UInt64, word1: UInt64, _ new: Measure, now: UInt64, _ after: inout Aftermath) throws(Failure) {
-        if let slot {
-            let word0 = slot.u64(0)
-            let old = measure(Slot.location(word0))
-            exchange(old, word0, for: new, flags)
-            slot.release(8, word1)
-            slot.release(0, Slot.with(word0, location: location) & ~Slot.keptFlags | flags)
-            if old.blob.blob != 0 { release(old.blob, &after) }
-        } else {
-            try place(key, location, flags, word1, now: now, &after)
+    /// Points the key's slot to a new record, or fills one that was reserved for it.
+    private func publish(_ slot: Memory, isNew: Bool, _ key: Key, location: UInt32, flags: UInt64, word1: UInt64, _ new: Measure, _ after: inout Aftermath) {
+        if isNew {
             account(new, sign: 1)
             count(flags, sign: 1)
+            slot.set(8, word1)
+            commit(slot, table.word0(slot, key.fraction, location: location, flags: flags))
+            return
         }
+        let word0 = slot.u64(0)
+        let old = measure(Slot.location(word0))
+        exchange(old, word0, for: new, flags)
+        restamp(slot, word1)
+        commit(slot, Slot.with(word0, location: location) & ~Slot.keptFlags | flags)
+        if old.blob.blob != 0 { release(old.blob, &after) }
     }
 
-    private func place(_ key: Key, _ location: UInt32, _ flags: UInt64, _ word1: UInt64, now: UInt64, _ after: inout Aftermath) throws(Failure) {
+    /// A free slot near the key's home.
+    private func reserveSlot(_ key: Key, now: UInt64, _ after: inout Aftermath) throws(Failure) -> Memory {
         var tries = 0
-        while table.insert(key.fraction, location: location, flags: flags, word1: word1) == nil {
+        while true {
+            if let slot = table.reserve(key.fraction) { return slot }
             // About once in 10^8 neighbourhoods, or where many were removed in the table's order: finish a pass, or
             // grow, which spreads the neighbourhood; or let somebody go.
             tries += 1
@@ -167,15 +166,14 @@ extension Shard {
                 table.advance(Int.max) { evict($0, &after) }
             } else if tries > 6 || !growTable(table.shape) {
                 guard evict(now: now, &after), tries < 10_000 else {
-                    header.at.set(Field.ghost, header.at.u64(Field.headNumber))
                     throw noSpace("pinned entries fill the index; unpin or remove some, or raise the capacity")
                 }
             }
         }
     }
 
-    /// Limits by entries, and by what the table can hold.
-    private func makeSlot(tableHasRoom: Bool, isPart: Bool, now: UInt64, _ after: inout Aftermath) throws(Failure) {
+    /// A slot for a new key, within the limits by entries, and by what the table can hold.
+    private func makeSlot(_ key: Key, tableHasRoom: Bool, isPart: Bool, now: UInt64, _ after: inout Aftermath) throws(Failure) -> Memory {
         let limit = geometry.entriesPerShard
         if !isPart, limit > 0 {
             // The limit gives a warning of one sweep, so that the first victim does not wait for all of it.
@@ -187,6 +185,7 @@ extension Shard {
         if !tableHasRoom, !evict(now: now, &after) {
             throw noSpace("the index cannot grow, and all entries are pinned; free space on the disk, or raise the capacity")
         }
+        return try reserveSlot(key, now: now, &after)
     }
 
     // MARK: Remove
@@ -203,10 +202,20 @@ extension Shard {
         try makeRoom(draft.record.length, live: false, now: now, &after)
         slot = lookup(key)
         existing = nil
-        append(&draft, lsn: drawLSN())
-        if let slot { drop(slot, &after) }
+        bury(&draft, slot, &after)
         if answer == .ok { header[Field.removes] += 1 }
         return answer
+    }
+
+    /// Appends a tombstone, and with it takes the key's entry out.
+    private func bury(_ draft: inout Draft, _ slot: Memory?, _ after: inout Aftermath) {
+        guard let slot else {
+            append(&draft, lsn: drawLSN())
+            return
+        }
+        begin()
+        append(&draft, lsn: drawLSN())
+        takeOut(slot, &after)
     }
 
     /// Whether the log may hold records that the index does not know.
@@ -225,13 +234,8 @@ extension Shard {
         guard found, isDamaged || manifest(at: location).map({ !isBeingWritten($0.blob) }) == true else { return }
         var draft = Draft(RecordHeader(kind: .tombstone, keyLength: key.length), keyHash: key.hash, key: key.bytes)
         try makeRoom(draft.record.length, live: false, now: now, &after)
-        append(&draft, lsn: drawLSN())
-        if let slot = table.find(key.fraction, location: location) {
-            if !isDamaged {
-                drop(slot, &after)
-                return
-            }
-            table.clear(slot)
+        bury(&draft, table.find(key.fraction, location: location), &after)
+        if isDamaged {
             header[Field.corrupt] += 1
             recount()
         }
@@ -273,6 +277,7 @@ extension Shard {
         var words = target.words
         let slot = current.slot
         let old = slot.u64(0)
+        begin()
         account(measure(Slot.location(old)), sign: -1)
         let location = withUnsafeBytes(of: &words) { body in
             var draft = Draft(record, keyHash: key.hash, key: key.bytes, stored: body.start,
@@ -280,10 +285,10 @@ extension Shard {
             draft.lifetime = lifetime
             return append(&draft, lsn: drawLSN())
         }
-        let word1 = slot.u64(8)
-        slot.release(8, Slot.word1(stamp: Slot.stamp(word1), hits: Slot.hits(word1), expiry: SlotExpiry.of(gone: lifetime.gone, base: engine.pointee.block.expiryBase)))
-        slot.release(0, Slot.with(old, location: location) & ~Slot.Kind.mask | Slot.Kind.touched)
         account(measure(location), sign: 1)
+        let word1 = slot.u64(8)
+        restamp(slot, Slot.word1(stamp: Slot.stamp(word1), hits: Slot.hits(word1), expiry: SlotExpiry.of(gone: lifetime.gone, base: engine.pointee.block.expiryBase)))
+        commit(slot, Slot.with(old, location: location) & ~Slot.Kind.mask | Slot.Kind.touched)
         return .ok
     }
 
@@ -332,19 +337,23 @@ extension Shard {
             var draft = Draft(RecordHeader(kind: .invalidate, keyLength: 8), keyHash: shim_hash(key.start, 8, secret), key: key.start)
             try makeRoom(draft.record.length, live: false, now: now, &after)
             let lsn = drawLSN()
+            begin()
             append(&draft, lsn: lsn)
-            tags.add(tag, lsn: lsn)
+            // (There is room: a full table was swept.)
+            if let (word, value) = tags.prepare(tag, lsn: lsn) { commit(word, value) } else { end() }
         }
     }
 
     /// Clears the slots that the tag table names, then the table, under a new epoch.
     func sweepTags(_ after: inout Aftermath) {
+        pend(ShardHeader.Pending.sweepOfTags)
         forEachSlot { slot, word0 in
             guard Slot.mayBeTagged(word0), let found = entry(slot, now: 0), tags.invalidates(found.value, at: found.valueAt) else { return }
             drop(slot, &after)
         }
         raiseEpoch(by: 2)
         tags.removeAll()
+        finish(ShardHeader.Pending.sweepOfTags)
     }
 
     func raiseEpoch(by step: UInt64) {
@@ -356,6 +365,7 @@ extension Shard {
         do throws(Failure) { try roll(isNewTail: true) } catch {
             // No place beside the log's own: once nothing points to them, those at the tail are free.
             guard error.status == .full, header[Field.queueCount] > 1 else { throw error }
+            pend(ShardHeader.Pending.clear)
             resetIndex()
             header.at.set(Field.ghost, header.at.u64(Field.headNumber))
             let count = header[Field.queueCount]
@@ -363,6 +373,7 @@ extension Shard {
             try roll(isNewTail: true)
         }
         resetIndex()
+        finish(ShardHeader.Pending.clear)
     }
 
     /// An empty table of the smallest size.

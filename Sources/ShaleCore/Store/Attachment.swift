@@ -337,6 +337,8 @@ enum Attachment {
                 if alone, isUsable {
                     try removeCleanMark(files, data, index)
                     try initialiseLocks(ref)
+                    // What a killed writer left could not be judged before it was settled.
+                    if try recoverShards(ref) { isUsable = try isConsistent(ref) }
                 }
             }
             if isUsable {
@@ -397,6 +399,17 @@ enum Attachment {
         }
         let mark = data.u64(Superblock.cleanMark)
         return mark != 0 && page.u64(IndexHead.cleanMark) == mark ? .clean : .stale
+    }
+
+    /// Settles what killed writers have left; whether there was any.
+    private static func recoverShards(_ ref: EngineRef) throws(Failure) -> Bool {
+        var found = false
+        for i in 0..<ref.pointee.geometry.shards where Shard(ref, i).header.at.u64(ShardHeader.Field.state) != ShardHeader.State.quiet {
+            try Shard(ref, i).lock()
+            Shard(ref, i).unlock()
+            found = true
+        }
+        return found
     }
 
     private static func isConsistent(_ ref: EngineRef) throws(Failure) -> Bool {

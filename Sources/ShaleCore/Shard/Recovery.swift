@@ -1,0 +1,77 @@
+import CShalePlatform
+
+/// What whoever locks a shard does whose writer was killed: it takes the transaction that was under way back, or
+/// lets it stand, ends moves within the table, and finishes what concerns the whole shard. The log is not read, but
+/// for one record's head. Some 20 KiB are touched at most; readers go on, and it may itself be killed anywhere: all
+/// that it does can be done again.
+///
+/// What the victims' heaps and a sweep held is forgotten; stamps, and so the order of use, are in the slots.
+extension Shard {
+    func recover() throws(Failure) {
+        // (Words that no writer leaves: the index is damaged.)
+        guard isRecoverable, header[Field.pending] & ShardHeader.Pending.frames == 0 else { return try rebuild() }
+        table.endMoves()
+        if header.at.u64(Field.transaction) != 0 {
+            if !isCommitted { undo() }
+            header.at.release(Field.transaction, 0)
+        }
+        discardUnfinishedRecord()
+        header.at.release(Field.entriesHint, header.at.u64(Field.entries))
+        tags.recount()
+        victims.reset()
+        try finishPending()
+        endChange()
+    }
+
+    private var isCommitted: Bool {
+        let commitAt = header[Field.commitAt]
+        return commitAt != 0 && header.at.u64(commitAt) == header.at.u64(Field.commitValue)
+    }
+
+    private func undo() {
+        let at = header.at
+        if header[Field.stampedSlot] != 0 {
+            // (Where a reader has used the entry meanwhile, its stamp stays.)
+            _ = shim_cas64(at + header[Field.stampedSlot] + 8, at.u64(Field.stampedNew), at.u64(Field.stampedOld))
+        }
+        let noted = at.u64(Field.frame)
+        if noted != 0 {
+            let frame = Int(noted & 0xFFFF_FFFF)
+            // The header of a head that never was: a rebuild would take it for one.
+            if noted >> 40 & 1 != 0 { SegmentHeader.destroy(at: engine.pointee.data + offset(ofPlace: frame)) }
+            setState(ofPlace: frame, Log.PlaceState(rawValue: UInt8(truncatingIfNeeded: noted >> 32)) ?? .absent)
+        }
+        shim_copy(at + ShardHeader.saved, at + ShardHeader.savepoint, ShardHeader.savedSize)
+        shim_fence_release()
+    }
+
+    /// A record behind the head's end was sealed by a call that never returned, and nothing shows it to readers. Left
+    /// there, a rebuild would.
+    private func discardUnfinishedRecord() {
+        guard header[Field.queueCount] > 0, header[Field.headOffset] <= segmentSize - RecordHeader.size else { return }
+        address(location(place: header[Field.headPlace], offset: header[Field.headOffset])).release(16, 0)
+    }
+
+    private func finishPending() throws(Failure) {
+        var after = Aftermath() // (Parts in other shards are left to the cleaner.)
+        let pending = header[Field.pending]
+        if pending & ShardHeader.Pending.recount != 0 { recount() }
+        if pending & ShardHeader.Pending.clear != 0 { try clear(&after) }
+        if pending & ShardHeader.Pending.rebase != 0 { rebaseStamps() }
+        if pending & ShardHeader.Pending.sweepOfTags != 0 { sweepTags(&after) }
+    }
+
+    /// Whether all that recovery goes by lies inside the shard.
+    private var isRecoverable: Bool {
+        let rows = geometry.rows
+        func isOffset(_ field: Int) -> Bool { header[field] >= 0 && header[field] <= geometry.shardStride - 16 && header[field] & 7 == 0 }
+        func isQueue(_ base: Int) -> Bool {
+            let words = ShardHeader(at: header.at + base - ShardHeader.saved)
+            let offset = words[Field.headOffset]
+            return words[Field.headPlace] >= 0 && words[Field.headPlace] < rows && words[Field.queueCount] >= 0 && words[Field.queueCount] <= rows
+                && words[Field.queueFirst] >= 0 && words[Field.queueFirst] < rows && offset >= 0 && offset <= segmentSize && offset & 7 == 0
+        }
+        return isOffset(Field.commitAt) && isOffset(Field.stampedSlot) && isQueue(ShardHeader.saved) && isQueue(ShardHeader.savepoint)
+            && header.at.u64(Field.frame) & 0xFFFF_FFFF < rows
+    }
+}
