@@ -8,6 +8,7 @@
 
 #include "check.h"
 #include "faults.h"
+#include "layout.h"
 #include "pattern.h"
 
 #include <fcntl.h>
@@ -401,6 +402,20 @@ static inline void restore_file(const saved_file *file) {
                 (ssize_t)file->extents[i].size);
 }
 
+/* Places are on the disk as a whole, also where nothing was written yet. */
+static inline void allocate_places(const saved_file *data, const saved_file *idx) {
+    unsigned char *bytes = mmap(NULL, page_bytes, PROT_READ, MAP_SHARED, data->fd, 0);
+    unsigned char *index = mmap(NULL, (size_t)idx->size, PROT_READ, MAP_SHARED, idx->fd, 0);
+    REQUIRE(bytes != MAP_FAILED && index != MAP_FAILED);
+    layout l = layout_of(bytes);
+    for (uint64_t shard = 0; shard < l.shards; shard++)
+        for (uint64_t place = 0; place < l.rows; place++)
+            if (index[shard_offset(&l, shard) + l.states + place] != place_absent)
+                REQUIRE(fallocate(data->fd, FALLOC_FL_KEEP_SIZE, (off_t)place_offset(&l, shard, place), (off_t)l.segment_size) == 0);
+    munmap(bytes, page_bytes);
+    munmap(index, (size_t)idx->size);
+}
+
 static inline void forget_file(saved_file *file) {
     for (size_t i = 0; i < file->count; i++)
         free(file->extents[i].bytes);
@@ -435,6 +450,7 @@ static inline void set_up(const situation *s, const saved_file *data, const save
     } else {
         restore_file(data);
         restore_file(idx);
+        allocate_places(data, idx);
         shared->ledger = *prepared;
     }
 }

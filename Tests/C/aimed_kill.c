@@ -6,10 +6,12 @@
  *     the shard is mended, after it, and for whoever opens the cache later;
  *   - once the shard has been mended nothing comes to light any more;
  *   - no lock is stuck, and no more than the one shard is rebuilt;
- *   - nothing counts as damaged, and the counters are what a walk finds.
+ *   - nothing counts as damaged, and the counters are what a walk finds, inside and outside (account.h).
  *
  * aimed_kill [places of each situation, 0: all] [seed] [situation] */
 #include "aimed.h"
+
+#include "afterwards.h"
 
 static uint64_t places, seed;
 static uint64_t seen[most_keys], seen_mended[most_keys], seen_later[most_keys];
@@ -83,11 +85,14 @@ static bool play(const situation *s, uint64_t n, bool attached, saved_file *data
         shared->ledger.completed[key] = shared->ledger.intended[key] = seen_mended[key];
     }
     bool is_new = s->closes && (s->boot_id || s->other_capacity || s->prepare == prepare_empty);
+    if (check_account(aimed_directory, s->name).faults)
+        fprintf(stderr, "  event %" PRIu64 "\n", n);
     check_sums(cache, s, n, is_new ? (s->shards ? s->shards : 1) + 1 : s->rebuilds ? 2 : 1);
     CHECK_STATUS(SHALE_OK, shale_close(cache));
 
     REQUIRE_STATUS(SHALE_OK, try_open(s, true, &cache));
     holds &= check_keys(cache, s, n, "opened later", seen_later);
+    check_still_works(cache);
     CHECK_STATUS(SHALE_OK, shale_close(cache));
     if (!holds)
         fprintf(stderr, "  again: aimed_kill %" PRIu64 " %" PRIu64 " '%s'\n", places, seed, s->name);

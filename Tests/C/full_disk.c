@@ -9,7 +9,7 @@
  * which the cache needs room.
  *
  * full_disk [times that every scenario is run, 1] [seed] [scenario] */
-#include "check.h"
+#include "afterwards.h"
 #include "layout.h"
 #include "resources.h"
 #include "stored.h"
@@ -223,6 +223,12 @@ static void check_disk(void) {
     EXPECT(bytes <= capacity, "du says %" PRIu64 ", the capacity is %" PRIu64, bytes, capacity);
 }
 
+/* (No descriptor of the audit's meets the pretended disk.) */
+static void audit_files(const char *when) {
+    accounts found = take_account(directory, account_own_files);
+    EXPECT(found.faults == 0, "%s: %u faults, first: %s", when, found.faults, found.first_fault);
+}
+
 static shale_stats stats(void) {
     shale_stats now = {.struct_size = sizeof now};
     CHECK_STATUS(SHALE_OK, shale_get_stats(cache, &now));
@@ -248,8 +254,10 @@ static void recover(uint64_t bytes, bool evicts) {
         EXPECT(report.corrupt_records == 0, "%" PRIu64 " damaged records", report.corrupt_records);
         close_cache();
         check_disk();
+        audit_files("after there was room again");
         if (open_cache(0, SHALE_OPEN_NO_SYNC)) {
             check_all(evicts);
+            check_still_works(cache);
             close_cache();
         }
     }
@@ -307,6 +315,8 @@ static void test_fill(void) {
         put(key, 200000 + random_below(&source, 100000), SHALE_SET_UNCOMPRESSED);
     check_all(true);
     check_disk();
+    audit_files("on a full disk");
+    check_set_and_remove(cache);
     uint64_t full = stats().data_bytes;
     close_cache();
     step("opening a cache that fills the disk");
@@ -502,6 +512,7 @@ static void test_capacity(void) {
         step("changing the capacity to %" PRIu64 " on a full disk", capacities[i]);
         bool done = open_cache(capacities[i], SHALE_OPEN_NO_SYNC);
         if (done) {
+            audit_files("after the capacity changed");
             check_all(true);
             for (uint64_t key = 0; key < 300; key++)
                 put(key, 900, 0);

@@ -12,15 +12,31 @@ enum { page_bytes = 4096, index_head_bytes = 3 * page_bytes, record_header_bytes
 enum { super_copy = 2048, super_version = 8, super_sequence = 16, super_check = 120, super_bytes = 128,
        super_clean_mark = 1024, super_generation = 1032 };
 
+#define SUPER_MAGIC UINT64_C(0x41544144454c4853)   /* SHLEDATA */
+#define INDEX_MAGIC UINT64_C(0x58444e49454c4853)   /* SHLEINDX */
+#define SEGMENT_MAGIC UINT64_C(0x31474553454c4853) /* SHLESEG1 */
+
+/* Fields of a segment's header. */
+enum { segment_place = 8, segment_shard = 12, segment_number = 16, segment_previous = 24, segment_tail = 32,
+       segment_check = 40, segment_lsn = 48 };
+
 /* Fields of the index head. */
-enum { index_own_device = 48, index_data_device = 64, index_clean_mark = 80, index_lsn = 512,
-       index_dictionary_words = 640, index_writing = 1024, index_counters = 4096 };
+enum { index_version = 8, index_secret_check = 16, index_geometry_check = 24, index_own_device = 48, index_data_device = 64,
+       index_clean_mark = 80, index_lsn = 512, index_dictionary_words = 640, index_dictionary_numbers = 704,
+       index_writing = 1024, index_writing_places = 64, index_counters = 4096 };
 
 /* Fields of a shard header. */
 enum { shard_shape = 64, shard_moves = 72, shard_epoch = 80, shard_tag_count = 88, shard_stamp = 128, shard_state = 192,
-       shard_entries = 200, shard_head_place = 256, shard_head_offset = 264, shard_head_number = 272,
-       shard_tail_offset = 280, shard_queue_first = 288, shard_queue_count = 296, shard_heap_counts = 408,
-       shard_dictionaries = 512, shard_header_bytes = 2048 };
+       shard_entries = 200, shard_live = 208, shard_raw = 216, shard_stored = 224, shard_pinned = 232, shard_used = 240,
+       shard_head_place = 256, shard_head_offset = 264, shard_head_number = 272, shard_tail_offset = 280,
+       shard_queue_first = 288, shard_queue_count = 296, shard_allocated = 304, shard_table_bytes = 320, shard_ghost = 328,
+       shard_last_number = 336, shard_pending = 368, shard_heap_counts = 408, shard_dictionaries = 512, shard_header_bytes = 2048 };
+
+/* Of a place in shale.data. */
+enum place_state { place_absent, place_free, place_in_log, place_preparing };
+
+enum { tag_places = 512, lease_bytes = 1536, dictionary_words = 16, bucket_bytes = 64, slot_bytes = 16, last_buckets = 16,
+       most_buckets = (1 << 24) - 64 };
 
 enum record_kind { record_value = 1, record_manifest, record_part, record_tombstone, record_touch, record_invalidate,
                    record_end, record_gap };
@@ -58,6 +74,15 @@ static inline uint64_t larger(uint64_t a, uint64_t b) {
     return a > b ? a : b;
 }
 
+/* Heap and table for so many buckets, in whole pages. */
+static inline uint64_t heap_bytes_of(uint64_t buckets) {
+    return round_up(larger(256, buckets / 8) * 8, page_bytes);
+}
+
+static inline uint64_t table_bytes_of(uint64_t buckets) {
+    return round_up((buckets + last_buckets) * bucket_bytes, page_bytes);
+}
+
 static inline layout layout_of(const unsigned char *data) {
     const unsigned char *super = word_at(data + super_sequence) > word_at(data + super_copy + super_sequence) ? data : data + super_copy;
     layout l = {.shards = half_at(super + 48), .segment_size = half_at(super + 52), .rows = half_at(super + 80),
@@ -67,11 +92,13 @@ static inline layout layout_of(const unsigned char *data) {
     l.queue = shard_header_bytes + l.rows * 8;
     l.states = round_up(l.queue + l.rows * 4, 8);
     l.tags = round_up(l.states + l.rows, 64);
-    l.fixed = round_up(l.tags + 512 * 16, page_bytes);
+    l.fixed = round_up(l.tags + tag_places * 16 + lease_bytes, page_bytes);
     uint64_t buckets = larger(256, l.rows * l.segment_size / 56 / 2) + 64;
-    l.heap_bytes = round_up(larger(256, buckets / 8) * 8, page_bytes);
+    if (buckets > most_buckets)
+        buckets = most_buckets;
+    l.heap_bytes = heap_bytes_of(buckets);
     l.table = l.fixed + 2 * l.heap_bytes;
-    l.stride = l.table + round_up((buckets + 16) * 64, page_bytes);
+    l.stride = l.table + table_bytes_of(buckets);
     return l;
 }
 
@@ -96,7 +123,7 @@ static inline uint64_t shape_mode(const unsigned char *shard) {
 /* Buckets in use, those behind the last home included. */
 static inline uint64_t buckets_of(const unsigned char *shard) {
     uint64_t buckets = word_at(shard + shard_shape) & 0xffffff;
-    return buckets + (shape_mode(shard) == 1 ? larger(64, buckets / 4) : 0) + 16;
+    return buckets + (shape_mode(shard) == 1 ? larger(64, buckets / 4) : 0) + last_buckets;
 }
 
 static inline uint64_t queued_place(const layout *l, const unsigned char *shard, uint64_t i) {

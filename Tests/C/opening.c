@@ -1,5 +1,5 @@
 /* Opening and closing: options, what is kept, what is refused. */
-#include "check.h"
+#include "afterwards.h"
 
 #include <fcntl.h>
 #include <pthread.h>
@@ -378,6 +378,7 @@ static void test_capacity_is_kept_and_changed(void) {
     CHECK(stats.evictions > 0);
     CHECK(stats.entries > 4000);
     CHECK(stats.data_bytes + stats.index_bytes <= 8 << 20);
+    check_account(directory, "filled");
     CHECK_STATUS(SHALE_OK, shale_close(cache));
 
     /* Another process has it open: BUSY, and nothing changes. */
@@ -402,6 +403,8 @@ static void test_capacity_is_kept_and_changed(void) {
     CHECK_STATUS(SHALE_MISS, shale_get(cache, &first, sizeof first, 0, &value));
     CHECK_STATUS(SHALE_OK, shale_get_stats(cache, &stats));
     CHECK_EQUAL(4 << 20, stats.capacity);
+    check_account(directory, "smaller");
+    check_still_works(cache);
     CHECK_STATUS(SHALE_OK, shale_close(cache));
 
     options.capacity = 0;
@@ -411,6 +414,8 @@ static void test_capacity_is_kept_and_changed(void) {
     CHECK(stats.entries <= 100);
     CHECK_EQUAL(100, stats.max_entries);
     CHECK_STATUS(SHALE_OK, shale_get(cache, &last, sizeof last, 0, &value));
+    check_account(directory, "of fewer entries");
+    check_still_works(cache);
     CHECK_STATUS(SHALE_OK, shale_close(cache));
 
     options.capacity = 16 << 20;
@@ -421,6 +426,8 @@ static void test_capacity_is_kept_and_changed(void) {
         CHECK_STATUS(SHALE_OK, shale_set(cache, &i, sizeof i, data, 100 + i % 900, NULL));
     CHECK(disk_usage(directory) <= 16 << 20);
     CHECK(disk_usage(directory) > 8 << 20);
+    check_account(directory, "larger");
+    check_still_works(cache);
     CHECK_STATUS(SHALE_OK, shale_close(cache));
     shale_value_free(&value);
     free(directory);
@@ -447,6 +454,7 @@ static void test_a_lower_entry_limit_is_applied(void) {
         CHECK_EQUAL(100, stats.entries);
         for (uint32_t n = 0; n < 100; n++, last--)
             CHECK_STATUS(SHALE_OK, shale_get(cache, &last, sizeof last, 0, &value));
+        check_account(directory, "of fewer entries");
         CHECK_STATUS(SHALE_OK, shale_close(cache));
         remove_tree(directory);
         free(directory);

@@ -3,7 +3,7 @@
  * tail when the head was begun. Nothing is lost, and nothing counts as damaged.
  *
  * rolls [kills, 400] [seed] */
-#include "check.h"
+#include "afterwards.h"
 #include "faults.h"
 #include "pattern.h"
 
@@ -63,7 +63,9 @@ int main(int argument_count, char **arguments) {
         if (!CHECK_EQUAL(0, stats.corrupt_records))
             fprintf(stderr, "again: rolls %" PRIu64 " %" PRIu64 "\n", kills, seed);
         CHECK_EQUAL(struck, stats.rebuilds);
+        check_account(directory, "after a kill");
     }
+    check_still_works(cache);
     shale_report report = {.struct_size = sizeof report};
     CHECK_STATUS(SHALE_OK, shale_verify(cache, &report));
     CHECK_EQUAL(0, report.corrupt_records);

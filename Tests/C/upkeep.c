@@ -1,5 +1,5 @@
 /* Tags, clearing, eviction, verification, statistics, cursors. */
-#include "check.h"
+#include "afterwards.h"
 
 static shale_cache *open_memory(uint64_t capacity, uint64_t max_entries) {
     shale_options options = {.struct_size = sizeof options, .capacity = capacity, .max_entries = max_entries};
@@ -271,6 +271,8 @@ static void test_damage_is_dropped_never_returned(void) {
     CHECK_EQUAL(99, stats.entries);
     CHECK_STATUS(SHALE_OK, shale_verify(cache, &report));
     CHECK_EQUAL(0, report.corrupt_records);
+    check_account(directory, "what was damaged is gone");
+    check_still_works(cache);
     CHECK_STATUS(SHALE_OK, shale_close(cache));
     shale_value_free(&value);
     free(directory);

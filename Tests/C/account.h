@@ -1,0 +1,796 @@
+/* A cache, audited from outside: both of its files, read by Documentation/format.md (layout.h) alone, without the
+ * library. What the headers say is compared with what a walk of the log and of the tables finds, and with what the file
+ * system says is on the disk:
+ *
+ *   - superblock, index head and segment headers verify; segment numbers ascend in the queue;
+ *   - places (absent, free, in the log, being prepared) add up, and only those that are counted are on the disk;
+ *   - the log can be read from the tail to the head, and nothing behind the head's end would come to light in a rebuild;
+ *   - each slot is where its key belongs, its bucket reaches it, and no key has two;
+ *   - each slot is the newest that the log has of its key, with the record's flags, kind and expiry;
+ *   - entries, slots in use, live, raw, stored and pinned bytes and the dictionaries' counts are the sums of the slots;
+ *   - what the log has and the index has not is noted (the ghost word), so that a removal leaves a tombstone;
+ *   - no entry is current that an invalidation in the log names, unless the tag table knows it;
+ *   - large values have all their parts, and parts belong to one (both are counted; whoever asks decides);
+ *   - the directory takes no more than the capacity.
+ *
+ * Nobody may write meanwhile, and what a killed writer left must have been mended. The files are mapped without reading
+ * ahead, so that looking changes nothing. */
+#ifndef ACCOUNT_H
+#define ACCOUNT_H
+
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
+#include "layout.h"
+
+#include <fcntl.h>
+#include <inttypes.h>
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+/* What the two files hold, by the audit's own count. */
+typedef struct {
+    uint64_t capacity, shards, entries, slots, live, raw, stored, pinned;
+    uint64_t in_log, is_free, in_preparation; /* places */
+    uint64_t records, damaged, ghosts;        /* in the log; ghosts: keys that a rebuild would bring back */
+    uint64_t parts, orphans, orphan_bytes;    /* orphans: parts of no manifest */
+    uint64_t incomplete;                      /* manifests without all of their parts */
+    uint64_t being_written;                   /* blobs in the index head */
+    uint64_t data_bytes, index_bytes, directory_bytes; /* on the disk */
+    unsigned faults;
+    char first_fault[256];
+} accounts;
+
+typedef struct {
+    uint64_t offset, length, lsn, key_hash, tags, tag_count, gone;
+    uint64_t raw, stored, blob, parts;
+    uint32_t location, target; /* of a touch record */
+    uint16_t dictionary;       /* 0: none */
+    uint8_t kind;
+    bool is_pinned, is_damaged; /* damaged: its body does not verify */
+} logged;
+
+/* Of each key, the record that a replay of the log ends with; of each tag, its last invalidation. */
+enum key_kind { key_of_entry, key_of_part, key_of_tag };
+typedef struct {
+    uint64_t hash;
+    uint32_t newest, value; /* indices in `records`, and 1: 0 is none. `value` is what a touch record prolongs */
+    enum key_kind kind;
+    bool is_seen;
+} known_key;
+
+typedef struct {
+    uint64_t blob, parts, found;
+} known_blob;
+
+/* Who else had the files; bodies are looked at as well unless nobody had. Whoever reads them fills the kernel's cache with large pages; stored to, such a page is
+ * allocated whole, with what nobody counts: then the capacity alone is compared with what is on the disk. Where they
+ * are copies, what is on the disk is as the copy left it. */
+enum account_files { account_own_files, account_read_files, account_copied_files };
+
+typedef struct {
+    accounts result;
+    const char *directory;
+    enum account_files files;
+    unsigned char *data, *index;
+    uint64_t data_size, index_size, secret, expiry_base, max_entries;
+    int data_fd, index_fd;
+    layout l;
+    /* of the shard at hand */
+    uint64_t shard;
+    const unsigned char *header;
+    logged *records;
+    size_t record_count, record_room;
+    known_key *keys; /* open addressing, by hash */
+    uint32_t *places; /* the same, by location: an index in `records`, and 1 */
+    size_t table_size;
+    /* of all shards */
+    known_blob *blobs;
+    size_t blob_count, blob_room;
+    struct part {
+        uint64_t blob, length;
+    } *parts;
+    size_t part_count, part_room;
+} audit;
+
+static bool account_is_quiet; /* for who plants faults */
+
+static void account_fault(audit *a, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+static void account_fault(audit *a, const char *format, ...) {
+    char text[sizeof a->result.first_fault];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
+    if (a->result.faults++ == 0)
+        memcpy(a->result.first_fault, text, sizeof text);
+    if (a->result.faults <= 20 && !account_is_quiet)
+        fprintf(stderr, "account: %s, shard %" PRIu64 ": %s\n", a->directory, a->shard, text);
+}
+
+static inline void *account_grow(void *memory, size_t count, size_t *room, size_t size) {
+    if (count < *room)
+        return memory;
+    *room = *room ? *room * 2 : 1024;
+    if (!(memory = realloc(memory, *room * size)))
+        abort();
+    return memory;
+}
+
+static inline uint64_t account_hash(const void *bytes, size_t size, uint64_t seed) {
+    return XXH3_64bits_withSeed(bytes, size, seed);
+}
+
+static inline uint64_t account_word(const audit *a, unsigned field) {
+    return word_at(a->header + field);
+}
+
+static inline bool account_is_state(const audit *a, uint64_t place, enum place_state state) {
+    return a->header[a->l.states + place] == state;
+}
+
+static inline uint64_t account_number(const audit *a, uint64_t place) {
+    return word_at(a->header + shard_header_bytes + place * 8);
+}
+
+/* Files */
+
+static bool account_map(audit *a, const char *name, int *fd, unsigned char **memory, uint64_t *size, uint64_t *on_disk) {
+    char path[4096];
+    struct stat status;
+    snprintf(path, sizeof path, "%s/%s", a->directory, name);
+    *fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (*fd < 0 || fstat(*fd, &status) != 0 || status.st_size < page_bytes) {
+        account_fault(a, "%s cannot be opened, or is empty", path);
+        return false;
+    }
+    *size = (uint64_t)status.st_size;
+    *on_disk = (uint64_t)status.st_blocks * 512;
+    *memory = mmap(NULL, *size, PROT_READ, MAP_SHARED, *fd, 0);
+    if (*memory == MAP_FAILED) {
+        account_fault(a, "%s cannot be mapped", path);
+        return false;
+    }
+    madvise(*memory, *size, MADV_RANDOM);
+    return true;
+}
+
+static bool account_read_super(audit *a) {
+    const unsigned char *best = NULL;
+    for (int i = 0; i < 2; i++) {
+        const unsigned char *copy = a->data + i * super_copy;
+        bool is_sound = word_at(copy) == SUPER_MAGIC && word_at(copy + super_check) == account_hash(copy, super_check, SUPER_MAGIC);
+        if (is_sound && (!best || word_at(copy + super_sequence) > word_at(best + super_sequence)))
+            best = copy;
+    }
+    if (!best) {
+        account_fault(a, "no copy of the superblock verifies");
+        return false;
+    }
+    a->l = layout_of(a->data);
+    a->secret = word_at(best + 24);
+    a->result.capacity = word_at(best + 32);
+    a->max_entries = word_at(best + 40);
+    a->expiry_base = word_at(best + 72);
+    a->result.shards = a->l.shards;
+    return true;
+}
+
+static bool account_read_head(audit *a) {
+    const unsigned char *head = a->index;
+    struct stat index, data;
+    uint64_t geometry[] = {a->l.shards, a->l.segment_size, a->l.rows, a->l.stride, sizeof(pthread_mutex_t)};
+    if (word_at(head) != INDEX_MAGIC || word_at(head + index_secret_check) != account_hash(&a->secret, 8, INDEX_MAGIC)) {
+        account_fault(a, "the index is not this cache's");
+        return false;
+    }
+    if (word_at(head + index_geometry_check) != account_hash(geometry, sizeof geometry, INDEX_MAGIC)) {
+        account_fault(a, "the index has another geometry than format.md gives");
+        return false;
+    }
+    if (fstat(a->index_fd, &index) != 0 || fstat(a->data_fd, &data) != 0 || word_at(head + index_own_device + 8) != index.st_ino ||
+        word_at(head + index_data_device + 8) != data.st_ino)
+        account_fault(a, "the index names other files");
+    if (a->index_size < shard_offset(&a->l, a->l.shards - 1) + a->l.fixed) {
+        account_fault(a, "the index ends before its last shard");
+        return false;
+    }
+    for (int i = 0; i < index_writing_places; i++)
+        a->result.being_written += word_at(head + index_writing + i * 8) != 0;
+    return true;
+}
+
+/* Data where nothing is counted; what was allocated and never written is a hole to SEEK_DATA. `is_counted` answers for
+ * the page at an offset, and says how far its answer holds. */
+static void account_check_holes(audit *a, int fd, const char *name, bool (*is_counted)(audit *a, uint64_t at, uint64_t *end)) {
+    off_t at = 0, end;
+    unsigned found = 0;
+    while (found < 3 && (at = lseek(fd, at, SEEK_DATA)) >= 0) {
+        if ((end = lseek(fd, at, SEEK_HOLE)) < 0)
+            break;
+        while (at < end && found < 3) {
+            uint64_t until = 0;
+            if (!is_counted(a, (uint64_t)at, &until) && ++found)
+                account_fault(a, "%s has %" PRId64 " bytes on the disk at %" PRId64 " that nothing counts", name,
+                              (int64_t)((uint64_t)end < until ? (uint64_t)end : until) - (int64_t)at, (int64_t)at);
+            at = (off_t)until < end ? (off_t)until : end;
+        }
+    }
+}
+
+static bool account_data_counts(audit *a, uint64_t at, uint64_t *end) {
+    const layout *l = &a->l;
+    uint64_t head = l->dictionaries + l->dictionary_places * l->dictionary_size;
+    if (at < l->segments) {
+        *end = at < head ? head : l->segments;
+        return at < head;
+    }
+    uint64_t n = (at - l->segments) / l->segment_size, shard = n % l->shards, place = n / l->shards;
+    *end = l->segments + (n + 1) * l->segment_size;
+    return place < l->rows && a->index[shard_offset(l, shard) + l->states + place] != place_absent;
+}
+
+/* Bytes of a shard's region that a table of so many buckets has. */
+static uint64_t account_region_bytes(const audit *a, uint64_t buckets) {
+    return a->l.fixed + 2 * heap_bytes_of(buckets) + table_bytes_of(buckets);
+}
+
+static bool account_index_counts(audit *a, uint64_t at, uint64_t *end) {
+    const layout *l = &a->l;
+    if (at < index_head_bytes) {
+        *end = index_head_bytes;
+        return true;
+    }
+    uint64_t shard = (at - index_head_bytes) / l->stride, inside = (at - index_head_bytes) % l->stride;
+    const unsigned char *header = a->index + shard_offset(l, shard);
+    /* What is counted is the space of a table of some size; find how many buckets that is. */
+    uint64_t bytes = word_at(header + shard_table_bytes), buckets = buckets_of(header) - last_buckets;
+    if (account_region_bytes(a, buckets) < bytes) {
+        uint64_t low = buckets, high = most_buckets;
+        while (low < high) {
+            uint64_t middle = (low + high + 1) / 2;
+            if (account_region_bytes(a, middle) <= bytes)
+                low = middle;
+            else
+                high = middle - 1;
+        }
+        buckets = low;
+    }
+    const uint64_t parts[][2] = {{0, l->fixed},
+                                 {l->fixed, l->fixed + heap_bytes_of(buckets)},
+                                 {l->fixed + l->heap_bytes, l->fixed + l->heap_bytes + heap_bytes_of(buckets)},
+                                 {l->table, l->table + table_bytes_of(buckets)}};
+    *end = index_head_bytes + (shard + 1) * l->stride;
+    for (int i = 0; i < 4; i++) {
+        if (inside >= parts[i][0] && inside < parts[i][1]) {
+            *end = shard_offset(l, shard) + parts[i][1];
+            return true;
+        }
+        if (inside < parts[i][0] && shard_offset(l, shard) + parts[i][0] < *end)
+            *end = shard_offset(l, shard) + parts[i][0];
+    }
+    return false;
+}
+
+/* The log of a shard */
+
+/* The record at an offset of a place, where it verifies there. */
+static bool account_verify_record(const audit *a, uint64_t place, uint64_t at, record_view *r) {
+    uint64_t base = place_offset(&a->l, a->shard, place), room = a->l.segment_size - at;
+    const unsigned char *p = a->data + base + at;
+    if (room < record_header_bytes || (p[20] & 15) < record_value || (p[20] & 15) > record_gap)
+        return false;
+    *r = record_at(a->data, base + at);
+    if (r->codec > 2 || r->tags > 8 || r->length > room)
+        return false;
+    uint64_t extension = r->key - (base + at) - record_header_bytes;
+    uint64_t words[] = {word_at(p), word_at(p + 16) >> 32 << 32, word_at(p + 24), word_at(p + 32), word_at(p + 40),
+                        r->key_size ? account_hash(a->data + r->key, r->key_size, a->secret) : 0,
+                        extension ? account_hash(p + record_header_bytes, extension, a->secret) : 0, account_number(a, place), base + at};
+    return (uint32_t)account_hash(words, sizeof words, a->secret) == half_at(p + 16);
+}
+
+/* Tombstones, invalidations, ends and gaps have no body. */
+static bool account_is_body_sound(const audit *a, uint64_t place, const record_view *r) {
+    if (r->kind >= record_tombstone && r->kind != record_touch)
+        return true;
+    uint64_t at[] = {account_number(a, place), r->offset};
+    uint64_t seed = r->meta_size ? account_hash(a->data + r->meta, r->meta_size, a->secret) : a->secret;
+    return word_at(a->data + r->offset + 8) == (account_hash(a->data + r->stored, r->stored_size, seed) ^ account_hash(at, sizeof at, a->secret));
+}
+
+static void account_note_record(audit *a, uint64_t place, uint64_t at, const record_view *r) {
+    a->records = account_grow(a->records, a->record_count, &a->record_room, sizeof *a->records);
+    logged *n = &a->records[a->record_count++];
+    const unsigned char *p = a->data + r->offset;
+    bool keeps_stale = r->flags & 2;
+    uint64_t expires = word_at(p + 40) >> 16, never = (UINT64_C(1) << 48) - 1;
+    *n = (logged){.offset = r->offset, .length = r->length, .lsn = r->lsn, .kind = (uint8_t)r->kind, .is_pinned = r->flags & 1,
+                  .location = (uint32_t)((place * a->l.segment_size + at) / 8), .tag_count = r->tags,
+                  .tags = r->offset + record_header_bytes + (keeps_stale ? 8 : 0), .raw = half_at(p + 28), .stored = r->stored_size,
+                  .dictionary = r->codec == 2 ? (uint16_t)r->dictionary : 0,
+                  .key_hash = r->key_size ? account_hash(a->data + r->key, r->key_size, a->secret) : 0,
+                  .gone = keeps_stale && expires != never ? word_at(p + record_header_bytes) : expires == never ? UINT64_MAX : expires};
+    const unsigned char *stored = a->data + r->stored;
+    if (a->files != account_own_files && !account_is_body_sound(a, place, r)) {
+        n->is_damaged = true;
+        a->result.damaged++;
+        return;
+    }
+    if (r->kind == record_touch) {
+        if (r->stored_size != 24)
+            account_fault(a, "a touch record of %" PRIu64 " bytes", r->stored_size);
+        else
+            n->target = (uint32_t)word_at(stored);
+    } else if (r->kind == record_manifest) {
+        if (r->stored_size != 40) {
+            account_fault(a, "a manifest of %" PRIu64 " bytes", r->stored_size);
+            return;
+        }
+        n->blob = word_at(stored);
+        n->stored = word_at(stored + 16);
+        n->parts = word_at(stored + 32);
+        if (n->raw != word_at(stored + 8))
+            account_fault(a, "a manifest of %" PRIu64 " bytes that says %" PRIu64, n->raw, word_at(stored + 8));
+    } else if (r->kind == record_part) {
+        n->raw = n->stored = 0; /* the manifest counts for all */
+        if (r->key_size == 24)
+            n->blob = word_at(a->data + r->key);
+        else
+            account_fault(a, "a part whose key has %" PRIu64 " bytes", r->key_size);
+    }
+}
+
+/* One segment, from an offset on; the head has no end record. */
+static void account_walk_segment(audit *a, uint64_t place, uint64_t from, bool is_head) {
+    uint64_t at = from, end = is_head ? account_word(a, shard_head_offset) : a->l.segment_size - record_header_bytes + 1;
+    record_view r;
+    while (at < end && at + record_header_bytes <= a->l.segment_size) {
+        if (!account_verify_record(a, place, at, &r)) {
+            account_fault(a, "place %" PRIu64 ": no record at %" PRIu64 " of %" PRIu64, place, at, end);
+            return;
+        }
+        if (r.kind == record_end) {
+            /* (A head that had ended before a rebuild counts as full.) */
+            if (is_head && end != a->l.segment_size)
+                account_fault(a, "the head ends at %" PRIu64 " already", at);
+            return;
+        }
+        if (r.kind != record_gap)
+            account_note_record(a, place, at, &r);
+        at += r.length;
+    }
+    if (!is_head)
+        return;
+    if (at != end && end != a->l.segment_size)
+        account_fault(a, "the head's last record ends at %" PRIu64 ", its offset is %" PRIu64, at, end);
+    for (; at + record_header_bytes <= a->l.segment_size; at += 8)
+        if (account_verify_record(a, place, at, &r) && r.kind != record_end) {
+            account_fault(a, "a record behind the head's end, at %" PRIu64 " of place %" PRIu64, at, place);
+            return;
+        }
+}
+
+static bool account_segment_header(audit *a, uint64_t place, uint64_t number) {
+    const unsigned char *p = a->data + place_offset(&a->l, a->shard, place);
+    uint64_t words[] = {word_at(p), word_at(p + 8), word_at(p + 16), word_at(p + 24), word_at(p + 32), word_at(p + 48)};
+    return words[0] == SEGMENT_MAGIC && half_at(p + segment_place) == place && half_at(p + segment_shard) == a->shard &&
+           word_at(p + segment_number) == number && word_at(p + segment_check) == account_hash(words, sizeof words, a->secret);
+}
+
+static bool account_walk_log(audit *a) {
+    uint64_t count = account_word(a, shard_queue_count), states[4] = {0}, previous = 0;
+    unsigned faults = a->result.faults;
+    a->record_count = 0;
+    for (uint64_t place = 0; place < a->l.rows; place++) {
+        unsigned state = a->header[a->l.states + place];
+        if (state > place_preparing) {
+            account_fault(a, "place %" PRIu64 " has state %u", place, state);
+            return false;
+        }
+        states[state]++;
+        if ((state == place_free || state == place_in_log) && place_offset(&a->l, a->shard, place) + a->l.segment_size > a->data_size) {
+            account_fault(a, "place %" PRIu64 " lies behind the end of the file", place);
+            return false;
+        }
+    }
+    a->result.in_log += states[place_in_log];
+    a->result.is_free += states[place_free];
+    a->result.in_preparation += states[place_preparing];
+    if (states[place_in_log] != count)
+        account_fault(a, "%" PRIu64 " places are in the log, %" PRIu64 " are queued", states[place_in_log], count);
+    if (a->l.rows - states[place_absent] != account_word(a, shard_allocated))
+        account_fault(a, "%" PRIu64 " places are not absent, %" PRIu64 " are counted", a->l.rows - states[place_absent],
+                      account_word(a, shard_allocated));
+    for (uint64_t i = 0; i < count; i++) {
+        uint64_t place = queued_place(&a->l, a->header, i);
+        if (place >= a->l.rows || !account_is_state(a, place, place_in_log)) {
+            account_fault(a, "place %" PRIu64 " is queued and not in the log", place);
+            return false;
+        }
+        uint64_t number = account_number(a, place);
+        if (number <= previous)
+            account_fault(a, "segment %" PRIu64 " follows %" PRIu64, number, previous);
+        previous = number;
+        if (!account_segment_header(a, place, number))
+            account_fault(a, "segment %" PRIu64 ": its place %" PRIu64 " has another header", number, place);
+    }
+    if (count && (queued_place(&a->l, a->header, count - 1) != account_word(a, shard_head_place) || previous != account_word(a, shard_head_number)))
+        account_fault(a, "the head is not the last of the queue");
+    if (previous > account_word(a, shard_last_number))
+        account_fault(a, "segment %" PRIu64 " is above the last number %" PRIu64, previous, account_word(a, shard_last_number));
+    if (a->result.faults != faults)
+        return false;
+    /* What the cleaner has read of the tail's segment is not the log's any more for the index; a rebuild reads it again. */
+    for (uint64_t i = 0; i < count; i++)
+        account_walk_segment(a, queued_place(&a->l, a->header, i), segment_header_bytes, i == count - 1);
+    a->result.records += a->record_count;
+    return a->result.faults == faults;
+}
+
+/* The last word on each key */
+
+/* Where a key is noted, or will be. */
+static known_key *account_key(const audit *a, uint64_t hash, enum key_kind kind) {
+    size_t i = (hash ^ hash >> 29) & (a->table_size - 1);
+    while (a->keys[i].newest && (a->keys[i].hash != hash || a->keys[i].kind != kind))
+        i = (i + 1) & (a->table_size - 1);
+    return &a->keys[i];
+}
+
+static logged *account_record(const audit *a, uint32_t location) {
+    size_t i = (location * UINT64_C(0x9e3779b97f4a7c15) >> 32) & (a->table_size - 1);
+    while (a->places[i] && a->records[a->places[i] - 1].location != location)
+        i = (i + 1) & (a->table_size - 1);
+    return a->places[i] ? &a->records[a->places[i] - 1] : NULL;
+}
+
+static void account_replay(audit *a) {
+    for (a->table_size = 1024; a->table_size < a->record_count * 2;)
+        a->table_size *= 2;
+    free(a->keys);
+    free(a->places);
+    a->keys = calloc(a->table_size, sizeof *a->keys);
+    a->places = calloc(a->table_size, sizeof *a->places);
+    if (!a->keys || !a->places)
+        abort();
+    for (uint32_t n = 0; n < a->record_count; n++) {
+        logged *r = &a->records[n];
+        size_t i = (r->location * UINT64_C(0x9e3779b97f4a7c15) >> 32) & (a->table_size - 1);
+        while (a->places[i])
+            i = (i + 1) & (a->table_size - 1);
+        a->places[i] = n + 1;
+        enum key_kind kind = r->kind == record_part ? key_of_part : r->kind == record_invalidate ? key_of_tag : key_of_entry;
+        known_key *key = account_key(a, r->key_hash, kind);
+        key->hash = r->key_hash;
+        key->kind = kind;
+        const logged *value = key->value ? &a->records[key->value - 1] : NULL;
+        if (r->is_damaged) {
+            /* It supersedes all the same, but not what it was copied from. */
+            if (!value || value->lsn != r->lsn)
+                *key = (known_key){.hash = r->key_hash, .kind = kind, .newest = UINT32_MAX};
+        } else if (r->kind == record_touch) {
+            /* It counts for the very record that it names, and nothing else. */
+            if (value && value->location == r->target)
+                key->newest = n + 1;
+            else if (!key->newest)
+                key->newest = UINT32_MAX; /* its place is taken, and nothing is known */
+        } else {
+            key->newest = n + 1;
+            key->value = r->kind == record_tombstone ? 0 : n + 1;
+        }
+    }
+}
+
+/* Under which lsn the tag table says that a tag was invalidated; 0: it does not. */
+static uint64_t account_invalidation(const audit *a, uint64_t tag) {
+    const unsigned char *table = a->header + a->l.tags;
+    uint64_t i = tag >> 32 & (tag_places - 1);
+    for (int n = 0; n < tag_places && word_at(table + i * 16) != 0; n++, i = (i + 1) & (tag_places - 1))
+        if (word_at(table + i * 16) == tag)
+            return word_at(table + i * 16 + 8);
+    return 0;
+}
+
+/* True where an invalidation that the log has took it away. */
+static bool account_is_invalidated(const audit *a, const logged *value) {
+    for (uint64_t i = 0; i < value->tag_count; i++) {
+        uint64_t tag = word_at(a->data + value->tags + i * 8), hash = account_hash(&tag, 8, a->secret);
+        const known_key *key = account_key(a, hash, key_of_tag);
+        if (key->newest && a->records[key->newest - 1].lsn > value->lsn)
+            return true;
+    }
+    return false;
+}
+
+/* Table */
+
+typedef struct {
+    uint64_t entries, used, live, raw, stored, pinned, dictionaries[dictionary_words];
+} sums;
+
+static uint64_t account_home(const unsigned char *header, uint32_t fraction) {
+    uint64_t shape = word_at(header + shard_shape), buckets = shape & 0xffffff, frontier = shape >> 24 & 0xffffff, mode = shape >> 48;
+    uint64_t home = fraction * buckets >> 32, next = buckets + larger(64, buckets / 4);
+    if (mode == 2)
+        next = larger(256, buckets - buckets / 5);
+    return mode == 0 || (mode == 1 ? home < frontier : home >= frontier) ? home : fraction * next >> 32;
+}
+
+static uint64_t account_reach(const audit *a, uint64_t home) {
+    const unsigned char *bucket = a->header + a->l.table + home * bucket_bytes;
+    uint64_t reach = 0;
+    for (int i = 0; i < 4; i++)
+        if (word_at(bucket + i * slot_bytes) >> 60 & 1)
+            reach = reach * 2 + 1;
+        else
+            break;
+    return reach;
+}
+
+static void account_check_place(audit *a, uint64_t bucket, uint64_t word0, const logged *r) {
+    uint64_t displacement = word0 >> 56 & 15, home = account_home(a->header, (uint32_t)r->key_hash);
+    if ((r->key_hash & 0xffffff) != (word0 >> 32 & 0xffffff))
+        account_fault(a, "bucket %" PRIu64 ": a slot has another fingerprint than its record's key", bucket);
+    else if (home + displacement != bucket)
+        account_fault(a, "bucket %" PRIu64 ": a slot is displaced by %" PRIu64 ", its home is %" PRIu64, bucket, displacement, home);
+    else if (account_reach(a, home) < displacement)
+        account_fault(a, "bucket %" PRIu64 " does not reach its entry in %" PRIu64, home, bucket);
+    if ((r->key_hash >> 32) * a->l.shards >> 32 != a->shard)
+        account_fault(a, "bucket %" PRIu64 ": an entry of another shard", bucket);
+}
+
+static void account_check_flags(audit *a, uint64_t bucket, uint64_t word0, uint64_t word1, const logged *r) {
+    unsigned kind = word0 >> 62, expected = r->kind == record_touch ? 3 : r->kind == record_part ? 2 : r->tag_count > 0 ? 1 : 0;
+    if (kind != expected)
+        account_fault(a, "bucket %" PRIu64 ": the slot says kind %u, its record %u", bucket, kind, expected);
+    if ((word0 >> 61 & 1) != r->is_pinned)
+        account_fault(a, "bucket %" PRIu64 ": slot and record disagree on being pinned", bucket);
+    uint64_t expiry = word1 >> 40, units = r->gone / 64000 + (r->gone % 64000 != 0);
+    bool asks_record = expiry == 1 || expiry == 0xffffff;
+    if (r->kind != record_part && !asks_record && expiry != (r->gone == UINT64_MAX ? 0 : units - a->expiry_base))
+        account_fault(a, "bucket %" PRIu64 ": the slot's expiry is %" PRIu64 ", its record's %" PRIu64, bucket, expiry,
+                      r->gone == UINT64_MAX ? 0 : units - a->expiry_base);
+    if ((word1 & ((UINT64_C(1) << 38) - 1)) > account_word(a, shard_stamp))
+        account_fault(a, "bucket %" PRIu64 ": a stamp above the counter", bucket);
+}
+
+static void account_add(audit *a, sums *sum, const logged *r, uint64_t word0) {
+    const logged *value = r->kind == record_touch ? account_record(a, r->target) : r;
+    sum->used++;
+    sum->live += r->length;
+    if (value && value != r)
+        sum->live += value->length;
+    if (r->kind != record_part) {
+        sum->entries++;
+        sum->pinned += word0 >> 61 & 1;
+    }
+    if (!value)
+        return;
+    sum->raw += value->raw;
+    sum->stored += value->stored;
+    if (value->dictionary)
+        sum->dictionaries[value->dictionary % larger(1, a->l.dictionary_places)]++;
+    if (value->kind == record_manifest) {
+        a->blobs = account_grow(a->blobs, a->blob_count, &a->blob_room, sizeof *a->blobs);
+        a->blobs[a->blob_count++] = (known_blob){.blob = value->blob, .parts = value->parts};
+    } else if (value->kind == record_part) {
+        a->parts = account_grow(a->parts, a->part_count, &a->part_room, sizeof *a->parts);
+        a->parts[a->part_count++] = (struct part){value->blob, value->length};
+    }
+}
+
+static void account_check_slot(audit *a, uint64_t bucket, uint64_t word0, uint64_t word1, sums *sum) {
+    logged *r = account_record(a, (uint32_t)word0);
+    if (!r) {
+        account_fault(a, "bucket %" PRIu64 ": no record of the log at location %" PRIu32, bucket, (uint32_t)word0);
+        return;
+    }
+    account_check_place(a, bucket, word0, r);
+    account_check_flags(a, bucket, word0, word1, r);
+    account_add(a, sum, r, word0);
+    known_key *key = account_key(a, r->key_hash, r->kind == record_part ? key_of_part : key_of_entry);
+    const logged *newest = key->newest && key->newest != UINT32_MAX ? &a->records[key->newest - 1] : NULL;
+    if (newest != r)
+        account_fault(a, "bucket %" PRIu64 ": the record of lsn %" PRIu64 " is current, and the log has one of kind %u and lsn %" PRIu64 " behind it",
+                      bucket, r->lsn, newest ? newest->kind : 0, newest ? newest->lsn : 0);
+    if (key->is_seen)
+        account_fault(a, "bucket %" PRIu64 ": a second slot for one key", bucket);
+    key->is_seen = true;
+    const logged *value = r->kind == record_touch ? account_record(a, r->target) : r;
+    if (!value || value->key_hash != r->key_hash || (value->kind == record_touch) || (r->kind == record_touch && word_at(a->data + record_at(a->data, r->offset).stored + 16) != value->lsn)) {
+        account_fault(a, "bucket %" PRIu64 ": a touch record names another record than its value", bucket);
+        return;
+    }
+    bool is_known = false;
+    for (uint64_t i = 0; i < value->tag_count; i++)
+        is_known |= account_invalidation(a, word_at(a->data + value->tags + i * 8)) > value->lsn;
+    if (!is_known && account_is_invalidated(a, value))
+        account_fault(a, "bucket %" PRIu64 ": the log invalidates a tag of lsn %" PRIu64 ", the tag table does not", bucket, value->lsn);
+}
+
+static void account_compare(audit *a, const char *what, unsigned field, uint64_t sum) {
+    if (account_word(a, field) != sum)
+        account_fault(a, "%s is %" PRIu64 ", its sum %" PRIu64, what, account_word(a, field), sum);
+}
+
+static void account_check_table(audit *a) {
+    sums sum = {0};
+    uint64_t end = buckets_of(a->header), tags = 0;
+    if (shape_mode(a->header) > 2 || account_region_bytes(a, end - last_buckets) > account_word(a, shard_table_bytes) || end > most_buckets ||
+        shard_offset(&a->l, a->shard) + a->l.table + end * bucket_bytes > a->index_size) {
+        account_fault(a, "a table of %" PRIu64 " buckets in %" PRIu64 " bytes", end, account_word(a, shard_table_bytes));
+        return;
+    }
+    for (uint64_t bucket = 0; bucket < end; bucket++) {
+        const unsigned char *p = a->header + a->l.table + bucket * bucket_bytes;
+        bool before = true;
+        for (int i = 0; i < 4; i++) {
+            uint64_t word0 = word_at(p + i * slot_bytes);
+            bool reaches = word0 >> 60 & 1;
+            if (reaches && !before)
+                account_fault(a, "bucket %" PRIu64 ": its reach bits are no unary number", bucket);
+            before = reaches;
+            if ((uint32_t)word0 != 0)
+                account_check_slot(a, bucket, word0, word_at(p + i * slot_bytes + 8), &sum);
+        }
+    }
+    account_compare(a, "entries", shard_entries, sum.entries);
+    account_compare(a, "used", shard_used, sum.used);
+    account_compare(a, "live", shard_live, sum.live);
+    account_compare(a, "raw", shard_raw, sum.raw);
+    account_compare(a, "stored", shard_stored, sum.stored);
+    account_compare(a, "pinned", shard_pinned, sum.pinned);
+    for (int i = 0; i < dictionary_words; i++)
+        account_compare(a, "a dictionary's count", shard_dictionaries + i * 8, sum.dictionaries[i]);
+    for (int i = 0; i < tag_places; i++)
+        tags += word_at(a->header + a->l.tags + i * 16) != 0;
+    account_compare(a, "tags", shard_tag_count, tags);
+    a->result.entries += sum.entries;
+    a->result.slots += sum.used;
+    a->result.live += sum.live;
+    a->result.raw += sum.raw;
+    a->result.stored += sum.stored;
+    a->result.pinned += sum.pinned;
+}
+
+/* Keys that a replay of the log ends with and the index has not: a removal of one has to leave a tombstone, which it
+ * does while the ghost word is not below the tail. */
+static void account_check_ghosts(audit *a) {
+    uint64_t ghosts = 0;
+    for (size_t i = 0; i < a->table_size; i++) {
+        const known_key *key = &a->keys[i];
+        if (!key->newest || key->newest == UINT32_MAX || key->is_seen || key->kind != key_of_entry || !key->value)
+            continue;
+        ghosts += !account_is_invalidated(a, &a->records[key->value - 1]);
+    }
+    a->result.ghosts += ghosts;
+    uint64_t tail = account_word(a, shard_queue_count) ? account_number(a, queued_place(&a->l, a->header, 0)) : 0;
+    if (ghosts && account_word(a, shard_ghost) < tail)
+        account_fault(a, "%" PRIu64 " keys of the log are not in the index, which says that none was dropped since segment %" PRIu64, ghosts, tail);
+}
+
+static void account_check_shard(audit *a, uint64_t shard) {
+    a->shard = shard;
+    a->header = a->index + shard_offset(&a->l, shard);
+    if (account_word(a, shard_state) != 0 || account_word(a, shard_pending) != 0 || account_word(a, shard_epoch) % 2 != 0) {
+        account_fault(a, "being changed: state %" PRIu64 ", pending %" PRIx64 ", epoch %" PRIu64, account_word(a, shard_state),
+                      account_word(a, shard_pending), account_word(a, shard_epoch));
+        return;
+    }
+    if (!account_walk_log(a))
+        return;
+    account_replay(a);
+    account_check_table(a);
+    account_check_ghosts(a);
+}
+
+/* Large values, over all shards */
+
+static int account_order(const void *a, const void *b) {
+    uint64_t x = ((const known_blob *)a)->blob, y = ((const known_blob *)b)->blob;
+    return x < y ? -1 : x > y;
+}
+
+static void account_check_parts(audit *a) {
+    if (a->blob_count)
+        qsort(a->blobs, a->blob_count, sizeof *a->blobs, account_order);
+    a->result.parts = a->part_count;
+    for (size_t i = 0; i < a->part_count; i++) {
+        known_blob *owner = a->blob_count ? bsearch(&a->parts[i].blob, a->blobs, a->blob_count, sizeof *a->blobs, account_order) : NULL;
+        if (owner) {
+            owner->found++;
+            continue;
+        }
+        a->result.orphans++;
+        a->result.orphan_bytes += a->parts[i].length;
+    }
+    for (size_t i = 0; i < a->blob_count; i++)
+        a->result.incomplete += a->blobs[i].found < a->blobs[i].parts;
+}
+
+/* Disk */
+
+static void account_check_disk(audit *a, uint64_t capacity) {
+    const layout *l = &a->l;
+    uint64_t places = 0, tables = 0;
+    struct stat status;
+    for (uint64_t shard = 0; shard < l->shards; shard++) {
+        const unsigned char *header = a->index + shard_offset(l, shard);
+        places += word_at(header + shard_allocated) * l->segment_size;
+        tables += word_at(header + shard_table_bytes);
+    }
+    a->shard = 0;
+    if (a->files == account_own_files) {
+        account_check_holes(a, a->data_fd, "shale.data", account_data_counts);
+        account_check_holes(a, a->index_fd, "shale.index", account_index_counts);
+    }
+    if (stat(a->directory, &status) == 0)
+        a->result.directory_bytes = (uint64_t)status.st_blocks * 512;
+    uint64_t least = (a->result.is_free + a->result.in_log) * l->segment_size, all = a->result.data_bytes + a->result.index_bytes + a->result.directory_bytes;
+    uint64_t most = page_bytes + round_up(l->shards * 16, page_bytes) + l->dictionary_places * l->dictionary_size + places;
+    /* A file system's own blocks (extents, indirections) count as the file's. */
+    uint64_t slack = (32 << 10) + capacity / 512;
+    if (a->files != account_copied_files && a->result.data_bytes < least)
+        account_fault(a, "shale.data takes %" PRIu64 " bytes, its places alone should take %" PRIu64, a->result.data_bytes, least);
+    if (a->files == account_own_files && a->result.data_bytes > most + slack)
+        account_fault(a, "shale.data takes %" PRIu64 " bytes, %" PRIu64 " are counted", a->result.data_bytes, most);
+    if (a->files == account_own_files && a->result.index_bytes > index_head_bytes + tables + slack)
+        account_fault(a, "shale.index takes %" PRIu64 " bytes, %" PRIu64 " are counted", a->result.index_bytes, index_head_bytes + tables);
+    if (all > capacity)
+        account_fault(a, "the directory takes %" PRIu64 " bytes, the capacity is %" PRIu64, all, capacity);
+    if (most + index_head_bytes + tables > capacity)
+        account_fault(a, "%" PRIu64 " bytes are counted, the capacity is %" PRIu64, most + index_head_bytes + tables, capacity);
+}
+
+/* All of it. Each fault is printed; the result says how many there were. */
+static inline accounts take_account(const char *directory, enum account_files files) {
+    audit a = {.directory = directory, .data_fd = -1, .index_fd = -1, .files = files};
+    if (account_map(&a, "shale.data", &a.data_fd, &a.data, &a.data_size, &a.result.data_bytes) &&
+        account_map(&a, "shale.index", &a.index_fd, &a.index, &a.index_size, &a.result.index_bytes) && account_read_super(&a) &&
+        account_read_head(&a)) {
+        for (uint64_t shard = 0; shard < a.l.shards; shard++)
+            account_check_shard(&a, shard);
+        account_check_parts(&a);
+        account_check_disk(&a, a.result.capacity);
+        if (a.max_entries && a.result.entries > larger(a.max_entries, a.l.shards))
+            account_fault(&a, "%" PRIu64 " entries, at most %" PRIu64 " are allowed", a.result.entries, a.max_entries);
+    }
+    if (a.data && a.data != MAP_FAILED)
+        munmap(a.data, a.data_size);
+    if (a.index && a.index != MAP_FAILED)
+        munmap(a.index, a.index_size);
+    if (a.data_fd >= 0)
+        close(a.data_fd);
+    if (a.index_fd >= 0)
+        close(a.index_fd);
+    free(a.records);
+    free(a.keys);
+    free(a.places);
+    free(a.blobs);
+    free(a.parts);
+    return a.result;
+}
+
+static inline void print_account(const accounts *n, FILE *to) {
+    fprintf(to,
+            "%" PRIu64 " entries in %" PRIu64 " shards, %" PRIu64 " pinned, %" PRIu64 " bytes live, %" PRIu64 " raw, %" PRIu64
+            " stored; %" PRIu64 " records, %" PRIu64 " damaged, %" PRIu64 " keys of the log alone; %" PRIu64 " places in the log, %" PRIu64 " free, %" PRIu64
+            " being prepared; %" PRIu64 " parts, %" PRIu64 " of nobody (%" PRIu64 " bytes), %" PRIu64 " values incomplete, %" PRIu64
+            " being written; %" PRIu64 " bytes on the disk of %" PRIu64 "; %u faults\n",
+            n->entries, n->shards, n->pinned, n->live, n->raw, n->stored, n->records, n->damaged, n->ghosts, n->in_log, n->is_free,
+            n->in_preparation, n->parts, n->orphans, n->orphan_bytes, n->incomplete, n->being_written,
+            n->data_bytes + n->index_bytes + n->directory_bytes, n->capacity, n->faults);
+}
+
+#endif
