@@ -89,6 +89,7 @@ static inline void shim_fence(void) { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
 /* Bytes for other threads and processes, who learn of them by a store with release. */
 static inline void shim_copy(void *to, const void *from, size_t n) {
 #ifdef SHALE_FAULTS
+    if (n == 0) return;
     SHIM_STORE(to);
     memcpy(to, from, n / 2);
     to = (char *)to + n / 2, from = (const char *)from + n / 2, n -= n / 2;

@@ -1,0 +1,634 @@
+/* All sequences of operations on a tiny cache, as far as the time goes, and random ones beyond: after each operation an
+ * oracle says for every key which answers are right. The engine is the real one, with tiny sizes (libshale_tiny.a), on a
+ * machine in memory (machine.h), so a state can be put back, an operation be killed at each of its stores and calls,
+ * and the power be cut.
+ *
+ *     explore SECONDS [SEED]           0: a few seconds' worth of each part
+ *     explore repeat CONFIGURATION "OPERATIONS"
+ *
+ * Operations: sKZ set key K (a to e) with size Z (0 a counter, 1 small, 2 in parts), pKZ pinned, tKZ tagged, aKZ with an
+ * age; rK remove, uK touch (uK1: for ever), iK increment, gK get, e evict, v invalidate (vN: another tag), c clear,
+ * y sync, w the clock goes on, b the other process's turn, x close and open, XN with another capacity, q kill and open,
+ * QN with another capacity, d kill both, delete the index, open; kN power cut (N: which blocks). `17!sa0`: killed
+ * before its 17th store or call. `sa0~`: nobody looks afterwards. */
+#include "canonical.h"
+
+#include <inttypes.h>
+#include <signal.h>
+#include <sys/time.h>
+
+enum { most_operations = 600, most_depth = 24 };
+
+static double now_seconds(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
+}
+
+/* ---- a state, put away --------------------------------------------------------- */
+
+typedef struct {
+    snapshot machine;
+    unsigned char model[sizeof model];
+    bool has_replayed;
+} state;
+
+static void save(state *s) {
+    machine_save(&s->machine);
+    memcpy(s->model, &model, sizeof model);
+}
+static void restore(const state *s) {
+    machine_restore(&s->machine);
+    memcpy(&model, s->model, sizeof model);
+}
+
+static state bases[configuration_count];
+
+/* An empty cache, synced. */
+static bool begin(int which) {
+    configured = &configurations[which];
+    saves_big = configured->compresses;
+    if (bases[which].machine.used) {
+        restore(&bases[which]);
+        return true;
+    }
+    machine_start();
+    machine.random = 12345;
+    memset(&model, 0, sizeof model);
+    model.world_count = 1;
+    for (int k = 0; k < most_keys; k++)
+        set_choice(&model.worlds[0][k], (choice){0});
+    note_history();
+    bool holds = perform(&(operation){.what = 'y'});
+    if (holds)
+        save(&bases[which]);
+    return holds;
+}
+
+/* ---- sequences ------------------------------------------------------------------ */
+
+typedef struct {
+    int configuration, count;
+    operation operations[most_operations];
+} sequence;
+
+static size_t print_operation(char *text, size_t room, const operation *op) {
+    char kill[16] = "";
+    if (op->kill)
+        snprintf(kill, sizeof kill, "%u!", op->kill);
+    const char *silent = op->is_silent ? "~" : "";
+    if (strchr("spat", op->what))
+        return (size_t)snprintf(text, room, "%s%c%c%u%s", kill, op->what, 'a' + op->key, op->size, silent);
+    if (strchr("rig", op->what) || (op->what == 'u' && !op->size))
+        return (size_t)snprintf(text, room, "%s%c%c%s", kill, op->what, 'a' + op->key, silent);
+    if (op->what == 'u')
+        return (size_t)snprintf(text, room, "%su%c1%s", kill, 'a' + op->key, silent);
+    if (strchr("XQ", op->what) || (op->what == 'v' && op->key))
+        return (size_t)snprintf(text, room, "%s%c%u%s", kill, op->what, op->key, silent);
+    if (op->what == 'k')
+        return (size_t)snprintf(text, room, "%sk%u%s", kill, op->key << 8 | op->size, silent);
+    return (size_t)snprintf(text, room, "%s%c%s", kill, op->what, silent);
+}
+
+static void print_sequence(const sequence *s) {
+    char text[32];
+    printf("    explore repeat %d \"", s->configuration);
+    for (int i = 0; i < s->count; i++) {
+        print_operation(text, sizeof text, &s->operations[i]);
+        printf("%s%s", i ? " " : "", text);
+    }
+    printf("\"\n");
+}
+
+static bool parse_operation(const char *text, operation *op) {
+    *op = (operation){0};
+    char *end;
+    if (*text >= '0' && *text <= '9') {
+        op->kill = (uint32_t)strtoul(text, &end, 10);
+        if (*end != '!')
+            return false;
+        text = end + 1;
+    }
+    op->what = *text++;
+    if (!op->what || !strchr("spatriguevcywbxXqQdk", op->what))
+        return false;
+    if (strchr("spatrigu", op->what)) {
+        if (*text < 'a' || *text >= 'a' + most_keys)
+            return false;
+        op->key = (uint8_t)(*text++ - 'a');
+        if (*text >= '0' && *text <= '2')
+            op->size = (uint8_t)(*text++ - '0');
+    } else if (*text >= '0' && *text <= '9') {
+        unsigned long n = strtoul(text, &end, 10);
+        text = end;
+        op->key = (uint8_t)(op->what == 'k' ? n >> 8 : n);
+        op->size = op->what == 'k' ? (uint8_t)n : 0;
+    }
+    op->is_silent = *text == '~';
+    return text[op->is_silent] == 0;
+}
+
+/* The operation at which it fails, or -1. */
+static int run(const sequence *s) {
+    if (!begin(s->configuration))
+        return 0;
+    for (int i = 0; i < s->count; i++) {
+        if (!perform(&s->operations[i]))
+            return i;
+        state here = {0};
+        save(&here);
+        bool works = check_still_works();
+        char why[sizeof failure];
+        memcpy(why, failure, sizeof why);
+        restore(&here);
+        free(here.machine.bytes);
+        memcpy(failure, why, sizeof why);
+        if (!works)
+            return i;
+    }
+    return -1;
+}
+
+/* Of two failures whether they are likely to be the same: words, without numbers. */
+static uint64_t kind_of_failure(void) {
+    uint64_t h = 14695981039346656037u;
+    for (const char *p = failure; *p; p++)
+        if ((*p < '0' || *p > '9') && !(p > failure && p[-1] == ' ' && p[1] == ' '))
+            h = (h ^ (unsigned char)*p) * 1099511628211u;
+        else if (strncmp(failure, "key", 3) != 0)
+            continue;
+    return h;
+}
+
+/* Leaves out what it fails without, as long as it fails in the same way; then kills earlier. */
+static void shrink(sequence *s, uint64_t kind) {
+    double deadline = now_seconds() + 20;
+    bool again = true;
+    for (int chunk = s->count / 2; chunk >= 1 || again; chunk = chunk > 1 ? chunk / 2 : 1) {
+        again = false;
+        for (int from = 0; from + chunk <= s->count && now_seconds() < deadline;) {
+            static sequence less;
+            less = *s;
+            memmove(less.operations + from, less.operations + from + chunk, (size_t)(s->count - from - chunk) * sizeof *s->operations);
+            less.count -= chunk;
+            int at = run(&less);
+            if (at >= 0 && kind_of_failure() == kind) {
+                less.count = at + 1;
+                *s = less;
+                again = true;
+            } else
+                from++;
+        }
+        if (now_seconds() >= deadline || (chunk == 1 && !again))
+            break;
+    }
+    /* Simpler operations in the place of others. */
+    for (int i = 0; i < s->count && now_seconds() < deadline; i++) {
+        operation simple[4];
+        int count = 0;
+        operation o = s->operations[i];
+        if (o.is_silent)
+            simple[count] = o, simple[count++].is_silent = false;
+        if (o.kill)
+            simple[count] = o, simple[count++].kill = 0;
+        if (strchr("spat", o.what) && o.size)
+            simple[count] = o, simple[count++].size = 0;
+        if (strchr("pat", o.what))
+            simple[count] = o, simple[count++].what = 's';
+        for (int j = 0; j < count; j++) {
+            static sequence other;
+            other = *s;
+            other.operations[i] = simple[j];
+            int at = run(&other);
+            if (at >= 0 && kind_of_failure() == kind) {
+                other.count = at + 1;
+                *s = other;
+                break;
+            }
+        }
+    }
+}
+
+/* ---- failures -------------------------------------------------------------------- */
+
+static uint64_t kinds[256];
+static int kind_count, failures;
+static bool goes_on; /* after a failure, looking for others */
+
+static bool report(const sequence *s, const char *part) {
+    failures++;
+    uint64_t kind = kind_of_failure();
+    for (int i = 0; i < kind_count; i++)
+        if (kinds[i] == kind)
+            return goes_on;
+    if (kind_count < 256)
+        kinds[kind_count++] = kind;
+    static sequence shrunk;
+    shrunk = *s;
+    char why[sizeof failure];
+    memcpy(why, failure, sizeof why);
+    int at = run(&shrunk);
+    if (at < 0) {
+        printf("(its sequence does not repeat it)\n");
+        memcpy(failure, why, sizeof why);
+    } else {
+        /* (It may fail earlier already: after each operation `run` looks whether everything still works.) */
+        kind = kind_of_failure();
+        for (int i = 0; i < kind_count - 1; i++)
+            if (kinds[i] == kind)
+                return goes_on;
+        if (kind_count < 256)
+            kinds[kind_count++] = kind;
+        shrunk.count = at + 1;
+        shrink(&shrunk, kind);
+        run(&shrunk);
+    }
+    printf("FAILED (%s, %s): %s\n", part, configurations[s->configuration].name, failure[0] ? failure : why);
+    print_sequence(&shrunk);
+    fflush(stdout);
+    return goes_on;
+}
+
+/* ---- the alphabet ---------------------------------------------------------------- */
+
+static int alphabet(operation *all) {
+    int n = 0;
+    bool has_two = configured->has_other_process;
+    for (uint8_t k = 0; k < configured->keys; k++) {
+        for (uint8_t size = 0; size < 3; size++)
+            all[n++] = (operation){.what = 's', .key = k, .size = size};
+        all[n++] = (operation){.what = 'r', .key = k};
+        all[n++] = (operation){.what = 'u', .key = k};
+        all[n++] = (operation){.what = 'i', .key = k};
+        all[n++] = (operation){.what = 'g', .key = k};
+        if (k < 2) {
+            all[n++] = (operation){.what = 't', .key = k, .size = 1};
+            all[n++] = (operation){.what = 'p', .key = k, .size = (uint8_t)(1 + k)};
+            all[n++] = (operation){.what = 'a', .key = k, .size = (uint8_t)k};
+        }
+    }
+    for (const char *w = "evcywxqd"; *w; w++)
+        all[n++] = (operation){.what = *w};
+    all[n++] = (operation){.what = 'v', .key = 1};
+    for (uint8_t c = 0; c < 3; c++)
+        if (c != model.capacity) {
+            all[n++] = (operation){.what = 'X', .key = c};
+            all[n++] = (operation){.what = 'Q', .key = c};
+        }
+    for (uint8_t k = 0; k < 4; k++)
+        all[n++] = (operation){.what = 'k', .size = k};
+    if (has_two)
+        all[n++] = (operation){.what = 'b'};
+    return n;
+}
+
+/* ---- states already seen, and some to begin kills from --------------------------- */
+
+static struct {
+    uint64_t *hashes;
+    uint8_t *left;
+    size_t room, count;
+} seen;
+
+static void seen_clear(void) {
+    if (!seen.hashes) {
+        seen.room = 1 << 22;
+        seen.hashes = calloc(seen.room, sizeof *seen.hashes);
+        seen.left = calloc(seen.room, 1);
+        if (!seen.hashes || !seen.left)
+            abort();
+    } else {
+        memset(seen.hashes, 0, seen.room * sizeof *seen.hashes);
+        memset(seen.left, 0, seen.room);
+    }
+    seen.count = 0;
+}
+
+/* Whether the state was seen with as many operations left to go from it. */
+static bool is_seen(uint64_t h, int left) {
+    size_t at = h % seen.room;
+    while (seen.hashes[at] && seen.hashes[at] != h)
+        at = (at + 1) % seen.room;
+    if (seen.hashes[at]) {
+        if (seen.left[at] >= left)
+            return true;
+        seen.left[at] = (uint8_t)left;
+        return false;
+    }
+    if (seen.count >= seen.room / 4 * 3)
+        return false;
+    seen.hashes[at] = h;
+    seen.left[at] = (uint8_t)left;
+    seen.count++;
+    return false;
+}
+
+typedef struct {
+    state state;
+    sequence *path;
+    uint64_t hash;
+} source;
+enum { most_sources = 2048 };
+static source sources[most_sources];
+static int source_count;
+static uint64_t offered;
+static struct { uint64_t full, passes, tags, dictionaries, pinned, unquiet, large; } classes;
+static uint64_t chance = 1;
+
+static void offer(const sequence *path, uint64_t hash) {
+    for (int i = 0; i < source_count; i++)
+        if (sources[i].hash == hash)
+            return;
+    offered++;
+    int at = source_count < most_sources ? source_count++ : mix(&chance) % offered < most_sources ? (int)(mix(&chance) % most_sources) : -1;
+    if (at < 0)
+        return;
+    save(&sources[at].state);
+    sources[at].hash = hash;
+    sources[at].path = realloc(sources[at].path, offsetof(sequence, operations) + (size_t)path->count * sizeof *path->operations);
+    memcpy(sources[at].path, path, offsetof(sequence, operations) + (size_t)path->count * sizeof *path->operations);
+}
+
+static void classify(void) {
+    int data = machine.names[name_data], index = machine.names[name_index];
+    layout l = data < 0 || index < 0 ? (layout){0} : read_layout(bytes_of(data));
+    if (!l.exists)
+        return;
+    shard_view v = view_of(&l, bytes_of(data), bytes_of(index), 0);
+    size_t places = 0, budget = l.capacity - (superblock_page + up(l.shards * 16, unit) + l.dictionary_places * l.dictionary_size + index_head + l.capacity / 512);
+    if (budget / l.shards > field(&v, w_table_pages))
+        places = (budget / l.shards - field(&v, w_table_pages)) / l.segment;
+    classes.full += places <= field(&v, w_queue_count) + reserve;
+    classes.passes += field(&v, w_shape) >> 48 != 0;
+    classes.tags += field(&v, w_tag_count) >= 4;
+    classes.dictionaries += word(bytes_of(index), 656) != 0 || word(bytes_of(index), 648) >= l.dictionary_places + 1;
+    classes.pinned += field(&v, w_pinned) > 0;
+    classes.unquiet += field(&v, w_state) != 0;
+    slot s;
+    for (size_t i = 0; next_slot(&v, &i, &s);)
+        if (s.is_part) {
+            classes.large++;
+            break;
+        }
+}
+
+/* ---- enumeration ------------------------------------------------------------------ */
+
+static uint64_t states_seen, sequences_run;
+static double deadline;
+static bool stops;
+static state stack[most_depth];
+static sequence path;
+static int depth_reached[configuration_count];
+
+static void fails(const char *part) {
+    static sequence copy;
+    state here = {0};
+    copy = path;
+    save(&here);
+    if (!report(&copy, part))
+        stops = true;
+    restore(&here);
+    free(here.machine.bytes);
+}
+
+static void enumerate(int depth, int most) {
+    operation all[80];
+    save(&stack[depth]);
+    int count = alphabet(all);
+    for (int i = 0; i < count && !stops; i++) {
+        if (now_seconds() > deadline) {
+            stops = true;
+            return;
+        }
+        if (all[i].what == 'b' && depth == 0 && most == 1)
+            continue;
+        if (i)
+            restore(&stack[depth]);
+        path.operations[depth] = all[i];
+        path.count = depth + 1;
+        sequences_run++;
+        if (!perform(&all[i])) {
+            fails("enumeration");
+            continue;
+        }
+        uint64_t h = canonical();
+        if (is_seen(h, most - depth))
+            continue;
+        states_seen++;
+        save(&stack[depth + 1]);
+        bool works = check_still_works();
+        if (!works)
+            fails("enumeration, one more");
+        restore(&stack[depth + 1]);
+        if (works && states_seen % 97 == 0)
+            offer(&path, h);
+        if (works && depth + 1 < most)
+            enumerate(depth + 1, most);
+    }
+}
+
+static void enumerate_all(double until, int configuration_from, int configuration_to) {
+    for (int c = configuration_from; c < configuration_to; c++) {
+        deadline = now_seconds() + (until - now_seconds()) / (configuration_to - c);
+        for (int most = 1; most < most_depth && now_seconds() < deadline; most++) {
+            seen_clear();
+            stops = false;
+            path.configuration = c;
+            path.count = 0;
+            if (!begin(c)) {
+                printf("FAILED: configuration %d does not begin: %s\n", c, failure);
+                failures++;
+                return;
+            }
+            enumerate(0, most);
+            if (!stops)
+                depth_reached[c] = most;
+            if (failures && !goes_on)
+                return;
+        }
+    }
+}
+
+/* ---- kills at every store ----------------------------------------------------------- */
+
+static uint64_t killed_operations, second_operations;
+
+static void kill_everywhere(const source *from, bool all_seconds) {
+    static state before, after;
+    operation all[80], seconds[80];
+    configured = &configurations[from->path->configuration];
+    saves_big = configured->compresses;
+    restore(&from->state);
+    save(&before);
+    int count = alphabet(all);
+    for (int i = 0; i < count && !stops; i++) {
+        if (now_seconds() > deadline)
+            return;
+        restore(&before);
+        memcpy(&path, from->path, offsetof(sequence, operations) + (size_t)from->path->count * sizeof *path.operations);
+        int at = path.count++;
+        path.operations[at] = all[i];
+        if (!perform(&all[i])) {
+            fails("before kills");
+            continue;
+        }
+        uint32_t total = events;
+        killed_operations++;
+        for (uint32_t n = 1; n <= total && !stops; n++) {
+            restore(&before);
+            path.count = at + 1;
+            path.operations[at] = all[i];
+            path.operations[at].kill = n;
+            path.operations[at].is_silent = mix(&chance) % 2;
+            if (!perform(&path.operations[at])) {
+                fails("kill");
+                continue;
+            }
+            int second_count = alphabet(seconds), first = all_seconds ? 0 : (int)(mix(&chance) % (uint64_t)second_count), end = all_seconds ? second_count : first + 1;
+            if (all_seconds)
+                save(&after);
+            for (int j = first; j < end && !stops; j++) {
+                if (j > first)
+                    restore(&after);
+                path.count = at + 2;
+                path.operations[at + 1] = seconds[j];
+                second_operations++;
+                if (!perform(&seconds[j])) {
+                    fails("kill, and a second operation");
+                    continue;
+                }
+                path.count = at + 3;
+                path.operations[at + 2] = (operation){.what = 'd'};
+                if (!perform(&path.operations[at + 2]))
+                    fails("kill, a second operation, and the index deleted");
+            }
+        }
+    }
+}
+
+/* ---- random walks --------------------------------------------------------------------- */
+
+static uint64_t walks, walked;
+
+static void walk(int c, uint64_t seed) {
+    uint64_t random = seed;
+    path.configuration = c;
+    path.count = 0;
+    if (!begin(c))
+        return;
+    walks++;
+    int length = 20 + (int)(mix(&random) % 380);
+    /* Some walks love some operations, so that logs fill, tables grow and pins pile up. */
+    uint64_t favour = mix(&random);
+    while (path.count < length && !stops) {
+        operation all[80], op;
+        int count = alphabet(all);
+        op = all[mix(&random) % (uint64_t)count];
+        uint64_t r = mix(&random);
+        if (op.what == 'k' && r % 4)
+            continue;
+        if (strchr("xXQdc", op.what) && r % 3)
+            continue;
+        if (favour & 1 && r % 2)
+            op = (operation){.what = 's', .key = (uint8_t)(r >> 8) % (uint8_t)configured->keys, .size = (uint8_t)((r >> 16) % 3)};
+        if (favour & 2 && r % 16 == 1)
+            op = (operation){.what = 'p', .key = (uint8_t)(r >> 8) % (uint8_t)configured->keys, .size = (uint8_t)((r >> 16) % 3)};
+        if (favour & 4 && r % 8 == 3)
+            op = (operation){.what = 'v', .key = (uint8_t)(r >> 8) % 7};
+        if (op.what == 'k')
+            op.key = (uint8_t)(r >> 24), op.size = (uint8_t)(r >> 32);
+        if ((favour >> 4) % 4 != 0 && mix(&random) % 5 == 0)
+            op.kill = 1 + (uint32_t)(mix(&random) % (mix(&random) % 4 ? 60 : 400));
+        op.is_silent = mix(&random) % 4 == 0;
+        path.operations[path.count++] = op;
+        walked++;
+        if (!perform(&op)) {
+            fails("walk");
+            return;
+        }
+        if (mix(&random) % 16 == 0) {
+            save(&stack[0]);
+            bool works = check_still_works();
+            if (!works) {
+                fails("walk, one more");
+                return;
+            }
+            restore(&stack[0]);
+            if (mix(&random) % 8 == 0)
+                offer(&path, canonical());
+        }
+    }
+}
+
+/* ---- the program --------------------------------------------------------------------- */
+
+static int repeat(int c, char *text) {
+    static sequence s;
+    s.configuration = c;
+    for (char *word_ = strtok(text, " "); word_; word_ = strtok(NULL, " "))
+        if (s.count == most_operations || !parse_operation(word_, &s.operations[s.count++])) {
+            fprintf(stderr, "what is %s?\n", word_);
+            return 2;
+        }
+    int at = run(&s);
+    if (at < 0) {
+        printf("%d operations, nothing failed\n", s.count);
+        return 0;
+    }
+    char op[32];
+    print_operation(op, sizeof op, &s.operations[at]);
+    printf("operation %d, %s: %s\n", at + 1, op, failure);
+    return 1;
+}
+
+int main(int count, char **arguments) {
+    struct sigaction action = {.sa_handler = signalled, .sa_flags = SA_NODEFER};
+    const int signals[] = {SIGSEGV, SIGBUS, SIGILL, SIGTRAP, SIGFPE};
+    for (size_t i = 0; i < sizeof signals / sizeof *signals; i++)
+        sigaction(signals[i], &action, NULL);
+    action.sa_handler = alarmed;
+    sigaction(SIGALRM, &action, NULL);
+    setitimer(ITIMER_REAL, &(struct itimerval){{2, 0}, {2, 0}}, NULL);
+    goes_on = getenv("EXPLORE_GOES_ON") != NULL;
+    if (count == 4 && strcmp(arguments[1], "repeat") == 0)
+        return repeat(atoi(arguments[2]), arguments[3]);
+    if (count < 2) {
+        fprintf(stderr, "usage: explore SECONDS [SEED]\n       explore repeat CONFIGURATION \"OPERATIONS\"\n");
+        return 2;
+    }
+    double seconds = atof(arguments[1]), start = now_seconds();
+    uint64_t seed = count > 2 ? strtoull(arguments[2], NULL, 10) : 1;
+    const char *only = getenv("EXPLORE_ONLY");
+    int from = only ? atoi(only) : 0, to = only ? from + 1 : configuration_count;
+    chance = seed;
+    enumerate_all(start + seconds * 0.35, from, to);
+    deadline = start + seconds * 0.65;
+    stops = failures && !goes_on;
+    for (uint64_t i = 0; now_seconds() < deadline && !stops; i++)
+        walk(from + (int)(i % (uint64_t)(to - from)), seed * 1000003 + i);
+    deadline = start + seconds;
+    int sources_killed = 0;
+    stops = failures && !goes_on;
+    for (int i = 0; i < source_count; i++) {
+        configured = &configurations[sources[i].path->configuration];
+        saves_big = configured->compresses;
+        restore(&sources[i].state);
+        classify();
+    }
+    for (int i = 0; i < source_count && now_seconds() < deadline && !stops; i++, sources_killed++)
+        kill_everywhere(&sources[(i * 769) % source_count], seconds > 600);
+    double took = now_seconds() - start;
+    printf("depth");
+    for (int c = from; c < to; c++)
+        printf(" %d", depth_reached[c]);
+    printf(" of %d configurations; %" PRIu64 " distinct states, %" PRIu64 " sequences; %" PRIu64 " walks of %" PRIu64 " operations\n", to - from, states_seen, sequences_run, walks, walked);
+    printf("%d of %d states: %" PRIu64 " operations killed everywhere, %" PRIu64 " second operations; log full %" PRIu64 ", pass half done %" PRIu64 ", tag table full %" PRIu64
+           ", dictionaries replaced %" PRIu64 ", pinned %" PRIu64 ", in parts %" PRIu64 ", killed %" PRIu64 "\n",
+           sources_killed, source_count, killed_operations, second_operations, classes.full, classes.passes, classes.tags, classes.dictionaries, classes.pinned, classes.large, classes.unquiet);
+    printf("excuses:");
+    for (int i = 0; i < excuses; i++)
+        printf("%s %s %" PRIu64, i ? "," : "", excuse_names[i], excuses_used[i]);
+    printf("\n%" PRIu64 " operations in %.0f s, %.0f a second; %" PRIu64 " kills, %" PRIu64 " cuts, %" PRIu64 " checks, %d failures\n", operations_done, took, (double)operations_done / took, kills, cuts, checks, failures);
+    return failures > 0;
+}

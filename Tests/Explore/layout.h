@@ -1,0 +1,174 @@
+/* What both files say, read from outside with format.md in hand: no function of the engine is used. */
+#ifndef LAYOUT_H
+#define LAYOUT_H
+
+#include "machine.h"
+
+/* Sources/ShaleCore/Format/Sizes.swift, SHALE_TINY. */
+enum {
+    superblock_page = 512, superblock_copy = 256, index_head = 2048,
+    least_buckets = 2, most_buckets = 16, spare_buckets = 4, spill = 4,
+    least_heap = 3, tag_places = 8, lease_places = 2, reserve = 2,
+    segment_header = 64, record_header = 48, shard_header = 1024,
+};
+#define fraction_bits 25
+
+/* Words of a shard's header. */
+enum {
+    w_shape = 64, w_moves = 72, w_epoch = 80, w_tag_count = 88, w_stamp = 128,
+    w_state = 192, w_entries = 200, w_live = 208, w_raw = 216, w_stored = 224, w_pinned = 232, w_used = 240,
+    w_head_place = 256, w_head_offset = 264, w_head_number = 272, w_tail_offset = 280, w_queue_first = 288, w_queue_count = 296,
+    w_allocated = 304, w_begun = 312, w_table_pages = 320, w_ghost = 328, w_last_number = 336, w_no_space = 344, w_unsure = 352,
+    w_sweep_at = 384, w_sweep_limit = 392, w_sweep_state = 400, w_heap_counts = 408, w_heap_current = 424, w_rebases = 432, w_heap_limit = 440,
+    w_evictions = 464, w_corrupt = 496, w_dictionaries = 512,
+};
+enum { kind_value = 1, kind_manifest, kind_part, kind_tombstone, kind_touch, kind_invalidate, kind_end, kind_gap };
+enum { place_absent, place_free, place_in_log, place_preparing };
+
+typedef struct {
+    bool exists;
+    uint64_t sequence;
+    size_t shards, segment, rows, dictionary_places, dictionary_size, capacity, max_entries;
+    size_t segments; /* where they begin */
+    size_t queue, states, tags, fixed, heap, table, stride, buckets;
+} layout;
+
+static uint64_t word(const unsigned char *p, size_t at) {
+    uint64_t w;
+    memcpy(&w, p + at, 8);
+    return w;
+}
+static uint32_t half(const unsigned char *p, size_t at) {
+    uint32_t w;
+    memcpy(&w, p + at, 4);
+    return w;
+}
+static size_t up(size_t n, size_t to) {
+    return (n + to - 1) / to * to;
+}
+static size_t least(size_t a, size_t b) {
+    return a < b ? a : b;
+}
+static size_t most(size_t a, size_t b) {
+    return a > b ? a : b;
+}
+static size_t heap_bytes(size_t buckets) {
+    return up(most(least_heap, buckets / 8) * 8, unit);
+}
+static size_t table_bytes(size_t buckets) {
+    return up((buckets + spill) * 64, unit);
+}
+
+static layout read_layout(const unsigned char *data) {
+    layout l = {0};
+    for (int copy = 0; copy < 2; copy++) {
+        const unsigned char *p = data + copy * superblock_copy;
+        if (word(p, 0) != 0x41544144454c4853u || !word(p, 120) || (l.exists && word(p, 16) < l.sequence))
+            continue;
+        l = (layout){.exists = true, .sequence = word(p, 16), .capacity = word(p, 32), .max_entries = word(p, 40), .shards = half(p, 48),
+                     .segment = half(p, 52), .rows = half(p, 80), .dictionary_places = half(p, 88), .dictionary_size = half(p, 92)};
+    }
+    if (!l.exists)
+        return l;
+    l.segments = up(superblock_page + up(l.shards * 16, unit) + l.dictionary_places * l.dictionary_size, l.segment);
+    l.queue = shard_header + l.rows * 8;
+    l.states = up(l.queue + l.rows * 4, 8);
+    l.tags = up(l.states + l.rows, 64);
+    l.fixed = up(l.tags + tag_places * 16 + lease_places * 24, unit);
+    l.buckets = least(most_buckets, most(least_buckets, l.rows * l.segment / 56 / 2) + spare_buckets);
+    l.heap = heap_bytes(l.buckets);
+    l.table = l.fixed + 2 * l.heap;
+    l.stride = l.table + table_bytes(l.buckets);
+    return l;
+}
+
+typedef struct {
+    layout layout;
+    const unsigned char *data, *index, *header; /* of a shard */
+    size_t shard;
+} shard_view;
+
+static shard_view view_of(const layout *l, const unsigned char *data, const unsigned char *index, size_t shard) {
+    return (shard_view){*l, data, index, index + index_head + shard * l->stride, shard};
+}
+
+static uint64_t field(const shard_view *v, size_t at) {
+    return word(v->header, at);
+}
+static size_t place_start(const shard_view *v, size_t place) {
+    return v->layout.segments + (place * v->layout.shards + v->shard) * v->layout.segment;
+}
+static size_t place_of(const shard_view *v, uint32_t location) {
+    return (size_t)location * 8 / v->layout.segment;
+}
+static const unsigned char *record_at(const shard_view *v, uint32_t location) {
+    size_t place = place_of(v, location);
+    return place < v->layout.rows ? v->data + place_start(v, place) + (size_t)location * 8 % v->layout.segment : NULL;
+}
+static size_t place_state(const shard_view *v, size_t place) {
+    return v->header[v->layout.states + place];
+}
+static uint64_t place_number(const shard_view *v, size_t place) {
+    return word(v->header, shard_header + place * 8);
+}
+static size_t queued(const shard_view *v, size_t i) {
+    return half(v->header, v->layout.queue + (field(v, w_queue_first) + i) % v->layout.rows * 4);
+}
+
+/* Parts of a record. */
+static unsigned record_kind(const unsigned char *p) {
+    return p[20] & 15;
+}
+static bool record_is_pinned(const unsigned char *p) {
+    return p[21] >> 4 & 1;
+}
+static size_t key_offset(const unsigned char *p) {
+    return record_header + (p[21] >> 4 & 2 ? 8 : 0) + (size_t)(p[21] & 15) * 8;
+}
+static size_t key_length(const unsigned char *p) {
+    return (size_t)p[22] | (size_t)p[23] << 8;
+}
+static size_t meta_length(const unsigned char *p) {
+    return (size_t)p[32] | (size_t)p[33] << 8;
+}
+static size_t stored_offset(const unsigned char *p) {
+    return key_offset(p) + key_length(p) + meta_length(p);
+}
+static size_t record_length(const unsigned char *p) {
+    return up(stored_offset(p) + half(p, 24), 8);
+}
+/* The record that holds the value: a touch record's target. */
+static const unsigned char *value_record(const shard_view *v, uint32_t location) {
+    const unsigned char *p = record_at(v, location);
+    return p && record_kind(p) == kind_touch ? record_at(v, (uint32_t)word(p, stored_offset(p))) : p;
+}
+
+typedef struct {
+    size_t position, i;
+    uint64_t word0, word1;
+    uint32_t location;
+    bool is_part, is_pinned;
+    unsigned kind;
+} slot;
+
+static size_t shape_extent(uint64_t shape) {
+    size_t buckets = shape & 0xFFFFFF, mode = shape >> 48;
+    return mode == 1 ? buckets + most(1, buckets / 4) : buckets;
+}
+
+/* The next slot that is taken, from *at on; false at the end. */
+static bool next_slot(const shard_view *v, size_t *at, slot *s) {
+    size_t end = least(shape_extent(field(v, w_shape)), v->layout.buckets) + spill;
+    for (; *at < end * 4; (*at)++) {
+        const unsigned char *p = v->header + v->layout.table + *at * 16;
+        uint64_t word0 = word(p, 0);
+        if (!(uint32_t)word0)
+            continue;
+        *s = (slot){*at / 4, *at % 4, word0, word(p, 8), (uint32_t)word0, word0 >> 62 == 2, word0 >> 61 & 1, (unsigned)(word0 >> 62)};
+        (*at)++;
+        return true;
+    }
+    return false;
+}
+
+#endif

@@ -1,0 +1,194 @@
+/* What the cache may answer. A world says of each key what it may be; where an operation was killed there are two worlds,
+ * one in which it happened and one in which it did not, until somebody looks. Every leave that is granted beside
+ * "the last completed change counts" is an excuse: counted, with the sentence of design.md that grants it. */
+#ifndef MODEL_H
+#define MODEL_H
+
+#include "layout.h"
+
+enum { most_keys = 5, most_choices = 12, most_worlds = 4 };
+enum { is_pinned_value = 1, is_tagged_value = 2, is_lost_by_cut = 4 };
+/* Of a value: it has to be there; it was evicted, and nobody has looked since; somebody has seen that it is not there. */
+enum { resident, evicted, seen_missing };
+
+typedef struct {
+    uint16_t id, increments; /* id 0: nothing */
+    uint8_t size, flags, leave;
+    uint8_t padding;
+    int64_t expires; /* 0: never */
+} choice;
+
+typedef struct {
+    choice choices[most_choices];
+    int count;
+    bool is_any; /* more than can be noted */
+} choices;
+
+static struct {
+    choices worlds[most_worlds][most_keys];
+    int world_count;
+    choices history[most_keys]; /* what was current at some moment since the last sync */
+    uint16_t last_id;
+    bool was_cut;
+    int actor;
+    int capacity; /* which of the configuration's */
+} model;
+
+typedef enum {
+    /* "A call that fails leaves its key as it was" and FULL: "pinned entries fill the cache" */
+    excuse_full_of_pins,
+    /* Known limits: "what is in the tail's segment goes first, whatever its stamp"; "An entry that finds no place at all is evicted." */
+    excuse_forced_eviction,
+    /* What always holds: live bytes are limited; eviction. Known limits: "A cache may drop any entry to make room" */
+    excuse_evicted,
+    /* A rebuild: "entries that were evicted or expired may be indexed again" */
+    excuse_came_back,
+    /* A process is killed: "Its call never returned, so it need not count" */
+    excuse_killed,
+    /* A power cut: "later records may survive an earlier one"; a rebuild, 3: "A value whose body is damaged still does, and is a miss then" */
+    excuse_cut,
+    /* The test's own limit: more alternatives than it notes. */
+    excuse_unknown,
+    excuses
+} excuse;
+static const char *const excuse_names[excuses] = {"full of pins", "forced eviction", "evicted", "came back in a rebuild", "killed call", "lost by a cut", "not noted"};
+static uint64_t excuses_used[excuses], checks;
+
+static bool is_same(const choice *a, const choice *b) {
+    return a->id == b->id && a->increments == b->increments && a->expires == b->expires && a->flags == b->flags;
+}
+static void add_choice(choices *c, choice x) {
+    for (int i = 0; i < c->count; i++)
+        if (is_same(&c->choices[i], &x)) {
+            if (x.leave < c->choices[i].leave)
+                c->choices[i].leave = x.leave;
+            return;
+        }
+    if (c->count == most_choices)
+        c->is_any = true;
+    else
+        c->choices[c->count++] = x;
+}
+static void add_choices(choices *c, const choices *more) {
+    for (int i = 0; i < more->count; i++)
+        add_choice(c, more->choices[i]);
+    c->is_any |= more->is_any;
+}
+static void set_choice(choices *c, choice x) {
+    c->count = 1;
+    c->is_any = false;
+    c->choices[0] = x;
+}
+static bool is_gone(const choice *c) {
+    return c->id == 0 || (c->expires && machine.clock_ms >= c->expires);
+}
+static bool may_be_there(const choices *c) {
+    for (int i = 0; i < c->count; i++)
+        if (!is_gone(&c->choices[i]) && c->choices[i].leave != seen_missing)
+            return true;
+    return c->is_any;
+}
+static bool may_be_missing(const choices *c) {
+    for (int i = 0; i < c->count; i++)
+        if (is_gone(&c->choices[i]) || c->choices[i].leave)
+            return true;
+    return c->is_any;
+}
+
+static bool is_same_world(const choices *a, const choices *b) {
+    for (int k = 0; k < most_keys; k++) {
+        if (a[k].count != b[k].count || a[k].is_any != b[k].is_any)
+            return false;
+        for (int i = 0; i < a[k].count; i++)
+            if (!is_same(&a[k].choices[i], &b[k].choices[i]) || a[k].choices[i].leave != b[k].choices[i].leave)
+                return false;
+    }
+    return true;
+}
+
+/* The worlds after an operation of which nobody knows whether it happened. */
+static void add_world(const choices *w) {
+    for (int i = 0; i < model.world_count; i++)
+        if (is_same_world(model.worlds[i], w))
+            return;
+    if (model.world_count < most_worlds) {
+        memcpy(model.worlds[model.world_count++], w, sizeof model.worlds[0]);
+        return;
+    }
+    for (int k = 0; k < most_keys; k++)
+        add_choices(&model.worlds[most_worlds - 1][k], &w[k]);
+}
+
+static void note_history(void) {
+    for (int w = 0; w < model.world_count; w++)
+        for (int k = 0; k < most_keys; k++)
+            add_choices(&model.history[k], &model.worlds[w][k]);
+}
+static void all_is_durable(void) {
+    for (int k = 0; k < most_keys; k++) {
+        model.history[k].count = 0;
+        model.history[k].is_any = false;
+    }
+    note_history();
+}
+
+static void mark(int key, uint16_t id, uint8_t from, uint8_t to) {
+    for (int w = 0; w <= model.world_count; w++) {
+        choices *c = w == model.world_count ? &model.history[key] : &model.worlds[w][key];
+        for (int i = 0; i < c->count; i++)
+            if ((!id || c->choices[i].id == id) && c->choices[i].leave == from)
+                c->choices[i].leave = to;
+    }
+}
+
+/* After a cut each key is what it was at some moment since the last sync. */
+static void model_cut(void) {
+    model.world_count = 1;
+    for (int k = 0; k < most_keys; k++) {
+        choices *c = &model.worlds[0][k];
+        *c = model.history[k];
+        if (c->count > 1)
+            add_choice(c, (choice){.flags = is_lost_by_cut});
+        for (int i = 0; i < c->count; i++)
+            if (c->choices[i].leave)
+                c->choices[i].leave = evicted;
+    }
+    memset(model.history, 0, sizeof model.history);
+    note_history();
+    model.was_cut = true;
+}
+
+/* One world after somebody saw a miss; false where it could not be. */
+static bool saw_miss(choices *c) {
+    choices left = {.is_any = c->is_any};
+    for (int i = 0; i < c->count; i++) {
+        choice x = c->choices[i];
+        if (!is_gone(&x) && !x.leave)
+            continue;
+        if (!is_gone(&x))
+            x.leave = seen_missing;
+        left.choices[left.count++] = x;
+    }
+    bool holds = left.count > 0 || c->is_any;
+    *c = left;
+    return holds;
+}
+
+/* And after somebody saw a value. */
+static bool saw_value(choices *c, const choice *seen) {
+    for (int i = 0; i < c->count; i++) {
+        choice x = c->choices[i];
+        if (x.id != seen->id || x.increments != seen->increments || x.expires != seen->expires || (x.flags & is_pinned_value) != (seen->flags & is_pinned_value) ||
+            is_gone(&x) || x.leave == seen_missing)
+            continue;
+        x.leave = resident;
+        set_choice(c, x);
+        return true;
+    }
+    if (!c->is_any)
+        return false;
+    set_choice(c, *seen);
+    return true;
+}
+
+#endif

@@ -1,0 +1,733 @@
+/* Operations on the machine, and the oracle's look after each. */
+#ifndef OPERATIONS_H
+#define OPERATIONS_H
+
+#include "model.h"
+#include "shale.h"
+
+typedef struct {
+    const char *name;
+    uint32_t segment, shards;
+    uint64_t capacities[3], max_entries;
+    int keys;
+    bool has_other_process, compresses;
+} configuration;
+
+/* Six segments are the least; the third capacity needs another index. */
+static const configuration configurations[] = {
+    {"one process", 512, 1, {8320, 9400, 20000}, 0, 3, false, false},
+    {"two processes", 512, 1, {9400, 8320, 20000}, 0, 3, true, false},
+    {"five keys in segments of 1 KiB", 1024, 1, {13000, 15500, 30000}, 0, 5, true, false},
+    {"two entries at most", 512, 1, {9400, 8320, 20000}, 2, 3, false, false},
+    {"dictionaries", 1024, 1, {16000, 20000, 40000}, 0, 4, false, true},
+    {"two shards", 512, 2, {15000, 17000, 40000}, 0, 4, true, false},
+};
+enum { configuration_count = sizeof configurations / sizeof *configurations };
+static const configuration *configured;
+
+typedef struct {
+    char what;
+    uint8_t key, size;
+    bool is_silent; /* nobody looks afterwards */
+    uint32_t kill;  /* before the n-th store or call; 0: not */
+} operation;
+
+/* What ended an operation before its end. */
+enum { ended = 0, was_killed, has_failed, has_crashed, has_hung };
+static sigjmp_buf escape;
+static volatile bool is_running;
+static char failure[512];
+static uint32_t events, kill_at;
+static uint64_t kills, cuts, operations_done;
+static bool is_forced; /* evictions of this operation need not follow the order of use */
+static int replays;    /* of logs, in this operation */
+
+static void complain(const char *format, ...) __attribute__((format(printf, 1, 2)));
+static void complain(const char *format, ...) {
+    if (failure[0])
+        return;
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(failure, sizeof failure, format, arguments);
+    va_end(arguments);
+}
+static void machine_failed(const char *format, ...) {
+    va_list arguments;
+    va_start(arguments, format);
+    if (!failure[0])
+        vsnprintf(failure, sizeof failure, format, arguments);
+    va_end(arguments);
+    if (is_running)
+        siglongjmp(escape, has_failed);
+    fprintf(stderr, "%s\n", failure);
+    abort();
+}
+
+/* ---- hooks ------------------------------------------------------------------ */
+
+static char boot_id[40];
+
+static void happens(void) {
+    if (++events == kill_at)
+        siglongjmp(escape, was_killed);
+    if (events > 2000000)
+        machine_failed("an operation does not end: two million stores");
+}
+static void before_store(const void *at) {
+    int f = file_at(at);
+    if (f < 0)
+        return;
+    if (!machine.files[f].allocated[(size_t)((const unsigned char *)at - bytes_of(f)) / unit])
+        machine_failed("a store into a hole of %s, at %td", f ? "shale.index" : "shale.data", (const unsigned char *)at - bytes_of(f));
+    happens();
+}
+static long before_call(const char *name) {
+    (void)name;
+    if (current_process >= 0 && strcmp(name, "malloc") != 0)
+        happens();
+    return 0;
+}
+
+static int key_of(const unsigned char *p) {
+    const unsigned char *key = p + key_offset(p);
+    return key_length(p) == 1 && key[0] >= 'a' && key[0] < 'a' + most_keys ? key[0] - 'a' : -1;
+}
+static uint64_t number_of_id(int key, uint16_t id) {
+    return (uint64_t)(key + 1) << 48 | (uint64_t)id << 16;
+}
+/* Which value a record holds, of a key of ours; 0 where that cannot be told. */
+static uint16_t id_of(const unsigned char *p) {
+    if (meta_length(p) == 2)
+        return (uint16_t)(p[key_offset(p) + key_length(p)] | p[key_offset(p) + key_length(p) + 1] << 8);
+    return half(p, 24) == 8 ? (uint16_t)(word(p, stored_offset(p)) >> 16) : 0;
+}
+
+static void before_event(enum shim_event event, const void *at) {
+    if (event == SHIM_REPLAYED) {
+        replays++;
+        for (int k = 0; k < most_keys; k++)
+            mark(k, 0, seen_missing, evicted);
+        return;
+    }
+    if (event == SHIM_FORCED) {
+        is_forced = true;
+        if (!at)
+            return;
+    }
+    int f = file_at(at);
+    if (f < 1)
+        return;
+    layout l = read_layout(bytes_of_data);
+    size_t offset = (size_t)((const unsigned char *)at - bytes_of(f));
+    shard_view v = view_of(&l, bytes_of_data, bytes_of(f), (offset - index_head) / l.stride);
+    uint64_t word0 = word(at, 0), word1 = word(at, 8);
+    if (word0 >> 62 == 2)
+        return;
+    const unsigned char *p = value_record(&v, (uint32_t)word0);
+    if (!p)
+        return;
+    int key = key_of(p);
+    uint16_t id = id_of(p);
+    if (key >= 0)
+        mark(key, id, resident, evicted);
+    if (word0 >> 61 & 1)
+        complain("a pinned entry is evicted: key %c, value %u", key + 'a', id);
+    const uint64_t stamps = ((uint64_t)1 << 38) - 1;
+    slot s;
+    checks++;
+    if (is_forced)
+        excuses_used[excuse_forced_eviction]++;
+    else if (event == SHIM_EVICTED)
+        for (size_t i = 0; next_slot(&v, &i, &s);)
+            if (!s.is_part && !s.is_pinned && (s.word1 & stamps) < (word1 & stamps))
+                complain("evicted out of order: key %c with stamp %u, while the slot in bucket %zu has %u", key < 0 ? '?' : key + 'a',
+                         (unsigned)(word1 & stamps), s.position, (unsigned)(s.word1 & stamps));
+}
+
+static void signalled(int signal) {
+    if (!is_running)
+        _exit(99);
+    snprintf(failure, sizeof failure, "signal %d (%s)", signal, strsignal(signal));
+    siglongjmp(escape, has_crashed);
+}
+static volatile uint64_t watched;
+static void alarmed(int signal) {
+    (void)signal;
+    if (is_running && watched == operations_done + 1) {
+        snprintf(failure, sizeof failure, "an operation does not end");
+        siglongjmp(escape, has_hung);
+    }
+    watched = operations_done + 1;
+}
+
+/* ---- what is stored --------------------------------------------------------- */
+
+static const size_t sizes_of_values[3] = {8, 100, 230}; /* the last in parts; with segments of 1 KiB twice as large */
+
+static size_t size_of(int size) {
+    return size == 0 ? 8 : sizes_of_values[size] * configured->segment / 512;
+}
+static void fill(unsigned char *p, int key, uint16_t id, int size) {
+    uint64_t number = number_of_id(key, id);
+    memcpy(p, &number, 8);
+    static const char text[] = "the quick brown fox jumps over the lazy dog; ";
+    for (size_t i = 8; i < size_of(size); i++)
+        p[i] = configured->compresses ? (unsigned char)(text[(i + id / 8 * 3) % (sizeof text - 1)] + (i % 40 == 39 ? id % 8 : 0)) : (unsigned char)(id * 7 + i * 13 + (unsigned)key);
+}
+
+static unsigned char value_bytes[4096];
+static shale_value read_value(void) {
+    return (shale_value){.struct_size = sizeof(shale_value), .data = value_bytes, .capacity = sizeof value_bytes};
+}
+
+/* What a value says that was read; false where it is none of ours. */
+static bool recognise(int key, const shale_value *v, choice *seen) {
+    const unsigned char *p = v->data;
+    uint64_t number = v->size >= 8 ? word(p, 0) : 0;
+    *seen = (choice){.id = (uint16_t)(number >> 16), .increments = (uint16_t)number, .expires = v->expires_ms == SHALE_NEVER ? 0 : v->expires_ms,
+                     .flags = v->flags & SHALE_VALUE_PINNED ? is_pinned_value : 0};
+    if (v->size < 8 || number >> 48 != (uint64_t)key + 1)
+        return false;
+    for (int size = 0; size < 3; size++)
+        if (v->size == size_of(size)) {
+            unsigned char wanted[1024];
+            seen->size = (uint8_t)size;
+            fill(wanted, key, seen->id, size);
+            return memcmp(wanted + 8, p + 8, v->size - 8) == 0;
+        }
+    return false;
+}
+
+static const char *describe(const choices *c) {
+    static char text[400];
+    size_t n = 0;
+    text[0] = 0;
+    for (int i = 0; i < c->count && n < sizeof text - 60; i++) {
+        const choice *x = &c->choices[i];
+        n += (size_t)(x->id ? snprintf(text + n, sizeof text - n, "%s%u+%u%s%s", i ? " or " : "", x->id, x->increments, x->leave == evicted ? " (evicted)" : x->leave == seen_missing ? " (was seen missing)" : "",
+                                       is_gone(x) ? " (gone by age)" : "")
+                            : snprintf(text + n, sizeof text - n, "%snothing", i ? " or " : ""));
+    }
+    return text;
+}
+
+static void count_excuses_of_miss(const choices *c) {
+    bool is_plain = false;
+    for (int i = 0; i < c->count; i++)
+        is_plain |= is_gone(&c->choices[i]) && !(c->choices[i].flags & is_lost_by_cut);
+    if (is_plain || c->count == 0)
+        return;
+    for (int i = 0; i < c->count; i++)
+        if (c->choices[i].leave) {
+            excuses_used[excuse_evicted]++;
+            return;
+        }
+    excuses_used[excuse_cut]++;
+}
+
+/* Somebody saw this: worlds in which it cannot be are no more. */
+static void observe(int key, const choice *seen) {
+    checks++;
+    int left = 0;
+    choices before = model.worlds[0][key];
+    if (seen)
+        for (int w = 0; w < model.world_count; w++)
+            for (int i = 0; i < model.worlds[w][key].count; i++)
+                excuses_used[excuse_came_back] += model.worlds[w][key].choices[i].id == seen->id && model.worlds[w][key].choices[i].leave == evicted;
+    else
+        count_excuses_of_miss(&before);
+    excuses_used[excuse_unknown] += before.is_any;
+    for (int w = 0; w < model.world_count; w++) {
+        choices *c = &model.worlds[w][key];
+        if (seen ? saw_value(c, seen) : saw_miss(c)) {
+            if (left != w)
+                memcpy(model.worlds[left], model.worlds[w], sizeof model.worlds[w]);
+            left++;
+        }
+    }
+    if (left == 0) {
+        if (seen)
+            complain("key %c holds value %u+%u%s, size %zu; right is %s", key + 'a', seen->id, seen->increments, seen->flags & is_pinned_value ? ", pinned" : "", size_of(seen->size), describe(&before));
+        else
+            complain("key %c is lost; right is %s", key + 'a', describe(&before));
+        return;
+    }
+    excuses_used[excuse_killed] += left < model.world_count;
+    model.world_count = left;
+    /* (Worlds that have become the same are one.) */
+    for (int w = 1; w < model.world_count;)
+        if (is_same_world(model.worlds[0], model.worlds[w]))
+            memcpy(model.worlds[w], model.worlds[--model.world_count], sizeof model.worlds[w]);
+        else
+            w++;
+}
+
+/* ---- doing it ----------------------------------------------------------------- */
+
+static shale_cache *handle(void) {
+    return machine.processes[model.actor].handle;
+}
+
+static void prepare_boot(void) {
+    static int prepared = -1;
+    if (prepared != machine.boot)
+        snprintf(boot_id, sizeof boot_id, "00000000-0000-0000-0000-%012u", (unsigned)(prepared = machine.boot));
+    shim_faults.boot_id = boot_id;
+}
+
+static int64_t now_ms(void *context) {
+    (void)context;
+    return machine.clock_ms;
+}
+
+static bool some_are_pinned(void) {
+    for (int w = 0; w < model.world_count; w++)
+        for (int k = 0; k < most_keys; k++)
+            for (int i = 0; i < model.worlds[w][k].count; i++)
+                if (model.worlds[w][k].choices[i].flags & is_pinned_value)
+                    return true;
+    return false;
+}
+
+static bool open_cache(int capacity) {
+    shale_options options = {.struct_size = sizeof options, .capacity = configured->capacities[capacity], .max_entries = configured->max_entries, .shards = configured->shards,
+                             .segment_size = configured->segment, .compression = configured->compresses ? SHALE_COMPRESSION_DICTIONARY : SHALE_COMPRESSION_NONE, .now_ms = now_ms};
+    bool is_other_there = machine.processes[1 - model.actor].handle != NULL;
+    if (is_other_there)
+        options.capacity = options.max_entries = 0;
+    shale_cache *cache = NULL;
+    shale_status status = shale_open("/cache", &options, &cache);
+    if (status < 0) {
+        /* A smaller capacity is refused where pinned entries need more: the cache stays as it was. */
+        if (status == SHALE_E_FULL && capacity != model.capacity && (some_are_pinned() || machine.is_full))
+            return false;
+        complain("open: %d, %s", status, shale_last_error());
+        return false;
+    }
+    machine.processes[model.actor].handle = cache;
+    if (!is_other_there)
+        model.capacity = capacity;
+    return true;
+}
+
+static bool is_of_one_key(char what) {
+    return strchr("spatrigu", what) != NULL;
+}
+
+/* What the operation's answer was. */
+static struct {
+    shale_status status;
+    int64_t number;
+    uint64_t evicted;
+    choice seen;
+    bool is_recognised, has_closed;
+} answer;
+
+static void act(const operation *op, uint16_t id) {
+    char key = (char)('a' + op->key);
+    process *mine = &machine.processes[model.actor];
+    static unsigned char bytes[1024];
+    answer.status = SHALE_OK;
+    if (!mine->handle && !strchr("xXqQdk", op->what) && !open_cache(model.capacity))
+        return;
+    switch (op->what) {
+    case 's': case 'p': case 't': case 'a': {
+        fill(bytes, op->key, id, op->size);
+        unsigned char meta[2] = {(unsigned char)id, (unsigned char)(id >> 8)};
+        shale_bytes tag = {"tag", 3};
+        shale_set_options options = {.struct_size = sizeof options, .flags = op->what == 'p' ? SHALE_SET_PINNED : 0, .max_age_ms = op->what == 'a' ? 2500 : 0,
+                                     .meta = meta, .meta_size = 2, .tags = &tag, .tag_count = op->what == 't'};
+        answer.status = shale_set(mine->handle, &key, 1, bytes, size_of(op->size), &options);
+        break;
+    }
+    case 'r': answer.status = shale_remove(mine->handle, &key, 1, 0); break;
+    case 'u': answer.status = shale_touch(mine->handle, &key, 1, op->size ? SHALE_NEVER : 3500); break;
+    case 'i': answer.status = shale_increment(mine->handle, &key, 1, 1, (int64_t)number_of_id(op->key, id), &answer.number); break;
+    case 'g': {
+        shale_value value = read_value();
+        answer.status = shale_get(mine->handle, &key, 1, 0, &value);
+        answer.is_recognised = answer.status == SHALE_OK && recognise(op->key, &value, &answer.seen);
+        break;
+    }
+    case 'e': answer.status = shale_evict(mine->handle, 1, &answer.evicted); break;
+    case 'v': answer.status = shale_invalidate(mine->handle, op->key ? (char[]){'t', (char)('0' + op->key)} : "tag", op->key ? 2 : 3); break;
+    case 'c': answer.status = shale_clear(mine->handle); break;
+    case 'y': answer.status = shale_sync(mine->handle); break;
+    case 'w': machine.clock_ms += 1000; break;
+    case 'b': /* the other process's turn */
+        model.actor = 1 - model.actor;
+        current_process = model.actor;
+        if (!handle())
+            (void)open_cache(model.capacity);
+        break;
+    case 'x': case 'X': /* closed and opened again, with another capacity */
+        if (op->what == 'X')
+            process_ends(1 - model.actor);
+        if (mine->handle) {
+            shale_cache *cache = mine->handle;
+            mine->handle = NULL;
+            answer.status = shale_close(cache);
+            answer.has_closed = true;
+            process_ends(model.actor);
+        }
+        if (answer.status == SHALE_OK && !open_cache(op->what == 'X' ? op->key : model.capacity) && !failure[0])
+            (void)open_cache(model.capacity);
+        break;
+    case 'q': case 'Q': case 'd': /* killed between two calls */
+        current_process = -1;
+        process_ends(model.actor);
+        if (op->what != 'q')
+            process_ends(1 - model.actor);
+        current_process = model.actor;
+        if (op->what == 'd')
+            (void)unlinkat(0, file_names[name_index], 0);
+        if (!open_cache(op->what == 'Q' ? op->key : model.capacity) && !failure[0])
+            (void)open_cache(model.capacity);
+        break;
+    }
+}
+
+/* What one world becomes by an operation that was completed, where its answer is known; false where it cannot be. */
+static bool complete(choices *w, const operation *op, uint16_t id) {
+    choices *c = &w[op->key];
+    if (answer.status < 0 && answer.status != SHALE_E_INVALID)
+        return true; /* "A call that fails leaves its key as it was." */
+    switch (op->what) {
+    case 's': case 'p': case 't': case 'a':
+        set_choice(c, (choice){.id = id, .size = op->size, .flags = op->what == 'p' ? is_pinned_value : op->what == 't' ? is_tagged_value : 0,
+                               .expires = op->what == 'a' ? machine.clock_ms + 2500 : 0});
+        return true;
+    case 'r':
+        if (!(answer.status == SHALE_OK ? may_be_there(c) : may_be_missing(c)))
+            return false;
+        set_choice(c, (choice){0});
+        return true;
+    case 'u':
+        if (answer.status != SHALE_OK)
+            return saw_miss(c);
+        if (!may_be_there(c))
+            return false;
+        for (int i = 0; i < c->count;) {
+            choice x = c->choices[i];
+            c->choices[i] = c->choices[c->count - 1];
+            if (is_gone(&x) || x.leave == seen_missing) {
+                c->count--;
+                continue;
+            }
+            x.expires = op->size ? 0 : machine.clock_ms + 3500;
+            x.leave = resident;
+            c->choices[c->count - 1] = c->choices[i];
+            c->choices[i++] = x;
+        }
+        return true;
+    case 'i': {
+        if (answer.status == SHALE_E_INVALID) {
+            choices left = {.is_any = c->is_any};
+            for (int i = 0; i < c->count; i++)
+                if (c->choices[i].size && !is_gone(&c->choices[i]) && c->choices[i].leave != seen_missing) {
+                    left.choices[left.count] = c->choices[i];
+                    left.choices[left.count++].leave = resident;
+                }
+            *c = left;
+            return c->count || c->is_any;
+        }
+        uint16_t of = (uint16_t)((uint64_t)answer.number >> 16), count = (uint16_t)answer.number;
+        if (of == id && count == 1) {
+            if (!may_be_missing(c))
+                return false;
+            set_choice(c, (choice){.id = id, .increments = 1});
+            return true;
+        }
+        for (int i = 0; i < c->count; i++) {
+            choice x = c->choices[i];
+            if (x.id == of && x.increments + 1 == count && x.size == 0 && !is_gone(&x) && x.leave != seen_missing) {
+                x.increments++;
+                x.leave = resident;
+                set_choice(c, x);
+                return true;
+            }
+        }
+        return c->is_any;
+    }
+    case 'v':
+        for (int k = 0; k < most_keys && op->key == 0; k++) {
+            choices before = w[k];
+            w[k].count = 0;
+            for (int i = 0; i < before.count; i++)
+                add_choice(&w[k], before.choices[i].flags & is_tagged_value ? (choice){0} : before.choices[i]);
+        }
+        return true;
+    case 'c':
+        for (int k = 0; k < most_keys; k++)
+            set_choice(&w[k], (choice){0});
+        return true;
+    }
+    return true;
+}
+
+/* What may be where the operation was killed, beside what was before. */
+static void add_killed(const operation *op, uint16_t id) {
+    int count = model.world_count;
+    for (int i = 0; i < count; i++) {
+        choices w[most_keys];
+        memcpy(w, model.worlds[i], sizeof w);
+        choices *c = &w[op->key];
+        if (op->what == 'u' || op->what == 'i') {
+            choices before = *c;
+            c->count = 0;
+            for (int j = 0; j < before.count; j++) {
+                choice x = before.choices[j];
+                if (is_gone(&x) || x.leave) {
+                    if (op->what == 'i')
+                        add_choice(c, (choice){.id = id, .increments = 1});
+                    else
+                        add_choice(c, x);
+                }
+                if (!is_gone(&x) && x.leave != seen_missing) {
+                    if (op->what == 'u')
+                        x.expires = op->size ? 0 : machine.clock_ms + 3500;
+                    else if (x.size == 0)
+                        x.increments++;
+                    add_choice(c, x);
+                }
+            }
+        } else {
+            answer.status = SHALE_OK;
+            /* (A removal of a key that may be missing or not.) */
+            if (op->what == 'r')
+                set_choice(c, (choice){0});
+            else
+                (void)complete(w, op, id);
+        }
+        if (configured->shards > 1 && (op->what == 'c' || op->what == 'v'))
+            /* Not atomic: "`clear` and `invalidate` go from shard to shard." */
+            for (int k = 0; k < most_keys; k++)
+                add_choices(&model.worlds[i][k], &w[k]);
+        else
+            add_world(w);
+    }
+}
+
+static void cut_power(uint64_t seed);
+
+/* Looks at every key without a trace. */
+static void look_at_all(void) {
+    if (!handle() || failure[0])
+        return;
+    for (int k = 0; k < configured->keys && !failure[0]; k++) {
+        shale_value value = read_value();
+        char key = (char)('a' + k);
+        shale_status status = shale_get(handle(), &key, 1, SHALE_GET_PEEK, &value);
+        choice seen;
+        if (status == SHALE_MISS)
+            observe(k, NULL);
+        else if (status != SHALE_OK)
+            complain("get of %c: %d, %s", key, status, shale_last_error());
+        else if (!recognise(k, &value, &seen))
+            complain("key %c holds what nobody stored: %zu bytes, %016llx", key, value.size, (unsigned long long)(value.size >= 8 ? word(value.data, 0) : 0));
+        else
+            observe(k, &seen);
+    }
+}
+
+static void check_status(const operation *op) {
+    shale_status s = answer.status;
+    checks++;
+    bool is_right = s == SHALE_OK || (s == SHALE_MISS && strchr("rug", op->what)) || (s == SHALE_E_INVALID && op->what == 'i');
+    if (!is_right && s == SHALE_E_FULL && strchr("spatiu", op->what) && (some_are_pinned() || machine.is_full)) {
+        excuses_used[excuse_full_of_pins]++;
+        is_right = true;
+    }
+    if (!is_right)
+        complain("%c%u answers %d: %s", op->what, op->key, s, shale_last_error());
+}
+
+#include "invariants.h"
+
+/* Runs an operation, or the look, as the actor; how it ended. */
+static int in_process(const operation *op, uint16_t id) {
+    current_process = model.actor;
+    is_running = true;
+    int end = sigsetjmp(escape, 0);
+    if (end == ended) {
+        if (!op)
+            look_at_all();
+        else if (op->what == 'k')
+            (void)open_cache(model.capacity);
+        else
+            act(op, id);
+    }
+    kill_at = 0;
+    current_process = -1;
+    is_running = false;
+    return end;
+}
+
+/* One operation, and a look at what is there then. False where something is wrong; `failure` says what. */
+static bool perform(const operation *op) {
+    failure[0] = 0;
+    events = 0;
+    kill_at = op->kill;
+    is_forced = false;
+    replays = 0;
+    uint16_t id = 0;
+    if (is_of_one_key(op->what) && strchr("spati", op->what))
+        id = ++model.last_id;
+    if (op->what == 'k') {
+        cut_power((uint64_t)op->key << 8 | op->size);
+        cuts++;
+    }
+    prepare_boot();
+    operations_done++;
+    shim_faults.store = before_store;
+    shim_faults.call = before_call;
+    shim_faults.event = before_event;
+    memset(&answer, 0, sizeof answer);
+    operation done = *op;
+    int end = in_process(&done, id);
+    if (end == was_killed) {
+        kills++;
+        process_ends(model.actor);
+        add_killed(&done, id);
+        note_history();
+        if (machine.processes[1 - model.actor].handle)
+            model.actor = 1 - model.actor;
+    } else if (end != ended || failure[0])
+        return false;
+    else {
+        check_status(&done);
+        int left = 0;
+        choices before = model.worlds[0][done.key];
+        if (done.what == 'g') {
+            if (answer.status == SHALE_OK && !answer.is_recognised)
+                complain("key %c holds what nobody stored", done.key + 'a');
+            else if (answer.status >= 0)
+                observe(done.key, answer.status == SHALE_OK ? &answer.seen : NULL);
+        } else {
+            for (int w = 0; w < model.world_count; w++)
+                if (complete(model.worlds[w], &done, id)) {
+                    if (left != w)
+                        memcpy(model.worlds[left], model.worlds[w], sizeof model.worlds[w]);
+                    left++;
+                }
+            if (left == 0)
+                complain("%c of key %c answers %d (number %llx); right is %s", done.what, done.key + 'a', answer.status, (unsigned long long)answer.number, describe(&before));
+            else
+                model.world_count = left;
+        }
+        if (done.what == 'e' && answer.status == SHALE_OK && answer.evicted == 0)
+            check_nobody_evictable();
+        note_history();
+        if (answer.status == SHALE_OK && (done.what == 'y' || (answer.has_closed && !machine.processes[1 - model.actor].handle)))
+            all_is_durable();
+    }
+    if (failure[0])
+        return false;
+    if (!done.is_silent && handle()) {
+        in_process(NULL, 0);
+    }
+    if (!failure[0])
+        check_files();
+    return !failure[0];
+}
+
+/* One more set of a byte, a removal and an eviction work. The caller restores what was. */
+static bool check_still_works(void) {
+    failure[0] = 0;
+    is_forced = false;
+    prepare_boot();
+    shim_faults.store = before_store;
+    shim_faults.call = before_call;
+    shim_faults.event = before_event;
+    operations_done++;
+    events = kill_at = 0;
+    is_running = true;
+    current_process = model.actor;
+    if (sigsetjmp(escape, 0) == ended) {
+        if (!handle())
+            (void)open_cache(model.capacity);
+        shale_status status = failure[0] ? SHALE_OK : shale_set(handle(), "z", 1, "z", 1, NULL);
+        if (status == SHALE_E_FULL && (some_are_pinned() || machine.is_full))
+            excuses_used[excuse_full_of_pins]++;
+        else if (status != SHALE_OK)
+            complain("one more set of a byte: %d, %s", status, shale_last_error());
+        if (!failure[0] && (status = shale_remove(handle(), "z", 1, 0)) < 0)
+            complain("one more removal: %d, %s", status, shale_last_error());
+        if (!failure[0] && (status = shale_evict(handle(), 1, NULL)) != SHALE_OK)
+            complain("one more eviction: %d, %s", status, shale_last_error());
+        if (!failure[0] && configured->keys > 0 && (status = shale_remove(handle(), "a", 1, 0)) < 0)
+            complain("one more removal of a: %d, %s", status, shale_last_error());
+    }
+    current_process = -1;
+    is_running = false;
+    checks++;
+    return !failure[0];
+}
+
+/* ---- power cuts ----------------------------------------------------------------- */
+
+static uint64_t mix(uint64_t *state) {
+    uint64_t z = *state += 0x9e3779b97f4a7c15u;
+    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ z >> 27) * 0x94d049bb133111ebu;
+    return z ^ z >> 31;
+}
+
+/* Each changed block is found as it was at the last sync or as it is now. Seeds 0 and 1: all old, all new. */
+static void cut_file(int f, int style, bool is_journal_new, uint64_t *random) {
+    file *s = &machine.files[f];
+    unsigned char *now = bytes_of(f), *old = durable_of(f);
+    size_t extent = most(s->size, s->durable_size);
+    size_t changed = 0, one = 0;
+    for (size_t at = 0; at < extent; at += unit)
+        if (memcmp(now + at, old + at, unit) != 0 && mix(random) % ++changed == 0)
+            one = at;
+    for (size_t b = 0; b * unit < extent; b++) {
+        size_t at = b * unit;
+        bool is_allocated = is_journal_new ? s->allocated[b] : s->durably_allocated[b];
+        bool is_new = style == 0 ? false : style == 1 ? true : style == 2 ? mix(random) % 2 : style == 3 ? mix(random) % 8 == 0 : style == 4 ? mix(random) % 8 != 0 : style == 5 ? at == one : at != one;
+        if (!is_allocated || (is_journal_new ? !is_new && s->was_punched[b] : is_new && !s->allocated[b])) {
+            /* Nothing lies there, or what lay there before it was given back is gone. */
+            memset(now + at, 0, unit);
+        } else if (!is_new)
+            memcpy(now + at, old + at, unit);
+    }
+    if (!is_journal_new) {
+        memcpy(s->allocated, s->durably_allocated, sizeof s->allocated);
+        s->size = s->durable_size;
+        if (extent > s->size)
+            memset(now + s->size, 0, extent - s->size);
+    }
+    make_durable(f);
+}
+
+static void cut_power(uint64_t seed) {
+    uint64_t random = seed;
+    int style = seed < 2 ? (int)seed : (int)(mix(&random) % 7);
+    bool is_journal_new = seed == 0 ? false : seed == 1 ? true : mix(&random) % 3 != 0;
+    for (int p = 0; p < processes; p++)
+        process_ends(p);
+    model.actor = 0;
+    if (!is_journal_new)
+        memcpy(machine.names, machine.durable_names, sizeof machine.names);
+    else
+        memcpy(machine.durable_names, machine.names, sizeof machine.names);
+    if (machine.names[name_data] >= 0)
+        cut_file(machine.names[name_data], style, is_journal_new, &random);
+    int index = machine.names[name_index];
+    if (index >= 0) {
+        int how = (int)(mix(&random) % 4);
+        if (how == 0)
+            machine.names[name_index] = -1;
+        else
+            cut_file(index, how == 1 ? style : how == 2 ? 1 : 0, is_journal_new, &random);
+    }
+    machine.names[name_new_index] = -1;
+    memcpy(machine.durable_names, machine.names, sizeof machine.names);
+    for (int f = 0; f < files; f++)
+        forget_file(f);
+    machine.boot++;
+    model_cut();
+}
+
+#endif
