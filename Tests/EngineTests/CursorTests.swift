@@ -177,6 +177,27 @@ struct CursorTests {
         #expect(steps >= 100)
     }
 
+    @Test("What lives throughout comes once, also where the table grows or shrinks at each step of the walk", arguments: [false, true])
+    func once(grows: Bool) throws {
+        let cache = try TestCache(directory.path, Options(capacity: 16 << 20))
+        // As many as make the table shrink when they are gone, or as many as make it grow when others come.
+        let lasting = grows ? 3_000 : 1_500, guests = grows ? 0 : 30_000
+        for number in 0..<lasting { #expect(cache.set("lasting \(number)", "v") == .ok) }
+        for number in 0..<guests { #expect(cache.set("guest \(number)", "v") == .ok) }
+        for number in 0..<guests { #expect(cache.remove("guest \(number)") == .ok) }
+        var times: [[UInt8]: Int] = [:]
+        var steps = 0
+        try cache.walk(SHALE_GET_INFO) { key, _ in
+            steps += 1
+            guard steps < lasting * 20 else { return } // one that never ends otherwise
+            if key.starts(with: "lasting ".utf8) { times[key, default: 0] += 1 }
+            cache.set("new \(steps)", "v")
+            if !grows { cache.remove("new \(steps)") }
+        }
+        #expect(times.count == lasting)
+        #expect(times.values.reduce(0, +) == lasting)
+    }
+
     @Test("Several cursors on one handle do not disturb each other")
     func severalCursors() throws {
         let cache = try TestCache(directory.path, Options(capacity: 1 << 20))

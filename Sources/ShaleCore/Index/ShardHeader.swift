@@ -15,7 +15,7 @@ struct ShardHeader {
     enum Field {
         static let mutex = 0
         // Read by everyone.
-        static let shape = 64, moves = 72, epoch = 80, tagCount = 88, entriesHint = 96, shrinks = 104
+        static let shape = 64, moves = 72, epoch = 80, tagCount = 88, entriesHint = 96
         // A counter that every hit may advance, on a line of its own.
         static let stamp = 128
         // Writers, under the lock.

@@ -115,6 +115,14 @@ struct Table {
             default: buckets
             }
         }
+        /// The fraction behind the last one from `fraction` on that has this home too.
+        func end(ofHome home: Int, from fraction: UInt64) -> UInt64 {
+            let end = Table.lowestFraction(home + 1, buckets(ofHome: home))
+            if mode == Mode.steady { return end }
+            // On both sides of the frontier, homes are of different tables.
+            let boundary = Table.lowestFraction(frontier, buckets)
+            return fraction < boundary ? min(end, boundary) : end
+        }
     }
 
     @inline(__always) static func scale(_ fraction: UInt32, _ buckets: Int) -> Int {
@@ -305,9 +313,7 @@ struct Table {
     /// Clears a slot whose entry lives elsewhere now; a stamp that a reader wrote meanwhile goes along.
     private func vacate(_ slot: Memory, copied word1: UInt64, to target: Memory) {
         if target < slot {
-            // Who walks the table upwards may have passed the new place and not yet the old one.
-            header.at.release(Field.shrinks, header.at.u64(Field.shrinks) &+ 1)
-            shim_fence_release()
+            // The sweep may have passed the new place and not yet the old one.
             if header[Field.sweepAt] > position(of: target), header[Field.sweepState] == Victims.State.sweeping {
                 header[Field.sweepState] = Victims.State.restart
             }

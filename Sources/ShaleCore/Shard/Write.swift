@@ -387,7 +387,6 @@ extension Shard {
         }
         header.at.release(Field.shape, Table.Shape(buckets: Table.leastBuckets, frontier: 0, mode: Table.Shape.Mode.steady).word)
         header.at.release(Field.moves, header.at.u64(Field.moves) &+ 1)
-        header.at.release(Field.shrinks, header.at.u64(Field.shrinks) &+ 1)
         // As in sweepTags: who saw a slot before it was cleared must not trust the emptied tag table.
         raiseEpoch(by: 2)
         tags.removeAll()

@@ -1,15 +1,22 @@
 import CShalePlatform
 
-/// A walk over all entries, without a lock. Whatever lives throughout comes at
-/// least once: entries move up while the table grows, as the walk does; where
-/// some moved down, the shard is walked again.
+/// A walk over all entries, without a lock, in the order of their hashes. Whatever lives throughout comes at
+/// least once, and only what is removed and set again meanwhile comes twice: where the table grows or shrinks,
+/// entries move, but the order of homes is that of the fractions in every table, and what was walked is known by
+/// its hash.
 public struct Cursor {
     private let engine: Engine
     private var shard = 0
-    private var position = 0
-    private var slot = 0
-    private var moves: UInt64 = 0
-    private var hasShard = false
+    /// The least rank that was not walked yet: the fraction of the key's hash, then the hash's high half.
+    private var low: UInt64 = 0
+
+    private struct Candidate {
+        let slot: Memory
+        let word0: UInt64
+        /// The high half is 0 until somebody asks for it.
+        var rank: UInt64
+        var fraction: UInt64 { rank >> 32 }
+    }
 
     public init(_ engine: Engine) { self.engine = engine }
 
@@ -19,45 +26,77 @@ public struct Cursor {
         while shard < ref.pointee.geometry.shards {
             let here = Shard(ref, shard)
             if here.header.at.acquire(ShardHeader.Field.epoch) & 1 != 0 { try here.waitForRebuild() }
-            let moved = here.header.at.acquire(ShardHeader.Field.shrinks)
-            if !hasShard || moved != moves {
-                hasShard = true
-                moves = moved
-                position = 0
-                slot = 0
+            let moves = here.header.at.acquire(ShardHeader.Field.moves)
+            let shape = here.table.shape
+            let home = shape.home(UInt32(truncatingIfNeeded: low >> 32)), end = shape.end(ofHome: home, from: low >> 32)
+            let least = try least(here, home: home, buckets: shape.buckets(ofHome: home), end: end, &key)
+            shim_fence_acquire()
+            // What moved may have been seen in neither place.
+            if here.header.at.acquire(ShardHeader.Field.moves) != moves || here.table.shape.word != shape.word { continue }
+            guard let least else {
+                go(to: end << 32)
+                continue
             }
-            // (Asked for each time: what grows meanwhile moves up what the walk has not met.)
-            while position < here.table.shape.extent + Table.spill {
-                let word = here.table.bucket(position) + slot * Slot.size
-                let word0 = word.acquire(0)
-                var size: Int?
-                if !Slot.isFree(word0), !Slot.isPart(word0) {
-                    size = try copyKey(here, Slot.location(word0), into: &key)
-                    // The record has moved on: the slot says where to.
-                    if size == nil, word.acquire(0) != word0 { continue }
-                }
-                // (Where this fails, the next call begins with the same slot.)
-                let status = try size.map { size throws(Failure) in try engine.getOutlined(Bytes(start: key.data, count: size), options.union(.peek), &value, &found) }
-                slot += 1
-                if slot == 4 {
-                    slot = 0
-                    position += 1
-                }
-                if let size, let status, status == .ok || status == .stale {
+            var rank = least.rank
+            if let (size, hash) = try copyKey(here, Slot.location(least.word0), into: &key) {
+                rank = least.fraction << 32 | hash >> 32
+                // (Where this fails, the next call begins with the same entry.)
+                let status = try engine.getOutlined(Bytes(start: key.data, count: size), options.union(.peek), &value, &found)
+                go(to: rank &+ 1)
+                if status == .ok || status == .stale {
                     keySize = size
                     return status
                 }
+            } else if least.slot.acquire(0) == least.word0 {
+                // It is damaged. Where the record has moved on, the slot says where to.
+                go(to: rank &+ 1)
             }
-            // What moved down while the last buckets were walked is seen in another round.
-            if here.header.at.acquire(ShardHeader.Field.shrinks) != moves { continue }
-            shard += 1
-            hasShard = false
         }
         return .end
     }
 
+    /// Behind the last fraction, where ranks overflow, the next shard begins.
+    private mutating func go(to rank: UInt64) {
+        low = rank
+        if rank == 0 || rank >> 32 >> Sizes.fractionBits != 0 {
+            shard += 1
+            low = 0
+        }
+    }
+
+    /// The entry of this home that is next in order, below the fraction `end`.
+    private func least(_ shard: Shard, home: Int, buckets: Int, end: UInt64, _ key: inout ValueBuffer) throws(Failure) -> Candidate? {
+        let table = shard.table
+        var least: Candidate?
+        for displacement in 0...table.reach(ofHome: home) {
+            let p = table.bucket(home + displacement)
+            for i in stride(from: 0, to: Table.bucketSize, by: Slot.size) {
+                let word0 = p.acquire(i)
+                if Slot.isFree(word0) || Slot.isPart(word0) || Slot.displacement(word0) != displacement { continue }
+                let fraction = UInt64(Table.fraction(fingerprint: word0, home: home, buckets: buckets))
+                if fraction < low >> 32 || fraction >= end { continue }
+                var entry = Candidate(slot: p + i, word0: word0, rank: fraction << 32)
+                if fraction == low >> 32, entry.rank < low {
+                    entry.rank |= try high(shard, entry, &key)
+                    if entry.rank < low { continue }
+                }
+                if let other = least, other.fraction == fraction {
+                    entry.rank = fraction << 32 | (try high(shard, entry, &key))
+                    least?.rank = fraction << 32 | (try high(shard, other, &key))
+                }
+                if least.map({ entry.rank < $0.rank }) ?? true { least = entry }
+            }
+        }
+        return least
+    }
+
+    /// The high half of the key's hash; 0 where it cannot be read.
+    private func high(_ shard: Shard, _ entry: Candidate, _ key: inout ValueBuffer) throws(Failure) -> UInt64 {
+        try copyKey(shard, Slot.location(entry.word0), into: &key).map { $0.hash >> 32 } ?? 0
+    }
+
     /// The key at a location, checked; nil where it has moved on or is damaged.
-    private func copyKey(_ shard: Shard, _ location: UInt32, into key: inout ValueBuffer) throws(Failure) -> Int? {
+    private func copyKey(_ shard: Shard, _ location: UInt32, into key: inout ValueBuffer) throws(Failure) -> (size: Int, hash: UInt64)? {
         guard shard.isSound(location) else { return nil }
         let numberWord = shard.numberWord(shard.place(of: location))
         let segment = numberWord.acquire(0)
@@ -69,6 +108,6 @@ public struct Cursor {
         let hash = shim_hash(key.start, record.keyLength, shard.secret)
         let sound = record.verifiesHead(at: p, keyHash: hash, place: Place(number: segment, offset: UInt64(shard.offset(of: location))), secret: shard.secret)
         shim_fence_acquire()
-        return sound && numberWord.acquire(0) == segment ? record.keyLength : nil
+        return sound && numberWord.acquire(0) == segment ? (record.keyLength, hash) : nil
     }
 }
