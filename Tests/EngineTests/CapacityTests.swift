@@ -109,6 +109,23 @@ struct CapacityTests {
         #expect(usage * 10 >= capacity * 8, "only \(usage) of \(capacity) bytes are used")
     }
 
+    @Test("Clearing takes no space: neither in shards that were never used, nor in those that hold something")
+    func clear() throws {
+        let cache = try TestCache(directory.path, Options(capacity: 64 << 20, shards: 16, segmentSize: 256 << 10, flags: SHALE_OPEN_NO_SYNC))
+        let empty = try files.diskUsage()
+        for _ in 0..<3 { cache.clear() }
+        #expect(try files.diskUsage() == empty)
+        for number in 0..<200 { #expect(cache.set("k\(number)", Pool.random.value(UInt64(number), 4_000)) == .ok) }
+        let used = try files.diskUsage()
+        for _ in 0..<3 { cache.clear() }
+        #expect(try files.diskUsage() <= used)
+        #expect(cache.set("after", "v") == .ok)
+        #expect(cache.close() == .ok)
+        try files.removeIndex()
+        let rebuilt = try TestCache(directory.path, Options())
+        #expect(try rebuilt.entries().keys.map { $0 } == ["after".bytes])
+    }
+
     @Test("Filled by one size and then by another, the cache holds a fair share of live bytes each time")
     func liveShare() throws {
         let capacity = 8 << 20

@@ -40,6 +40,18 @@ extension CoreTests {
             }
         }
 
+        @Test("no file can become larger than ext4 allows", arguments: [1 << 40, 4 << 40, 7 << 40, 16 << 40], [0, 512, 4096, 65_536])
+        func filesEnd(capacity: Int, shards: Int) throws {
+            var configuration = Configuration()
+            configuration.capacity = UInt64(capacity)
+            configuration.shards = UInt32(shards)
+            let block = try configuration.newSuperblock(secret: 1, now: 0), geometry = Geometry(block)
+            let largest = 1 << 44 - 4096
+            #expect(geometry.dataSize <= largest && geometry.indexSize <= largest)
+            // And all that the capacity has room for can be in them.
+            #expect(geometry.rows >= Geometry.rows(block))
+        }
+
         @Test("no segment is given back for a table that does not fit all the same")
         func tableTooLarge() throws {
             let store = try Store(at: nil, options: .init(capacity: 8 << 20))

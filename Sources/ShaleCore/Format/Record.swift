@@ -228,4 +228,7 @@ enum Limits {
     static let placesPerShard = 65_535
     /// A location counts 8-byte units in 32 bits.
     static let shardLogBytes = 32 << 30
+    static let mostCapacity: UInt64 = 1 << 44
+    /// What a file of ext4 with blocks of 4 KiB may have.
+    static let fileBytes = 1 << 44 - 4096
 }

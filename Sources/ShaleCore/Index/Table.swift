@@ -427,7 +427,6 @@ extension Table {
     private func clear(_ duplicate: Memory, keeping other: Memory) {
         guard !Slot.isFree(other.u64(0)), Slot.location(duplicate.u64(0)) == Slot.location(other.u64(0)) else { return }
         announceMove()
-        header.at.release(Field.shrinks, header.at.u64(Field.shrinks) &+ 1)
         clear(duplicate)
         let late = duplicate.u64(8), kept = other.u64(8)
         if Slot.stamp(late) > Slot.stamp(kept) { _ = shim_cas64(other + 8, kept, late) }

@@ -121,18 +121,31 @@ extension Shard {
         pend(ShardHeader.Pending.frames)
         defer { finish(ShardHeader.Pending.frames) }
         while header[Field.allocated] * segmentSize + indexBytes + extra > geometry.shardBudget,
-              freePlaces > Log.reserve, let place = firstPlace(.free) {
-            numberWord(place).release(0, 0)
-            // Before its blocks go: a kill in between must not leave a hole that passes for a place.
-            setState(ofPlace: place, .preparing)
-            shim_fence_release()
-            guard engine.pointee.files.releaseData(offset(ofPlace: place), segmentSize) else {
-                setState(ofPlace: place, .free)
-                return
-            }
-            setState(ofPlace: place, .absent)
-            header[Field.allocated] -= 1
+              freePlaces > Log.reserve, releaseFree() {}
+    }
+
+    /// Gives free places back until there are no more than so many places on disk.
+    func giveBack(downTo most: Int) {
+        guard header[Field.allocated] > most else { return }
+        pend(ShardHeader.Pending.frames)
+        defer { finish(ShardHeader.Pending.frames) }
+        while header[Field.allocated] > most, releaseFree() {}
+    }
+
+    /// Gives a free place back to the file system.
+    private func releaseFree() -> Bool {
+        guard let place = firstPlace(.free) else { return false }
+        numberWord(place).release(0, 0)
+        // Before its blocks go: a kill in between must not leave a hole that passes for a place.
+        setState(ofPlace: place, .preparing)
+        shim_fence_release()
+        guard engine.pointee.files.releaseData(offset(ofPlace: place), segmentSize) else {
+            setState(ofPlace: place, .free)
+            return false
         }
+        setState(ofPlace: place, .absent)
+        header[Field.allocated] -= 1
+        return true
     }
 
     /// Whether the next roll should find one more place on disk: there is none, or the log is about to

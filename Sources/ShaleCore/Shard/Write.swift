@@ -362,6 +362,9 @@ extension Shard {
     }
 
     func clear(_ after: inout Aftermath) throws(Failure) {
+        // Nothing was ever written here: the log needs no new begin.
+        guard header[Field.queueCount] > 0 else { return resetIndex() }
+        let allocated = header[Field.allocated]
         do throws(Failure) { try roll(isNewTail: true) } catch {
             // No place beside the log's own: once nothing points to them, those at the tail are free.
             guard error.status == .full, header[Field.queueCount] > 1 else { throw error }
@@ -374,6 +377,8 @@ extension Shard {
         }
         resetIndex()
         finish(ShardHeader.Pending.clear)
+        // What the new begin took, the log that ended gives back.
+        giveBack(downTo: allocated)
     }
 
     /// An empty table of the smallest size.

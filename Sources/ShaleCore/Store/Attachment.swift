@@ -253,7 +253,7 @@ enum Attachment {
 
     /// What passed its check and still cannot be: lengths are checked before use all the same.
     private static func isPossible(_ b: Superblock) -> Bool {
-        guard b.capacity >= Limits.capacity, b.capacity <= 1 << 44, b.shards >= 1, b.shards <= Limits.shards, b.segmentSize >= Limits.segmentSizes.least,
+        guard b.capacity >= Limits.capacity, b.capacity <= Limits.mostCapacity, b.shards >= 1, b.shards <= Limits.shards, b.segmentSize >= Limits.segmentSizes.least,
               b.segmentSize <= Limits.segmentSizes.most, b.segmentSize & (b.segmentSize - 1) == 0, b.rows >= Superblock.leastPlaces, b.rows <= Limits.placesPerShard,
               Int(b.rows) * Int(b.segmentSize) <= Limits.shardLogBytes, b.dictionaryPlaces <= 16, b.expiryBase < 1 << 40, b.dictionarySize <= 64 << 10,
               (b.dictionarySize == 0) == (b.dictionaryPlaces == 0), Int(b.dictionarySize) % pageSize == 0, b.mode & ~0o777 == 0,
@@ -692,9 +692,17 @@ enum Attachment {
     private static func map(_ fd: Int32, _ count: Int, writable: Bool, _ files: inout CacheFiles, _ file: StaticString) throws(Failure) -> Memory {
         var error = 0
         guard let p = shim_sys_map(fd, count, writable, &error) else {
-            throw Failure.system("map", files.path, file, error, advice: error == -SHIM_ENOMEM ? "raise the limit on virtual memory, or use a smaller capacity" : "")
+            throw Failure.system("map", files.path, file, error, status: error == -SHIM_EOVERFLOW ? .invalid : nil, advice: advice(error))
         }
         return p
+    }
+
+    private static func advice(_ error: Int) -> StaticString {
+        switch error {
+        case -SHIM_ENOMEM: "raise the limit on virtual memory, or use a smaller capacity"
+        case -SHIM_EOVERFLOW: "files of this file system cannot be that large; use a smaller capacity, or another file system"
+        default: ""
+        }
     }
 
     /// File systems allocate all that a large page of the file's cache covers as soon as a byte of it changes, holes that

@@ -33,7 +33,7 @@ public struct Configuration: Sendable {
         if capacity != 0, capacity < Limits.capacity {
             throw Message().adding("capacity ").adding(Int(capacity)).adding(" is below the least, 1 MiB (1048576 bytes)").failure(.invalid)
         }
-        if capacity > 1 << 44 { throw Failure.because(.invalid, "capacity is above the most, 16 TiB") }
+        if capacity > Limits.mostCapacity { throw Failure.because(.invalid, "capacity is above the most, 16 TiB") }
         if segmentSize != 0, segmentSize < Limits.segmentSizes.least || segmentSize > Limits.segmentSizes.most || segmentSize & (segmentSize - 1) != 0 {
             throw Message().adding("segment_size ").adding(Int(segmentSize)).adding(" is not a power of two from 128 KiB to 16 MiB").failure(.invalid)
         }
@@ -86,7 +86,10 @@ extension Superblock {
             throw Message().adding("a capacity of ").adding(Int(capacity)).adding(" bytes is too large for ").adding(Int(shards)).adding(" shard(s) with segments of ")
                 .adding(Int(segmentSize)).adding(" bytes; choose more shards or larger segments").failure(.invalid)
         }
-        // Room to grow fourfold without a new index; what is not used costs addresses alone.
-        if count > Int(rows) { rows = UInt32(min(count * Sizes.rowsForGrowth, Limits.placesPerShard, Limits.shardLogBytes / Int(segmentSize))) }
+        // Room to grow fourfold without a new index; what is not used costs addresses alone. Behind the largest
+        // capacity nobody ever writes, and the index of more would not fit into a file of ext4.
+        let fitting = (Limits.fileBytes - Geometry(self).segments) / (Int(shards) * Int(segmentSize))
+        let most = min(Limits.placesPerShard, Limits.shardLogBytes / Int(segmentSize), fitting)
+        if count > Int(rows) { rows = UInt32(min(count * Sizes.rowsForGrowth, most)) }
     }
 }

@@ -58,7 +58,7 @@ public struct Cursor {
     /// Behind the last fraction, where ranks overflow, the next shard begins.
     private mutating func go(to rank: UInt64) {
         low = rank
-        if rank == 0 || rank >> 32 >> Sizes.fractionBits != 0 {
+        if rank == 0 || (rank >> 32) >> Sizes.fractionBits != 0 {
             shard += 1
             low = 0
         }
