@@ -263,6 +263,69 @@ static void test_ages_out_of_range(void) {
     shale_close(cache);
 }
 
+/* A reader has found an entry and asks for the time. While it does, the entry changes, and time goes on: what the key
+ * has then is fresh. (The clock is the one moment at which a test without hooks can be inside a read.) */
+static struct {
+    shale_cache *cache;
+    void (*change)(shale_cache *cache);
+    int64_t then;
+} during_read;
+
+static int64_t read_clock_in_read(void *context UNUSED) {
+    void (*change)(shale_cache *) = during_read.change;
+    if (change) {
+        during_read.change = NULL;
+        change(during_read.cache);
+        clock_ms = during_read.then;
+    }
+    return clock_ms;
+}
+
+static void replace_plain(shale_cache *cache) {
+    clock_ms += 900;
+    CHECK_STATUS(SHALE_OK, set_aged(cache, "key", 1000, 0));
+}
+
+static void replace_touched(shale_cache *cache) {
+    replace_plain(cache);
+    CHECK_STATUS(SHALE_OK, shale_touch(cache, "key", 3, 1000));
+}
+
+static void touch_only(shale_cache *cache) {
+    clock_ms += 900;
+    CHECK_STATUS(SHALE_OK, shale_touch(cache, "key", 3, 1000));
+}
+
+static void invalidate_and_replace(shale_cache *cache) {
+    CHECK_STATUS(SHALE_OK, shale_invalidate(cache, "tag", 3));
+    CHECK_STATUS(SHALE_OK, set_aged(cache, "key", 5000, 0));
+}
+
+static void test_replaced_while_it_is_read(void) {
+    static void (*const changes[])(shale_cache *) = {replace_plain, replace_touched, touch_only, invalidate_and_replace};
+    shale_bytes tag = {"tag", 3};
+    shale_options options = {.struct_size = sizeof options, .capacity = 4 << 20, .now_ms = read_clock_in_read};
+    for (int n = 0; n < 4 * 2 * 2 * 2; n++) {
+        bool is_touched = n & 1, is_kept = n & 2, asks_stale = n & 4;
+        const int64_t start = clock_ms = 1700000000000;
+        shale_cache *cache = NULL;
+        shale_value value = SHALE_VALUE_INIT;
+        REQUIRE_STATUS(SHALE_OK, shale_open(NULL, &options, &cache));
+        shale_set_options old = {.struct_size = sizeof old, .max_age_ms = 1000, .stale_ms = is_kept ? 1000 : 0, .tags = &tag,
+                                 .tag_count = 1};
+        CHECK_STATUS(SHALE_OK, set_text(cache, "key", "old", &old));
+        if (is_touched)
+            CHECK_STATUS(SHALE_OK, shale_touch(cache, "key", 3, 1000));
+        during_read.cache = cache;
+        during_read.then = start + (changes[n / 8] == invalidate_and_replace ? 500 : 1500); /* gone by its tag alone */
+        during_read.change = changes[n / 8];
+        CHECK_STATUS(SHALE_OK, get_text(cache, "key", asks_stale ? SHALE_GET_STALE : 0, &value));
+        CHECK(!during_read.change && holds_text(&value, changes[n / 8] == touch_only ? "old" : "key"));
+        shale_value_free(&value);
+        shale_close(cache);
+    }
+}
+
 int main(void) {
     watch(120);
     RUN(test_fresh_stale_gone);
@@ -273,5 +336,6 @@ int main(void) {
     RUN(test_purge);
     RUN(test_default_ages_belong_to_the_cache);
     RUN(test_ages_out_of_range);
+    RUN(test_replaced_while_it_is_read);
     return finish();
 }

@@ -28,7 +28,7 @@ enum Sizes {
     static let givesPagesBackEvery = 4
 
     static let heap = 3, aim = 1, sample = 2
-    static let rebaseStampsAt: UInt64 = 1 << 8, laterStamps: UInt64 = 1 << 5
+    static let rebaseStampsAt: UInt64 = 1 << 8, laterStamps: UInt64 = 1 << 5, lateStamps: UInt64 = 8
     static let tags = 8, mostTags = 4
     static let leases = 2
     static let writing = 4
@@ -54,8 +54,8 @@ enum Sizes {
 
     /// Of a key's hash: as many as a fingerprint and the home give back in the smallest table.
     static let fractionBits: UInt64 = 32
-    /// Those that a victim has no room for: it keeps 26.
-    static let fractionBeyondVictim: UInt64 = 6
+    /// Those that a victim has no room for: it keeps 25.
+    static let fractionBeyondVictim: UInt64 = 7
     static let leastBuckets = 256, mostBuckets = (1 << 24) - 64, spareBuckets = 64
     /// How far entries may be displaced, as the reach bits say it, and what lies beyond the last home.
     static let reaches = (1, 3, 7, 15), spill = 16
@@ -68,6 +68,8 @@ enum Sizes {
 
     static let heap = 256, aim = 32, sample = 16
     static let rebaseStampsAt: UInt64 = 1 << 37, laterStamps: UInt64 = 1 << 34
+    /// As many as Linux has threads at most.
+    static let lateStamps: UInt64 = 1 << 22
     static let tags = 512, mostTags = 384
     static let leases = 64
     static let writing = 64

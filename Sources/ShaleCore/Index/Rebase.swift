@@ -7,6 +7,10 @@ import CShalePlatform
 /// stamp from then on draws a new, small one; every slot's stamp changes, so the
 /// compare-and-swap of a reader that still holds an old, large one fails. Ranks
 /// begin at another base each time: no slot keeps its stamp by chance.
+///
+/// Who stored an old stamp after the slots were sorted was in the middle of its
+/// use when the counter was set back. So it ranks above all that were sorted, and
+/// below all that is drawn from then on: a gap is left there, one for each thread.
 extension Shard {
     static let rebaseStampsAt = Sizes.rebaseStampsAt
     private static let bases: (UInt64, UInt64) = (1, Sizes.laterStamps)
@@ -33,7 +37,8 @@ extension Shard {
         pend(ShardHeader.Pending.rebase)
         header[Field.rebases] += 1
         let base = header[Field.rebases] % 2 == 0 ? Shard.bases.0 : Shard.bases.1
-        shim_store64(header.at + Field.stamp, base + UInt64(count) + 1)
+        let start = base + UInt64(count) + Sizes.lateStamps
+        shim_store64(header.at + Field.stamp, start)
         shim_fence()
         var found = 0
         forEachSlot { slot, _ in
@@ -44,6 +49,7 @@ extension Shard {
         }
         var sorted = UnsafeMutableBufferPointer(rebasing: items[0..<found])
         sorted.sort { $0.stamp < $1.stamp }
+        var late = base + UInt64(count)
         for i in 0..<found {
             guard let slot = Memory(bitPattern: UInt(sorted[i].slot)) else { continue }
             var word1 = slot.u64(8)
@@ -51,8 +57,9 @@ extension Shard {
             while !shim_cas64(slot + 8, word1, Slot.word1(stamp: stamp, hits: Slot.hits(word1), expiry: Slot.expiry(word1))) {
                 // Used meanwhile. A new stamp stays; an old one is the newest of all that are ranked.
                 word1 = slot.u64(8)
-                if Slot.stamp(word1) < Shard.rebaseStampsAt / 2 { break }
-                stamp = nextStamp()
+                if Slot.stamp(word1) > start, Slot.stamp(word1) <= header.at.u64(Field.stamp) { break }
+                stamp = late
+                late += 1
             }
         }
         victims.reset()

@@ -44,6 +44,10 @@ enum Slot {
     @inline(__always) static func word1(stamp: UInt64, hits: UInt64 = 0, expiry: UInt64) -> UInt64 {
         stamp & stampMask | hits << 38 | expiry << 40
     }
+    @inline(__always) static func used(_ w: UInt64, stamp: UInt64) -> UInt64 {
+        let hits = hits(w)
+        return word1(stamp: stamp, hits: hits == 3 ? 3 : hits + 1, expiry: expiry(w))
+    }
 }
 
 /// The slot table of a shard: buckets of one cache line, four slots each.
@@ -64,7 +68,8 @@ enum Slot {
 /// - the shape word (buckets, frontier, mode) says for every fraction where its one home is;
 /// - bucket `h` reaches at least as far as the entry with home `h` that was displaced furthest;
 /// - an entry is published in its new slot, then the shape or `moves` says so, then its old slot
-///   is cleared: a reader that misses looks whether either has changed, and repeats.
+///   is cleared: a reader that misses looks whether either has changed, and repeats;
+/// - an entry's stamp only grows, until all are rebased, or a killed change is taken back. No two have the same one.
 struct Table {
     static let bucketSize = 64
     static let leastBuckets = Sizes.leastBuckets // with fewer, 24 bits of a fraction do not give back all 32
@@ -191,6 +196,27 @@ struct Table {
         }
     }
 
+    /// Offers every entry with this home whose fingerprint is the same but for its lowest bits, until `body` returns true.
+    @inline(__always)
+    func hasSlot(ofHome home: Int, fingerprint: UInt32, ignoring bits: UInt32, _ body: (_ slot: Memory, _ position: Int) -> Bool) -> Bool {
+        let mask = UInt64(0x0FFF_FFFF & ~bits) << 32
+        var wanted = UInt64(fingerprint & 0xFF_FFFF) << 32
+        let end = home &+ reach(ofHome: home)
+        var position = home
+        while position <= end {
+            let line = bucket(position)
+            var i = 0
+            while i < Table.bucketSize {
+                let word0 = line.u64(i)
+                if word0 & mask == wanted, !Slot.isFree(word0), body(line + i, position) { return true }
+                i &+= Slot.size
+            }
+            wanted &+= 1 << Slot.displacementShift
+            position &+= 1
+        }
+        return false
+    }
+
     /// The slot that points to this location. Under the lock.
     @inline(__always)
     func find(_ fraction: UInt32, location: UInt32) -> Memory? {
@@ -230,7 +256,7 @@ struct Table {
 
     private func publish(_ slot: Memory, home: Int, fingerprint: UInt64, location: UInt32, flags: UInt64, word1: UInt64) {
         let word0 = word0(slot, home: home, fingerprint: fingerprint, location: location, flags: flags)
-        slot.set(8, word1)
+        slot.release(8, word1)
         slot.release(0, word0)
     }
 
@@ -310,7 +336,7 @@ struct Table {
         shim_fence_release()
     }
 
-    /// Clears a slot whose entry lives elsewhere now; a stamp that a reader wrote meanwhile goes along.
+    /// Clears a slot whose entry lives elsewhere now; a use that a reader stored meanwhile goes along.
     private func vacate(_ slot: Memory, copied word1: UInt64, to target: Memory) {
         if target < slot {
             // The sweep may have passed the new place and not yet the old one.
@@ -319,8 +345,17 @@ struct Table {
             }
         }
         clear(slot)
-        let late = slot.u64(8)
-        if late != word1 { _ = shim_cas64(target + 8, word1, late) }
+        let late = shim_exchange64(slot + 8, 0)
+        if late != word1 { raise(target, to: late) }
+    }
+
+    /// Brings a use along from where the entry was. (What was there is zero now. No reader expects that: one that has
+    /// read the word before fails, and looks for the entry.)
+    private func raise(_ slot: Memory, to late: UInt64) {
+        while true {
+            let word1 = slot.u64(8)
+            if Slot.stamp(word1) >= Slot.stamp(late) || shim_cas64(slot + 8, word1, late) { return }
+        }
     }
 
     // MARK: Growing and shrinking
@@ -423,13 +458,17 @@ extension Table {
         for i in 0..<header[Field.moveCount] where move(i).to == old { setMove(i, move(i).from, new) }
     }
 
-    /// Clears one of two slots that hold the same entry. A newer stamp of it is kept.
+    /// Clears one of two slots that hold the same entry.
     private func clear(_ duplicate: Memory, keeping other: Memory) {
         guard !Slot.isFree(other.u64(0)), Slot.location(duplicate.u64(0)) == Slot.location(other.u64(0)) else { return }
         announceMove()
         clear(duplicate)
-        let late = duplicate.u64(8), kept = other.u64(8)
-        if Slot.stamp(late) > Slot.stamp(kept) { _ = shim_cas64(other + 8, kept, late) }
+    }
+
+    /// Clears the slot that an entry has left, if that was not done, and brings a use along, if there was one.
+    private func endMove(from: Memory, to: Memory) {
+        clear(from, keeping: to)
+        if Slot.isFree(from.u64(0)), !Slot.isFree(to.u64(0)) { raise(to, to: shim_exchange64(from + 8, 0)) }
     }
 
     /// A move within the table is completed; those of a pass over a bucket are completed if readers have been told of
@@ -439,9 +478,9 @@ extension Table {
         let relocation = header.at.u64(Field.relocation)
         if relocation != 0 {
             let from = UInt32(truncatingIfNeeded: relocation >> 32) & 0x7FFF_FFFF, to = UInt32(truncatingIfNeeded: relocation)
-            if from < slots, to < slots, Slot.location(slot(from).u64(0)) == Slot.location(slot(to).u64(0)) {
-                retargetMoves(from, to)
-                clear(slot(from), keeping: slot(to))
+            if from < slots, to < slots {
+                if Slot.location(slot(from).u64(0)) == Slot.location(slot(to).u64(0)) { retargetMoves(from, to) }
+                endMove(from: slot(from), to: slot(to))
             }
             header.at.release(Field.relocation, 0)
         }
@@ -449,7 +488,7 @@ extension Table {
         for i in 0..<min(header[Field.moveCount], ShardHeader.mostMoves) {
             let (from, to) = move(i)
             guard from < slots, to < slots else { continue }
-            if isDone { clear(slot(from), keeping: slot(to)) } else { clear(slot(to), keeping: slot(from)) }
+            if isDone { endMove(from: slot(from), to: slot(to)) } else { clear(slot(to), keeping: slot(from)) }
         }
         header.at.release(Field.moveCount, 0)
     }

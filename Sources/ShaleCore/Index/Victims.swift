@@ -8,16 +8,32 @@ import CShalePlatform
 /// skips what has been used since. While one heap is consumed, the sweep fills
 /// the other, a few hundred slots for each victim, so that no call pays for all.
 ///
+/// An item is 8 bytes: stamp (38) · the upper 25 bits of the entry's hash
+/// fraction, its group · bound (1). So it finds the slot wherever that moved.
+/// Readers go on meanwhile, and one that was stopped between drawing a stamp and
+/// storing it stores one that may be below a limit. But stamps only grow, so an
+/// item is a lower bound. Where one is popped whose entry was used since, its
+/// group gets an item that bounds all that are above.
+///
 /// Invariants
 /// - every unpinned entry that is no part and whose rank is at most the current heap's limit
-///   (`heapLimit`) is in that heap; the other heap takes what ranks above it;
-/// - a heap is consumed only after its sweep has seen the whole table;
+///   (`heapLimit`) has in that heap an item of its own, or a bound of its group, no higher than its rank;
+/// - those that the sweep has passed, up to its own limit, have one in either heap;
+/// - a heap is consumed only after its sweep has seen the whole table, and until it is empty;
 /// - an entry that moves down past the sweep restarts it.
-///
-/// A victim is 8 bytes: stamp (38) · the upper 26 bits of its hash fraction.
-/// Stamps are unique in a shard, so the pair finds the slot wherever it moved.
 struct Victims {
     enum State { static let idle = 0, sweeping = 1, restart = 2, complete = 3 }
+
+    enum Item {
+        private static let shift = UInt32(Sizes.fractionBeyondVictim)
+        static let groupMask: UInt32 = 1 << shift - 1
+        @inline(__always) static func make(_ rank: UInt64, _ fraction: UInt32, isBound: Bool = false) -> UInt64 {
+            rank << 26 | UInt64(fraction >> shift) << 1 | (isBound ? 1 : 0)
+        }
+        @inline(__always) static func rank(_ item: UInt64) -> UInt64 { item >> 26 }
+        @inline(__always) static func lowestFraction(_ item: UInt64) -> UInt32 { UInt32(truncatingIfNeeded: item >> 1 & 0x1FF_FFFF) << shift }
+        @inline(__always) static func isBound(_ item: UInt64) -> Bool { item & 1 != 0 }
+    }
 
     let table: Table
     let heaps: (Memory, Memory)
@@ -91,12 +107,11 @@ struct Victims {
     func next(expired: (Memory) -> Void) -> Memory? {
         var barren = 0
         while header[Field.entries] > header[Field.pinned], barren < 4 {
-            while let victim = pop(current) {
-                guard let slot = find(victim) else { continue }
+            while let item = pop(current) {
                 // Keep the other heap's sweep ahead of the consumption of this one.
                 let unswept = max(0, table.shape.extent + Table.spill - header[Field.sweepAt])
                 sweep(buckets: max(16, unswept / (count(current) + 1) + 1), expired: expired)
-                if isStill(slot, victim) { return slot }
+                if let slot = entry(of: item) { return slot }
             }
             while header[Field.sweepState] != State.complete { sweep(buckets: Int.max, expired: expired) }
             header[Field.heapCurrent] = 1 - current
@@ -114,24 +129,32 @@ struct Victims {
         return nil
     }
 
-    private func find(_ victim: UInt64) -> Memory? {
-        let stamp = victim >> 26
-        let low = UInt32(truncatingIfNeeded: victim & 0x3FF_FFFF) << Sizes.fractionBeyondVictim
+    /// The slot of an item that was popped; nil where its entry is gone, or was used since. Then all others of its group
+    /// get one that bounds them: each heap the lowest that it has to know.
+    private func entry(of item: UInt64) -> Memory? {
+        let low = Item.lowestFraction(item), rank = Item.rank(item)
         let shape = table.shape
-        for home in shape.home(low)...max(shape.home(low), shape.home(low | (1 << Sizes.fractionBeyondVictim - 1))) {
-            for position in home...(home + table.reach(ofHome: home)) {
-                let p = table.bucket(position)
-                for i in stride(from: 0, to: Table.bucketSize, by: Slot.size) {
-                    let word0 = p.u64(i)
-                    if !Slot.isFree(word0), Slot.stamp(p.u64(i + 8)) == stamp, !Slot.isPart(word0), !Slot.isPinned(word0) { return p + i }
+        let limit = header.at.u64(Field.heapLimit)
+        let swept = header[Field.sweepState] == State.complete ? Int.max : header[Field.sweepAt]
+        var slot: Memory?
+        var above = UInt64.max, aboveLimit = UInt64.max
+        for home in shape.home(low)...max(shape.home(low), shape.home(low | Item.groupMask)) {
+            let isItsOwn = table.hasSlot(ofHome: home, fingerprint: low, ignoring: Item.groupMask) { p, position in
+                let word0 = p.u64(0), its = Victims.rank(p.u64(8))
+                if Slot.isPart(word0) || Slot.isPinned(word0) { return false }
+                if its == rank {
+                    slot = p
+                    return !Item.isBound(item)
                 }
+                if its > rank, its <= limit { above = min(above, its) }
+                if its > limit, position < swept { aboveLimit = min(aboveLimit, its) }
+                return false
             }
+            if isItsOwn { return slot }
         }
-        return nil
-    }
-
-    private func isStill(_ slot: Memory, _ victim: UInt64) -> Bool {
-        !Slot.isFree(slot.u64(0)) && Slot.stamp(slot.u64(8)) == victim >> 26
+        if above != UInt64.max { push(current, Item.make(above, low, isBound: true)) }
+        if aboveLimit <= header.at.u64(Field.sweepLimit) { collect(Item.make(aboveLimit, low, isBound: true)) }
+        return slot
     }
 
     // MARK: Sweeping
@@ -143,11 +166,9 @@ struct Victims {
         let end = shape.extent + Table.spill
         if header[Field.sweepState] == State.complete { return }
         if header[Field.sweepState] != State.sweeping { begin(shape) }
-        let target = 1 - current
         var limit = header.at.u64(Field.sweepLimit)
         // Up to there all are in the heap that is being consumed.
         let known = header.at.u64(Field.heapLimit)
-        let room = Victims.capacity(buckets: shape.buckets)
         var position = header[Field.sweepAt]
         let stop = buckets >= end - position ? end : position + buckets
         while position < stop {
@@ -161,24 +182,31 @@ struct Victims {
                 }
                 let word1 = p.u64(i + 8)
                 if Slot.isPinned(word0) || Victims.rank(word1) > limit || Victims.rank(word1) <= known { continue }
-                if count(target) >= room {
-                    // The sample misjudged: keep the lower half, and collect no more than its like.
-                    limit = keepLowerHalf(target)
-                    header.at.set(Field.sweepLimit, limit)
-                    if Victims.rank(word1) > limit { continue }
-                }
                 let fraction = table.fraction(at: position, word0, shape)
                 guard table.reaches(p + i, fraction, position, shape) else {
                     // Damaged: no key leads to it, nor would its victim.
                     table.clear(p + i)
                     continue
                 }
-                push(target, Slot.stamp(word1) << 26 | UInt64(fraction) >> Sizes.fractionBeyondVictim)
+                limit = collect(Item.make(Victims.rank(word1), fraction))
             }
             position += 1
         }
         header[Field.sweepAt] = position
         if header[Field.sweepState] == State.sweeping, position >= end { header[Field.sweepState] = State.complete }
+    }
+
+    /// Puts an item into the heap that the sweep fills; returns the sweep's limit.
+    @discardableResult
+    private func collect(_ item: UInt64) -> UInt64 {
+        let target = 1 - current
+        if count(target) >= Victims.capacity(buckets: table.shape.buckets) {
+            // The sample misjudged: keep the lower half, and collect no more than its like.
+            header.at.set(Field.sweepLimit, keepLowerHalf(target))
+        }
+        let limit = header.at.u64(Field.sweepLimit)
+        if Item.rank(item) <= limit { push(target, item) }
+        return limit
     }
 
     /// Returns the highest rank that is kept. Not by sorting: a set would wait for that.
@@ -202,7 +230,7 @@ struct Victims {
             }
             if kept - 1 <= j { high = j } else if kept - 1 >= i { low = i } else { break }
         }
-        let highest = p.u64(kept * 8 - 8) >> 26
+        let highest = Item.rank(p.u64(kept * 8 - 8))
         setCount(which, kept)
         for root in stride(from: kept / 2 - 1, through: 0, by: -1) { sift(p, root, p.u64(root * 8), kept) }
         return highest

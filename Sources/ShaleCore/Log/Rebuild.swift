@@ -339,12 +339,12 @@ extension Shard {
                 return
             }
             let flags = (record.isPinned ? Slot.pinnedBit : 0) | (isPart ? Slot.Kind.part : record.tagCount > 0 ? Slot.Kind.tagged : Slot.Kind.plain)
-            let word1 = Slot.word1(stamp: nextStamp(), expiry: SlotExpiry.of(gone: record.gone(at: p), base: engine.pointee.block.expiryBase))
+            let expiry = SlotExpiry.of(gone: record.gone(at: p), base: engine.pointee.block.expiryBase)
             let new = kind == .value ? Measure(record) : measure(at)
             if let slot {
                 let old = slot.u64(0)
                 exchange(measure(Slot.location(old)), old, for: new, flags)
-                slot.set(8, word1)
+                slot.set(8, Slot.word1(stamp: nextStamp(), expiry: expiry))
                 slot.release(0, Slot.with(old, location: at) & ~Slot.keptFlags | flags)
             } else {
                 if !maintainTable(&after, mayShrink: false) { _ = evict(now: 0, &after) }
@@ -360,7 +360,8 @@ extension Shard {
                     free = table.reserve(key.fraction)
                 }
                 guard let free else { return }
-                free.set(8, word1)
+                // (A stamp that a sweep, for those that were evicted above, has not passed.)
+                free.set(8, Slot.word1(stamp: nextStamp(), expiry: expiry))
                 free.release(0, table.word0(free, key.fraction, location: at, flags: flags))
                 account(new, sign: 1)
                 count(flags, sign: 1)

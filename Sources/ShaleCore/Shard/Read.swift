@@ -134,10 +134,10 @@ extension Shard {
         prefetch(p, to: 192)
         let numberWord = self.numberWord(row)
         let segment = numberWord.acquire(0)
-        // Pointed to while the place held this segment: so the location is the current one's.
+        let word1 = slot.acquire(8)
+        // Pointed to while the place held this segment: so the location is the current one's. And word 1 is this entry's.
         if (slot.acquire(0) ^ word0) & ~Slot.reachBit != 0 { return .moved }
         if segment == 0 { return .damaged }
-        let word1 = slot.u64(8)
         let at = Place(number: segment, offset: UInt64(truncatingIfNeeded: offset))
         var record = RecordHeader(at: p)
         // (All of `isPlausible` that keeps the reads inside; its rest shows when the record is used.)
@@ -176,12 +176,14 @@ extension Shard {
         var isStale = false
         if expires != RecordHeader.never, !engine.pointee.clock.isWellBefore(expires) {
             let now = engine.pointee.clock.now48
-            if now >= gone { return validated(numberWord, segment, epoch) ? .gone : .moved }
             isStale = now >= expires
+            // (What has replaced it meanwhile may be fresh.)
+            if isStale, !stands(slot, word0, numberWord, segment, epoch) { return .moved }
+            if now >= gone { return .gone }
         }
-        if isStale, !options.contains(.stale) { return validated(numberWord, segment, epoch) ? .gone : .moved }
+        if isStale, !options.contains(.stale) { return .gone }
         if record.tagCount > 0, header.at.acquire(Field.tagCount) != 0, tags.invalidates(record, at: p) {
-            return validated(numberWord, segment, epoch) && targetWord.acquire(0) == targetSegment ? .gone : .moved
+            return stands(slot, word0, numberWord, segment, epoch) && targetWord.acquire(0) == targetSegment ? .gone : .moved
         }
 
         found.metaSize = record.metaLength
@@ -220,29 +222,56 @@ extension Shard {
         found.version = record.lsn
         found.isStale = isStale
         found.isPinned = record.isPinned
-        if !options.contains(.peek) { use(slot, word1) }
+        if !options.contains(.peek) { use(slot, word1, key) }
         return isStale ? .stale : .hit
     }
 
-    /// A fresh stamp, unless the slot changed since: a reader that was stopped writes no ancient one.
+    /// A fresh stamp. It is stored only where the slot is as it was: a reader that was stopped writes none to another entry.
     @inline(__always)
-    private func use(_ slot: Memory, _ word1: UInt64) {
+    private func use(_ slot: Memory, _ word1: UInt64, _ key: Key) {
         if engine.pointee.isReadOnly { return }
         if engine.pointee.geometry.shards > 1 {
             // Order need not be exact over the whole cache: the newest stay as they are, and their page clean.
             let age = header.at.u64(Field.stamp) &- Slot.stamp(word1)
             if age < header.at.u64(Field.entriesHint) >> 5 { return }
         }
-        let hits = Slot.hits(word1)
         let stamp = nextStamp()
         if stamp >= Shard.rebaseStampsAt, stamp & 0xFFFF == 0 { requestRebase() }
-        _ = shim_cas64(slot + 8, word1, Slot.word1(stamp: stamp, hits: hits == 3 ? 3 : hits + 1, expiry: Slot.expiry(word1)))
+        if !shim_cas64(slot + 8, word1, Slot.used(word1, stamp: stamp)) { useAgain(key, stamp) }
     }
 
-    @inline(__always)
-    private func validated(_ numberWord: Memory, _ segment: UInt64, _ epoch: UInt64) -> Bool {
-        shim_fence_acquire()
-        return numberWord.acquire(0) == segment && header.at.acquire(Field.epoch) == epoch
+    /// Another reader was there, or a writer, or the entry has moved. The use counts all the same, unless a later one does.
+    @inline(never)
+    private func useAgain(_ key: Key, _ stamp: UInt64) {
+        while true {
+            let epoch = header.at.acquire(Field.epoch), moves = header.at.acquire(Field.moves)
+            if epoch & 1 != 0 { return } // all stamps are new after a rebuild
+            var isDone = false, isThere = false
+            table.probe(key.fraction, home: table.shape.home(key.fraction)) { slot, word0 in
+                if Slot.isPart(word0) { return false }
+                let word1 = slot.acquire(8)
+                let isKey = holds(key, Slot.location(word0))
+                shim_fence_acquire()
+                let isSame = (slot.acquire(0) ^ word0) & ~Slot.reachBit == 0
+                if isSame, !isKey { return false }
+                isThere = true
+                if isSame {
+                    // (A stamp above the counter's is from before they were rebased.)
+                    let its = Slot.stamp(word1)
+                    isDone = its > stamp && its <= header.at.u64(Field.stamp) || shim_cas64(slot + 8, word1, Slot.used(word1, stamp: nextStamp()))
+                }
+                return true
+            }
+            if isDone { return }
+            shim_fence_acquire()
+            if !isThere, header.at.acquire(Field.moves) == moves, header.at.acquire(Field.epoch) == epoch { return }
+        }
+    }
+
+    /// Whether what is stale, or gone by age or tags, was the key's entry when that was decided.
+    @inline(never)
+    private func stands(_ slot: Memory, _ word0: UInt64, _ numberWord: Memory, _ segment: UInt64, _ epoch: UInt64) -> Bool {
+        unchanged(slot, word0, numberWord, segment) && header.at.acquire(Field.epoch) == epoch
     }
     @inline(never)
     private func unchanged(_ slot: Memory, _ word0: UInt64, _ numberWord: Memory, _ segment: UInt64) -> Bool {

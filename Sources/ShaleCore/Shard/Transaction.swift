@@ -32,13 +32,18 @@ extension Shard {
     /// Ends the transaction where nothing is left to be shown.
     func end() { header.at.release(Field.transaction, 0) }
 
-    /// Within a transaction: replaces a current slot's second word, before readers see the first one.
-    @inline(__always) func restamp(_ slot: Memory, _ word1: UInt64) {
+    /// Within a transaction: replaces a current slot's second word, before readers see the first one. A reader's later
+    /// stamp stays.
+    @inline(__always) func restamp(_ slot: Memory, _ stamp: UInt64, expiry: UInt64) {
         let at = header.at
-        at.set(Field.stampedNew, word1)
-        at.set(Field.stampedOld, slot.u64(8))
-        at.release(Field.stampedSlot, UInt64(truncatingIfNeeded: slot - at))
-        slot.release(8, word1)
+        while true {
+            let old = slot.u64(8)
+            let new = Slot.word1(stamp: max(stamp, Slot.stamp(old)), hits: Slot.hits(old), expiry: expiry)
+            at.set(Field.stampedNew, new)
+            at.set(Field.stampedOld, old)
+            at.release(Field.stampedSlot, UInt64(truncatingIfNeeded: slot - at))
+            if shim_cas64(slot + 8, old, new) { return }
+        }
     }
 
     /// Within a transaction: changes a frame's state. `isNewHead`: its segment's header is written as well.

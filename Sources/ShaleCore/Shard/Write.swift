@@ -70,7 +70,8 @@ extension Shard {
         return found
     }
 
-    private func holds(_ key: Key, _ location: UInt32) -> Bool {
+    /// (For readers without the lock too: whatever is there, it is looked at within the segment.)
+    func holds(_ key: Key, _ location: UInt32) -> Bool {
         guard isSound(location) else { return false }
         let p = address(location)
         let record = RecordHeader(at: p)
@@ -131,25 +132,25 @@ extension Shard {
         // Half a segment ahead, so that it is there in time, and a shard that is hardly used takes one only.
         if before < segmentSize / 2, header[Field.headOffset] >= segmentSize / 2, wantsPlace { after.wantsPlace = true }
         let flags = (record.isPinned ? Slot.pinnedBit : 0) | (isPart ? Slot.Kind.part : record.tagCount > 0 ? Slot.Kind.tagged : Slot.Kind.plain)
-        let word1 = Slot.word1(stamp: nextStamp(), expiry: SlotExpiry.of(gone: draft.lifetime.gone, base: engine.pointee.block.expiryBase))
+        let expiry = SlotExpiry.of(gone: draft.lifetime.gone, base: engine.pointee.block.expiryBase)
         let measure = record.isKind(.value) ? Measure(record) : measure(location)
-        publish(slot, isNew: found == nil, key, location: location, flags: flags, word1: word1, measure, &after)
+        publish(slot, isNew: found == nil, key, location: location, flags: flags, expiry: expiry, measure, &after)
         return .done
     }
 
     /// Points the key's slot to a new record, or fills one that was reserved for it.
-    private func publish(_ slot: Memory, isNew: Bool, _ key: Key, location: UInt32, flags: UInt64, word1: UInt64, _ new: Measure, _ after: inout Aftermath) {
+    private func publish(_ slot: Memory, isNew: Bool, _ key: Key, location: UInt32, flags: UInt64, expiry: UInt64, _ new: Measure, _ after: inout Aftermath) {
         if isNew {
             account(new, sign: 1)
             count(flags, sign: 1)
-            slot.set(8, word1)
+            slot.release(8, Slot.word1(stamp: nextStamp(), expiry: expiry))
             commit(slot, table.word0(slot, key.fraction, location: location, flags: flags))
             return
         }
         let word0 = slot.u64(0)
         let old = measure(Slot.location(word0))
         exchange(old, word0, for: new, flags)
-        restamp(slot, word1)
+        restamp(slot, nextStamp(), expiry: expiry)
         commit(slot, Slot.with(word0, location: location) & ~Slot.keptFlags | flags)
         if old.blob.blob != 0 { release(old.blob, &after) }
     }
@@ -286,8 +287,7 @@ extension Shard {
             return append(&draft, lsn: drawLSN())
         }
         account(measure(location), sign: 1)
-        let word1 = slot.u64(8)
-        restamp(slot, Slot.word1(stamp: Slot.stamp(word1), hits: Slot.hits(word1), expiry: SlotExpiry.of(gone: lifetime.gone, base: engine.pointee.block.expiryBase)))
+        restamp(slot, 0, expiry: SlotExpiry.of(gone: lifetime.gone, base: engine.pointee.block.expiryBase))
         commit(slot, Slot.with(old, location: location) & ~Slot.Kind.mask | Slot.Kind.touched)
         return .ok
     }
