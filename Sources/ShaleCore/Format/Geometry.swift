@@ -1,7 +1,7 @@
 /// Where everything is, derived from the superblock alone, so that every
 /// process computes the same. All in bytes.
 ///
-///     shale.data   superblock page · synced positions, 16 a shard · dictionaries · segment places
+///     shale.data   superblock page · synced positions and tails, 32 a shard · dictionaries · segment places
 ///     shale.index  superblock and counters · a region for each shard: header, segment numbers,
 ///                  log queue, place states, tag table, leases · two victim heaps · slot table
 ///
@@ -18,6 +18,7 @@ struct Geometry {
 
     // shale.data
     let syncTable = Sizes.superblockPage
+    let hasSyncedTails: Bool
     let dictionaryPlaces: Int
     let dictionarySize: Int
     let dictionaries: Int
@@ -51,7 +52,7 @@ struct Geometry {
     }
 
     private static func global(_ block: Superblock) -> Int {
-        Sizes.superblockPage + roundUp(Int(block.shards) * 16, to: pageSize) + Int(block.dictionaryPlaces * block.dictionarySize) + indexHead + slack(Int(block.capacity))
+        Sizes.superblockPage + roundUp(Int(block.shards) * Int(block.syncedBytes), to: pageSize) + Int(block.dictionaryPlaces * block.dictionarySize) + indexHead + slack(Int(block.capacity))
     }
 
     static func tableBytes(_ buckets: Int) -> Int { roundUp((buckets + Table.spill) * Table.bucketSize, to: pageSize) }
@@ -76,7 +77,8 @@ struct Geometry {
 
         dictionaryPlaces = Int(block.dictionaryPlaces)
         dictionarySize = Int(block.dictionarySize)
-        dictionaries = Sizes.superblockPage + roundUp(shards * 16, to: pageSize)
+        hasSyncedTails = block.syncedBytes == Superblock.syncedBytes
+        dictionaries = Sizes.superblockPage + roundUp(shards * Int(block.syncedBytes), to: pageSize)
         head = dictionaries + dictionaryPlaces * dictionarySize
         // So that no segment shares a huge page with another, and the kernel can map it by huge pages.
         segments = roundUp(head, to: min(segmentSize, hugePageSize))

@@ -1,12 +1,21 @@
 import CShalePlatform
 
+/// A point of a shard's log.
+struct LogPosition: Equatable {
+    var number: UInt64 = 0
+    var offset = 0
+
+    func isBefore(_ other: LogPosition) -> Bool { number < other.number || number == other.number && offset < other.offset }
+}
+
 /// The header at the start of each segment. Words: magic · shard (32) and place (32) ·
 /// number · number of the segment before it in the log · number of the log's
 /// tail when this one was begun · check over all of it · the lsn counter then
-/// (so that versions stay new where a clear leaves no record) · 8 bytes free.
+/// (so that versions stay new where a clear leaves no record) · the tail's offset
+/// in its segment (32). In format 1 the last word is 0, and not covered by the check.
 ///
-/// A rebuild takes the highest number as the head; the log is every segment
-/// numbered from the head's tail to the head. What is older is free.
+/// A rebuild takes the highest number as the head; the log is every segment from the
+/// furthest tail that any header names to the head. What is older is free.
 struct SegmentHeader {
     static let size = 64
     /// No log gets that far, 2^32 for each power cut included: numbers and lsns below can be counted up.
@@ -17,7 +26,7 @@ struct SegmentHeader {
     let place: Int
     let number: UInt64
     let previous: UInt64
-    let tail: UInt64
+    let tail: LogPosition
     let lsn: UInt64
 
     func write(to p: Memory, secret: UInt64) {
@@ -28,12 +37,13 @@ struct SegmentHeader {
         p.set(8, UInt64(shard) << 32 | UInt64(place))
         p.set(16, number)
         p.set(24, previous)
-        p.set(32, tail)
+        p.set(32, tail.number)
         p.set(48, lsn)
-        p.set(56, 0)
+        p.set(56, int: tail.offset)
         p.release(40, check(secret))
     }
 
+    /// What a place holds is no segment any more.
     static func destroy(at p: Memory) { p.release(40, 0) }
 
     /// In place of a header that may be on the disk already, and is there before and after.
@@ -48,11 +58,14 @@ struct SegmentHeader {
     /// Nil where the bytes are not the header of this place.
     init?(at p: Memory, shard: Int, place: Int, secret: UInt64) {
         guard p.u64(0) == SegmentHeader.magic, p.u64(8) == UInt64(shard) << 32 | UInt64(place) else { return nil }
-        self.init(shard: shard, place: place, number: p.u64(16), previous: p.u64(24), tail: p.u64(32), lsn: p.u64(48))
-        guard p.u64(40) == check(secret), number > 0, number < SegmentHeader.beyond, lsn < SegmentHeader.beyond, tail <= number, previous < number else { return nil }
+        let offset = p.u64(56)
+        self.init(shard: shard, place: place, number: p.u64(16), previous: p.u64(24), tail: LogPosition(number: p.u64(32), offset: Int(truncatingIfNeeded: offset)),
+                  lsn: p.u64(48))
+        guard p.u64(40) == check(secret) || offset == 0 && p.u64(40) == firstCheck(secret), number > 0, number < SegmentHeader.beyond, lsn < SegmentHeader.beyond,
+              tail.number <= number, offset < 1 << 32, previous < number else { return nil }
     }
 
-    init(shard: Int, place: Int, number: UInt64, previous: UInt64, tail: UInt64, lsn: UInt64) {
+    init(shard: Int, place: Int, number: UInt64, previous: UInt64, tail: LogPosition, lsn: UInt64) {
         self.shard = shard
         self.place = place
         self.number = number
@@ -62,7 +75,13 @@ struct SegmentHeader {
     }
 
     private func check(_ secret: UInt64) -> UInt64 {
-        var input = (SegmentHeader.magic, UInt64(shard) << 32 | UInt64(place), number, previous, tail, lsn)
-        return withUnsafeBytes(of: &input) { shim_hash($0.baseAddress.unsafelyUnwrapped, 48, secret) }
+        var input = (SegmentHeader.magic, UInt64(shard) << 32 | UInt64(place), number, previous, tail.number, lsn, UInt64(truncatingIfNeeded: tail.offset))
+        return withUnsafeBytes(of: &input) { shim_hash($0.start, 56, secret) }
+    }
+
+    /// Of format 1.
+    private func firstCheck(_ secret: UInt64) -> UInt64 {
+        var input = (SegmentHeader.magic, UInt64(shard) << 32 | UInt64(place), number, previous, tail.number, lsn)
+        return withUnsafeBytes(of: &input) { shim_hash($0.start, 48, secret) }
     }
 }

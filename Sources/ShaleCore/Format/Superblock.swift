@@ -5,7 +5,7 @@ import CShalePlatform
 /// never torn: the valid copy with the higher sequence counts.
 struct Superblock {
     static let magic: UInt64 = 0x4154_4144_454C_4853 // "SHLEDATA"
-    static let formatVersion: UInt32 = 1
+    static let formatVersion: UInt32 = 2
     static let copies = (0, Sizes.superblockCopy)
     /// Not zero: the nonce that a clean close left in both files.
     static let cleanMark = Sizes.superblockMarks
@@ -26,12 +26,17 @@ struct Superblock {
     var mode: UInt32 = 0o600
     var dictionaryPlaces: UInt32 = 0
     var dictionarySize: UInt32 = 0
+    /// For each shard: its synced position, and since format 2 its synced tail.
+    var syncedBytes = Superblock.syncedBytes
+    static let syncedBytes: UInt32 = 32
+    /// The lower one of the sound copies': a writer brings both to its own before it changes anything else.
+    var version = Superblock.formatVersion
 
     enum Found { case sound(Superblock), empty, foreign, newer, damaged }
 
     static func read(_ page: Memory) -> Found {
         var best: Superblock?
-        var sawMagic = false, sawNewer = false, newest: UInt64 = 0
+        var sawMagic = false, sawNewer = false, newest: UInt64 = 0, oldest = formatVersion
         for copy in [copies.0, copies.1] {
             let p = page + copy
             guard p.u64(0) == magic else { continue }
@@ -41,14 +46,18 @@ struct Superblock {
                 // Sound and later than what this library knows: the cache has been taken over.
                 if p.u64(120) == check(p) { newest = max(newest, p.u64(16)) }
             }
-            guard p.u32(8) == formatVersion, p.u64(120) == check(p) else { continue }
+            guard p.u32(8) >= 1, p.u32(8) <= formatVersion, p.u64(120) == check(p) else { continue }
             let block = Superblock(sequence: p.u64(16), secret: p.u64(24), capacity: p.u64(32), maxEntries: p.u64(40),
                                    shards: p.u32(48), segmentSize: p.u32(52), maxAge: Int64(bitPattern: p.u64(56)),
                                    stale: Int64(bitPattern: p.u64(64)), expiryBase: p.u64(72), rows: p.u32(80), mode: p.u32(84),
-                                   dictionaryPlaces: p.u32(88), dictionarySize: p.u32(92))
+                                   dictionaryPlaces: p.u32(88), dictionarySize: p.u32(92), syncedBytes: p.u32(96) == 0 ? 16 : p.u32(96), version: p.u32(8))
+            oldest = min(oldest, block.version)
             if best == nil || block.sequence > best.unsafelyUnwrapped.sequence { best = block }
         }
-        if let best, best.sequence >= newest { return .sound(best) }
+        if var best, best.sequence >= newest {
+            best.version = oldest
+            return .sound(best)
+        }
         if sawNewer { return .newer }
         // A creation that was cut off: the copy that is written first was begun, and got no check.
         if page.u64(copies.0) == 0, page.u64(copies.1) == magic, page.u64(copies.1 + 120) == 0 { return .empty }
@@ -58,6 +67,13 @@ struct Superblock {
     }
 
     private static let size = 128
+
+    /// The format of today. Where the segments begin never moves: the tails get the room that there is.
+    mutating func upgrade(_ files: CacheFiles) throws(Failure) {
+        if roundUp(Int(shards) * 16, to: pageSize) == roundUp(Int(shards) * 32, to: pageSize) { syncedBytes = Superblock.syncedBytes }
+        try write(files)
+        version = Superblock.formatVersion
+    }
 
     /// Writes both copies, the one that is not the current one first, each at once: stored word by word,
     /// a page that is written back in between and torn later could hold two halves.
@@ -90,7 +106,9 @@ struct Superblock {
         p.set32(84, mode)
         p.set32(88, dictionaryPlaces)
         p.set32(92, dictionarySize)
-        for at in stride(from: 96, to: 120, by: 8) { p.set(at, 0) }
+        p.set32(96, syncedBytes)
+        p.set32(100, 0)
+        for at in stride(from: 104, to: 120, by: 8) { p.set(at, 0) }
         p.set(120, Superblock.check(p))
     }
 

@@ -20,6 +20,8 @@ struct ShardHeader {
         static let stamp = 128
         // Writers, under the lock.
         static let state = 192, entries = 200, live = 208, raw = 216, stored = 224, pinned = 232, used = 240
+        /// Places that a roll can take, in front of the log in the ring.
+        static let freeCount = 248
         static let headPlace = 256, headOffset = 264, headNumber = 272, tailOffset = 280, queueFirst = 288, queueCount = 296
         static let allocated = 304, tablePages = 320, ghost = 328, lastNumber = 336, noSpace = 344
         /// Not zero until the sums were counted anew since somebody attached alone: they come from an index without checksums.
@@ -28,6 +30,10 @@ struct ShardHeader {
         static let begunTime = 360
         /// What has to be finished once it was begun: `Pending`.
         static let pending = 368
+        /// The tail's segment; the next one to come where the log is empty.
+        static let tailNumber = 376
+        /// The tail's segment as a header or a sync has it in the data file: a rebuild begins there or later.
+        static let provenTail = 312
         static let sweepAt = 384, sweepLimit = 392, sweepState = 400, heapCounts = 408, heapCurrent = 424, rebases = 432, heapLimit = 440
         static let sets = 448, removes = 456, evictions = 464, expirations = 472, invalidations = 480, cleaned = 488, corrupt = 496, rebuilds = 504
         static let dictionaries = 512 // 16 words

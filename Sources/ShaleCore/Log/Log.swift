@@ -2,8 +2,13 @@ import CShalePlatform
 
 /// The log of a shard: a queue of segments, appended at the head, cleaned at the tail.
 ///
+/// One ring holds the places: those that are free, the one that was freed first in front, then the log from
+/// the tail to the head. Cleaning moves the border between the two; a roll takes the front and puts it at the end.
+/// So places are reused, and given back, in the order in which they were freed: the segments that can still
+/// be read are always the newest ones, without a gap, and no record is gone while one that it supersedes is left.
+///
 /// Invariants
-/// - a place is in the queue exactly while its state is `inLog`;
+/// - a place is in the log exactly while its state is `inLog`, and in front of it while it is `free`;
 /// - a segment's number is stored in the hot array, behind a release fence, before its bytes change;
 /// - the head has room for an end record;
 /// - callers leave `reserve` places to the cleaner, which needs at most two to empty the tail.
@@ -57,24 +62,31 @@ extension Shard {
         return nil
     }
 
-    /// A place to write to. Prefers one that exists on disk.
-    private func takePlace() throws(Failure) -> Int {
+    /// Sees that a place is free. Prefers what exists on disk.
+    private func provideFree() throws(Failure) {
         if header[Field.noSpace] > 0 { header[Field.noSpace] -= 1 }
-        if freePlaces > 0, let place = firstPlace(.free) { return place }
+        if header[Field.freeCount] > 0 { return }
         let allowed = header[Field.allocated] < budgetedPlaces
         var cause: Failure?
         // Also where the disk was full lately: otherwise the call fails for certain.
         if allowed, let place = firstPlace(.absent) {
             do throws(Failure) {
                 try allocate(place)
-                return place
+                return
             } catch { cause = error }
         }
         if let place = firstPlace(.preparing) {
             try takeOver(place)
-            return place
+            return
         }
         throw cause ?? noSpace("the disk is full, or pinned entries fill the cache; free some, or raise its capacity")
+    }
+
+    /// A place that holds no segment is free, and goes first.
+    private func addFree(_ place: Int) {
+        setQueued(-1 - header[Field.freeCount], place)
+        setState(ofPlace: place, .free)
+        header[Field.freeCount] += 1
     }
 
     /// Counted first, so that a kill in between never lets the directory outgrow its capacity.
@@ -88,13 +100,13 @@ extension Shard {
             if error.status == .full { header[Field.noSpace] = Log.patience }
             throw error
         }
-        setState(ofPlace: place, .free)
+        addFree(place)
     }
 
     /// A place that somebody else prepares, who is slow, or dead: allocating twice does no harm.
     private func takeOver(_ place: Int) throws(Failure) {
         try engine.pointee.files.allocateData(offset(ofPlace: place), segmentSize)
-        setState(ofPlace: place, .free)
+        addFree(place)
     }
 
     /// What could be allocated of a place goes back, or counts as a place that is not ready yet.
@@ -132,15 +144,20 @@ extension Shard {
         while header[Field.allocated] > most, releaseFree() {}
     }
 
-    /// Gives a free place back to the file system.
+    /// Gives the first of the free places back to the file system.
     private func releaseFree() -> Bool {
-        guard let place = firstPlace(.free) else { return false }
+        guard header[Field.freeCount] > 0, !engine.pointee.isReadOnly else { return false }
+        let place = queued(-header[Field.freeCount])
         numberWord(place).release(0, 0)
+        shim_fence_release()
+        // Whatever becomes of its blocks, no later rebuild finds this segment after newer ones have gone.
+        SegmentHeader.destroy(at: engine.pointee.data + offset(ofPlace: place))
+        header[Field.freeCount] -= 1
         // Before its blocks go: a kill in between must not leave a hole that passes for a place.
         setState(ofPlace: place, .preparing)
         shim_fence_release()
         guard engine.pointee.files.releaseData(offset(ofPlace: place), segmentSize) else {
-            setState(ofPlace: place, .free)
+            addFree(place)
             return false
         }
         setState(ofPlace: place, .absent)
@@ -193,7 +210,7 @@ extension Shard {
                 finish(ShardHeader.Pending.frames)
                 endChange()
             }
-            if done { setState(ofPlace: place, .free) } else { giveUp(place) }
+            if done { addFree(place) } else { giveUp(place) }
             // Any other cause is this handle's own; the next roll says what it is.
             if isFull { header[Field.noSpace] = Log.patience }
         }
@@ -209,32 +226,41 @@ extension Shard {
 
     /// Ends the head and begins a segment. `isNewTail`: the log starts here, all before it is free.
     func roll(isNewTail: Bool = false) throws(Failure) {
-        let place = try takePlace()
+        try provideFree()
         pend(ShardHeader.Pending.frames)
         defer { finish(ShardHeader.Pending.frames) }
+        let place = queued(-header[Field.freeCount])
         let previous = header.at.u64(Field.headNumber)
         if header[Field.queueCount] > 0, header[Field.headOffset] <= segmentSize - RecordHeader.size {
             var end = Draft(RecordHeader(kind: .end, keyLength: 0), keyHash: 0, key: UnsafeRawPointer(header.at))
             write(&end)
         }
-        let newNumber = max(previous, header.at.u64(Field.lastNumber)) + 1
-        let tail = isNewTail || header[Field.queueCount] == 0 ? newNumber : numberWord(queued(0)).u64(0)
+        let newNumber = nextNumber
+        let newTail = isNewTail || header[Field.queueCount] == 0 ? LogPosition(number: newNumber, offset: SegmentHeader.size) : tail
         // Readers that still hold the place's old records see the number change before the bytes do.
         numberWord(place).release(0, newNumber)
         shim_fence_release()
-        SegmentHeader(shard: number, place: place, number: newNumber, previous: previous, tail: tail, lsn: engine.pointee.index.u64(IndexHead.lsn))
+        SegmentHeader(shard: number, place: place, number: newNumber, previous: previous, tail: newTail, lsn: engine.pointee.index.u64(IndexHead.lsn))
             .write(to: engine.pointee.data + offset(ofPlace: place), secret: secret)
         if isNewTail { while header[Field.queueCount] > 0 { releaseTail() } }
+        takeFree(newNumber)
+        header.at.set(Field.tailNumber, newTail.number)
+        header.at.set(Field.provenTail, newTail.number)
+        if isNewTail { pend(ShardHeader.Pending.clear) }
+    }
+
+    /// The first of the free places becomes the head.
+    private func takeFree(_ newNumber: UInt64) {
+        let place = queued(-header[Field.freeCount])
         setQueued(header[Field.queueCount], place)
-        header[Field.queueCount] += 1
         setState(ofPlace: place, .inLog)
+        header[Field.freeCount] -= 1
+        header[Field.queueCount] += 1
         header[Field.headPlace] = place
         header.at.set(Field.begunTime, UInt64(truncatingIfNeeded: shim_now_ms()))
         header[Field.headOffset] = SegmentHeader.size
         header.at.set(Field.headNumber, newNumber)
         header.at.set(Field.lastNumber, newNumber)
-        if header[Field.queueCount] == 1 { header[Field.tailOffset] = SegmentHeader.size }
-        if isNewTail { pend(ShardHeader.Pending.clear) }
     }
 
     /// The tail's segment leaves the log; its bytes stay readable until the place is used again.
@@ -243,10 +269,25 @@ extension Shard {
         if isAlone { pend(ShardHeader.Pending.frames) }
         defer { if isAlone { finish(ShardHeader.Pending.frames) } }
         setState(ofPlace: queued(0), .free)
+        header[Field.tailOffset] = SegmentHeader.size
         header[Field.queueFirst] = (header[Field.queueFirst] + 1) % geometry.rows
         header[Field.queueCount] -= 1
-        header[Field.tailOffset] = SegmentHeader.size
+        header[Field.freeCount] += 1
+        header.at.set(Field.tailNumber, header[Field.queueCount] > 0 ? numberWord(queued(0)).u64(0) : nextNumber)
     }
+
+    /// A rebuild begins here at the earliest from now on. (A power cut may undo that, with all that came after the last sync.)
+    func prove(_ tail: LogPosition) throws(Failure) {
+        try SyncedPosition.writeTail(engine, shard: number, tail)
+        guard geometry.hasSyncedTails else { return }
+        header.at.set(Field.provenTail, max(header.at.u64(Field.provenTail), tail.number))
+    }
+
+    /// The number of the next segment.
+    var nextNumber: UInt64 { max(header.at.u64(Field.headNumber), header.at.u64(Field.lastNumber)) + 1 }
+
+    /// Where the log begins: what is before it is dead.
+    var tail: LogPosition { LogPosition(number: header.at.u64(Field.tailNumber), offset: header[Field.tailOffset]) }
 
     /// Appends at the head, where the caller has made room. Returns the location.
     @discardableResult

@@ -60,18 +60,56 @@ extension Shard {
 
     // MARK: The chain of segments
 
-    /// Finds the log's segments and sets the queue. Returns how many are missing.
+    /// Finds the log's segments and sets the ring. Returns how many are missing.
     private func readSegments(_ fileSize: Int, afterPowerLoss: Bool, lead: UInt64) throws(Failure) -> Int {
-        let rows = geometry.rows
-        guard let memory = shim_malloc(rows * MemoryLayout<SegmentHeader>.stride + SegmentHeader.size) else { throw Failure.outOfMemory }
+        guard let memory = shim_malloc(geometry.rows * MemoryLayout<SegmentHeader>.stride + SegmentHeader.size) else { throw Failure.outOfMemory }
         defer { shim_free(memory) }
-        // The tail since the head was begun, where the index still knows: what is before it was cleaned, and its place may
-        // have been given back, or to a segment whose header a kill cut off.
-        let cleanedBefore = afterPowerLoss || header[Field.queueCount] <= 0 ? 0 : numberWord(queued(0)).u64(0)
-        let page = memory
-        let found = (memory + SegmentHeader.size).bindMemory(to: SegmentHeader.self, capacity: rows)
+        let found = UnsafeMutableBufferPointer(start: (memory + SegmentHeader.size).bindMemory(to: SegmentHeader.self, capacity: geometry.rows), count: geometry.rows)
+        header[Field.queueFirst] = 0
+        header[Field.queueCount] = 0
+        header[Field.freeCount] = 0
+        let count = try collectSegments(fileSize, afterPowerLoss: afterPowerLoss, page: memory, found)
+        var all = UnsafeMutableBufferPointer(rebasing: found[..<count])
+        all.sort { $0.number < $1.number }
+        let newest = all.last?.number ?? 0
+        let last = max(newest, afterPowerLoss ? 0 : header.at.u64(Field.lastNumber))
+        header.at.set(Field.lastNumber, last + lead)
+        header.at.set(Field.headNumber, newest)
+        header[Field.headOffset] = segmentSize
+
+        beginLog(all, afterPowerLoss: afterPowerLoss)
+        let tail = self.tail
+        var missing = 0, previous: UInt64 = 0
+        for segment in all {
+            numberWord(segment.place).release(0, segment.number)
+            guard segment.number >= tail.number else {
+                addLastFree(segment.place)
+                continue
+            }
+            if header[Field.queueCount] == 0 ? segment.number != tail.number : segment.previous != previous { missing += 1 }
+            previous = segment.number
+            setQueued(header[Field.queueCount], segment.place)
+            header[Field.queueCount] += 1
+            setState(ofPlace: segment.place, .inLog)
+            header[Field.headPlace] = segment.place
+        }
+        if header[Field.queueCount] == 0 { setTail(LogPosition(number: nextNumber)) }
+        else if numberWord(queued(0)).u64(0) != tail.number { setTail(LogPosition(number: numberWord(queued(0)).u64(0))) }
+        return missing
+    }
+
+    /// Before the ring holds any of the log.
+    private func addLastFree(_ place: Int) {
+        setQueued(0, place)
+        header[Field.queueFirst] = (header[Field.queueFirst] + 1) % geometry.rows
+        header[Field.freeCount] += 1
+        setState(ofPlace: place, .free)
+    }
+
+    /// Notes the sound headers of all places, and puts the places without one in front of the ring: they hold nothing.
+    private func collectSegments(_ fileSize: Int, afterPowerLoss: Bool, page: Memory, _ found: UnsafeMutableBufferPointer<SegmentHeader>) throws(Failure) -> Int {
         var count = 0, allocated = 0
-        for place in 0..<rows {
+        for place in 0..<geometry.rows {
             let known = state(ofPlace: place)
             if !afterPowerLoss, known == .absent { continue }
             if offset(ofPlace: place) >= fileSize {
@@ -96,38 +134,31 @@ extension Shard {
                 setState(ofPlace: place, released ? .absent : .preparing)
                 if !released { allocated += 1 }
             } else {
-                if known == .inLog { setState(ofPlace: place, .free) }
+                numberWord(place).release(0, 0)
+                if known != .preparing { addLastFree(place) }
                 allocated += 1
             }
         }
         header[Field.allocated] = allocated
-        header[Field.queueFirst] = 0
-        header[Field.queueCount] = 0
-        header[Field.tailOffset] = SegmentHeader.size
-        header[Field.headOffset] = segmentSize
-        header.at.set(Field.ghost, 0)
-        var all = UnsafeMutableBufferPointer(start: found, count: count)
-        all.sort { $0.number < $1.number }
-        let newest = count > 0 ? all[count - 1].number : 0
-        let last = max(newest, afterPowerLoss ? 0 : header.at.u64(Field.lastNumber))
-        header.at.set(Field.lastNumber, last + lead)
-        header.at.set(Field.headNumber, newest)
-        guard count > 0 else { return 0 }
+        return count
+    }
 
-        let tail = all[count - 1].tail
-        var missing = 0
-        var previous: UInt64 = 0
-        for segment in all {
-            numberWord(segment.place).release(0, segment.number)
-            guard segment.number >= tail else { continue }
-            if header[Field.queueCount] == 0 ? segment.number != tail && cleanedBefore <= tail : segment.previous != previous { missing += 1 }
-            previous = segment.number
-            setQueued(header[Field.queueCount], segment.place)
-            header[Field.queueCount] += 1
-            setState(ofPlace: segment.place, .inLog)
-            header[Field.headPlace] = segment.place
-        }
-        return missing
+    /// Where the log begins: at the furthest tail that anything proves. What is older is dead, and some of it may be gone.
+    private func beginLog(_ all: UnsafeMutableBufferPointer<SegmentHeader>, afterPowerLoss: Bool) {
+        var proven = SyncedPosition.tail(engine, shard: number)
+        for segment in all where proven.isBefore(segment.tail) { proven = segment.tail }
+        let isKnown = !afterPowerLoss && proven.isBefore(tail)
+        if !isKnown { setTail(proven) }
+        header.at.set(Field.provenTail, proven.number)
+        // A later rebuild may begin earlier than this one, and finds what this one does not see.
+        header.at.set(Field.ghost, isKnown ? tail.number : 0)
+    }
+
+    /// In three steps, so that a kill in between leaves no tail that is too far on.
+    private func setTail(_ position: LogPosition) {
+        header[Field.tailOffset] = SegmentHeader.size
+        header.at.set(Field.tailNumber, position.number)
+        header[Field.tailOffset] = isOffset(position.offset) ? position.offset : SegmentHeader.size
     }
 
     /// As large as a segment from the middle lets expect, and a little more, so that it need not grow on the way.
@@ -173,7 +204,8 @@ extension Shard {
             if i > 0 { try closeHole(before: place, previous, isSynced: synced.number > previous) }
             previous = segment
             highestLSN = max(highestLSN, lsnAtBegin(ofPlace: place))
-            let (offset, ended) = try replay(place, segment, isHead: i == count - 1, synced, &highestLSN, &hasParts, &after)
+            let (offset, ended) = try replay(place, segment, from: i == 0 ? header[Field.tailOffset] : SegmentHeader.size, isHead: i == count - 1, synced, &highestLSN,
+                                             &hasParts, &after)
             guard i == count - 1 else { continue }
             // Nothing that verifies is behind this offset: writing goes on here.
             header[Field.headOffset] = ended ? segmentSize : offset
@@ -194,10 +226,10 @@ extension Shard {
     }
 
     /// Replays one segment; returns where its records end, and whether that is marked.
-    private func replay(_ place: Int, _ segment: UInt64, isHead: Bool, _ synced: SyncedPosition, _ highestLSN: inout UInt64, _ hasParts: inout Bool,
+    private func replay(_ place: Int, _ segment: UInt64, from start: Int, isHead: Bool, _ synced: SyncedPosition, _ highestLSN: inout UInt64, _ hasParts: inout Bool,
                         _ after: inout Aftermath) throws(Failure) -> (Int, Bool) {
         let base = offset(ofPlace: place)
-        var offset = SegmentHeader.size
+        var offset = start
         // Sixteen records ahead, so that the waits for their slots overlap.
         let mask = 15
         return try withUnsafeTemporaryAllocation(of: Ready.self, capacity: mask + 1) { ring throws(Failure) in
@@ -257,7 +289,7 @@ extension Shard {
         for i in 0..<count {
             let place = queued(i), segment = numberWord(place).u64(0), base = self.offset(ofPlace: place)
             let end = i == count - 1 ? header[Field.headOffset] : segmentSize
-            var offset = SegmentHeader.size
+            var offset = i == 0 ? header[Field.tailOffset] : SegmentHeader.size
             while offset <= end - RecordHeader.size, let at = nextRecord(place: place, from: offset, number: segment) {
                 let p = engine.pointee.data + base + at
                 let record = RecordHeader(at: p)
@@ -307,9 +339,10 @@ extension Shard {
     private func abandonLog(_ synced: SyncedPosition) {
         header[Field.corrupt] += 1
         forgetOlder()
-        while header[Field.queueCount] > 0 { releaseTail() }
-        header[Field.headOffset] = segmentSize
         if synced.number != .max { header.at.set(Field.lastNumber, max(header.at.u64(Field.lastNumber), synced.number)) }
+        while header[Field.queueCount] > 0 { releaseTail() }
+        setTail(LogPosition(number: nextNumber))
+        header[Field.headOffset] = segmentSize
     }
 
     /// What was unreadable may have superseded anything older.
@@ -423,37 +456,53 @@ extension Shard {
     }
 }
 
-/// How far each shard's log is known to be on the disk: written after a sync,
-/// 16 bytes a shard: segment number, offset (32) and check (32).
+/// How far each shard's log is known to be on the disk, and where it began then: written after a sync.
+/// Two tables of 16 bytes a shard: segment number, offset (32) and check (32). They say things that stay true,
+/// so each is written by itself. Format 1 has no tails; nor has a cache of many shards that was made by it.
 struct SyncedPosition {
     var number: UInt64
     var offset: Int
 
     func covers(_ segment: UInt64, _ at: Int) -> Bool { segment < number || segment == number && at < offset }
 
-    private static func word(_ engine: EngineRef, _ shard: Int) -> Memory {
-        engine.pointee.data + engine.pointee.geometry.syncTable + shard * 16
-    }
-    private static func check(_ engine: EngineRef, _ shard: Int, _ number: UInt64, _ offset: UInt64) -> UInt64 {
-        var input = (UInt64(shard), number, offset)
+    static let size = 16
+
+    /// A tail's check counts the shards on, so that no tail passes for another shard's position.
+    private static func check(_ engine: EngineRef, _ entry: Int, _ number: UInt64, _ offset: UInt64) -> UInt64 {
+        var input = (UInt64(entry), number, offset)
         return withUnsafeBytes(of: &input) { shim_hash($0.start, 24, engine.pointee.secret) } << 32
     }
 
-    static func read(_ engine: EngineRef, shard: Int) -> SyncedPosition {
-        let p = word(engine, shard)
-        let number = p.u64(0), rest = p.u64(8)
-        if number == 0, rest == 0 { return SyncedPosition(number: 0, offset: 0) }
-        let offset = rest & 0xFFFF_FFFF
-        // A damaged position promises everything, so that nothing old can come back.
-        guard rest == offset | check(engine, shard, number, offset), number < SegmentHeader.beyond else { return SyncedPosition(number: .max, offset: .max) }
-        return SyncedPosition(number: number, offset: Int(offset))
+    /// Zeros where nothing was written; nil where the check fails.
+    private static func load(_ engine: EngineRef, _ entry: Int) -> LogPosition? {
+        let p = engine.pointee.data + engine.pointee.geometry.syncTable + entry * size
+        let number = p.u64(0), rest = p.u64(8), offset = rest & 0xFFFF_FFFF
+        if number == 0, rest == 0 { return LogPosition() }
+        guard rest == offset | check(engine, entry, number, offset), number < SegmentHeader.beyond else { return nil }
+        return LogPosition(number: number, offset: Int(offset))
     }
 
     /// At once: half a position promises everything, and would cost what is not damaged.
-    func write(_ engine: EngineRef, shard: Int) throws(Failure) {
-        var words = (number, UInt64(offset) | SyncedPosition.check(engine, shard, number, UInt64(offset)))
+    private static func store(_ engine: EngineRef, _ entry: Int, _ position: LogPosition) throws(Failure) {
+        var words = (position.number, UInt64(position.offset) | check(engine, entry, position.number, UInt64(position.offset)))
         try withUnsafeMutableBytes(of: &words) { bytes throws(Failure) in
-            try engine.pointee.files.writeData(bytes.baseAddress.unsafelyUnwrapped, 16, at: engine.pointee.geometry.syncTable + shard * 16)
+            try engine.pointee.files.writeData(bytes.baseAddress.unsafelyUnwrapped, size, at: engine.pointee.geometry.syncTable + entry * size)
         }
+    }
+
+    /// A damaged position promises everything, so that nothing old can come back.
+    static func read(_ engine: EngineRef, shard: Int) -> SyncedPosition {
+        load(engine, shard).map { SyncedPosition(number: $0.number, offset: $0.offset) } ?? SyncedPosition(number: .max, offset: .max)
+    }
+
+    func write(_ engine: EngineRef, shard: Int) throws(Failure) { try SyncedPosition.store(engine, shard, LogPosition(number: number, offset: offset)) }
+
+    /// Where the log began. A damaged one proves nothing.
+    static func tail(_ engine: EngineRef, shard: Int) -> LogPosition {
+        engine.pointee.geometry.hasSyncedTails ? load(engine, engine.pointee.geometry.shards + shard) ?? LogPosition() : LogPosition()
+    }
+
+    static func writeTail(_ engine: EngineRef, shard: Int, _ tail: LogPosition) throws(Failure) {
+        if engine.pointee.geometry.hasSyncedTails { try store(engine, engine.pointee.geometry.shards + shard, tail) }
     }
 }

@@ -33,10 +33,11 @@ extension Shard {
     }
 
     private func isLogConsistent(_ dataSize: Int, _ isQuiet: Bool) -> Bool {
-        let rows = geometry.rows, count = header[Field.queueCount]
-        guard header[Field.queueFirst] < rows, count <= rows, header[Field.headPlace] < rows,
-              isOffset(header[Field.headOffset]), isOffset(header[Field.tailOffset]) else { return false }
-        var allocated = 0, inLog = 0
+        let rows = geometry.rows, count = header[Field.queueCount], free = header[Field.freeCount]
+        guard header[Field.queueFirst] < rows, count <= rows, free <= rows, header[Field.headPlace] < rows,
+              isOffset(header[Field.headOffset]), isOffset(header[Field.tailOffset]),
+              header.at.u64(Field.provenTail) <= header.at.u64(Field.tailNumber), header.at.u64(Field.tailNumber) <= nextNumber else { return false }
+        var allocated = 0, inLog = 0, isFree = 0
         for place in 0..<rows {
             let state = (header.at + geometry.states + place).load(as: UInt8.self), number = numberWord(place).u64(0)
             // A place that is read or written is inside the file.
@@ -46,26 +47,29 @@ extension Shard {
             guard state <= Log.PlaceState.preparing.rawValue, number < SegmentHeader.beyond, number == 0 || state != Log.PlaceState.absent.rawValue else { return false }
             if state != Log.PlaceState.absent.rawValue { allocated += 1 }
             if state == Log.PlaceState.inLog.rawValue { inLog += 1 }
+            if state == Log.PlaceState.free.rawValue { isFree += 1 }
         }
         if !isQuiet { return true }
-        guard allocated == header[Field.allocated], inLog == count, header[Field.live] <= count * segmentSize,
+        guard allocated == header[Field.allocated], inLog == count, isFree == free, header[Field.live] <= count * segmentSize,
               header[Field.lastNumber] >= header[Field.headNumber] else { return false }
         var previous: UInt64 = 0
-        for i in 0..<count {
+        for i in -free..<count {
             let place = queued(i), segment = numberWord(place).u64(0)
-            guard state(ofPlace: place) == .inLog, segment > previous else { return false }
+            guard state(ofPlace: place) == (i < 0 ? .free : .inLog), segment > previous || i < 0 && segment == 0 && previous == 0 else { return false }
             previous = segment
         }
         return count == 0 || queued(count - 1) == header[Field.headPlace] && previous == header.at.u64(Field.headNumber)
+            && numberWord(queued(0)).u64(0) == header.at.u64(Field.tailNumber)
     }
 
-    private func isOffset(_ offset: Int) -> Bool { offset >= SegmentHeader.size && offset <= segmentSize && offset & 7 == 0 }
+    func isOffset(_ offset: Int) -> Bool { offset >= SegmentHeader.size && offset <= segmentSize && offset & 7 == 0 }
 
     /// The log goes at least as far as it was synced; after a clean close, exactly as far.
     private func agreesWithSynced(_ isClean: Bool) -> Bool {
         let synced = SyncedPosition.read(engine, shard: number)
         let segment = header.at.u64(Field.headNumber), offset = header[Field.headOffset]
         if synced.number == .max { return true }
+        if tail.isBefore(SyncedPosition.tail(engine, shard: number)) { return false }
         return isClean ? synced.number == segment && synced.offset == offset : !synced.covers(segment, offset)
     }
 }

@@ -76,13 +76,12 @@ struct Shard {
     func setState(ofPlace place: Int, _ state: Log.PlaceState) {
         shim_store8(header.at + geometry.states + place, state.rawValue)
     }
-    /// The place at a position of the log, counted from the tail.
-    func queued(_ i: Int) -> Int {
-        Int((header.at + geometry.queue).u32((header[Field.queueFirst] + i) % geometry.rows * 4)) % geometry.rows
+    /// A position of the ring, counted from the log's tail: the log goes on from 0, the free places end at -1.
+    private func cell(_ i: Int) -> Memory {
+        header.at + geometry.queue + (header[Field.queueFirst] + geometry.rows + i) % geometry.rows * 4
     }
-    func setQueued(_ i: Int, _ place: Int) {
-        (header.at + geometry.queue).set32((header[Field.queueFirst] + i) % geometry.rows * 4, UInt32(place))
-    }
+    func queued(_ i: Int) -> Int { Int(cell(i).u32(0)) % geometry.rows }
+    func setQueued(_ i: Int, _ place: Int) { cell(i).set32(0, UInt32(place)) }
 
     // MARK: Time and recency
 

@@ -196,9 +196,8 @@ extension Shard {
         var existing = entry(key, now: now)
         if version != 0, let existing, !existing.isGone, existing.value.lsn != version { return .conflict }
         let answer: Status = existing.map { $0.isGone ? .miss : .ok } ?? .miss
-        if version != 0, answer == .miss { return .miss }
         var slot = lookup(key)
-        if slot == nil, !mayHaveGhosts { return .miss }
+        if slot == nil ? !mayHaveGhosts : version != 0 && answer == .miss { return .miss }
         var draft = Draft(RecordHeader(kind: .tombstone, keyLength: key.length), keyHash: key.hash, key: key.bytes)
         try makeRoom(draft.record.length, live: false, now: now, &after)
         slot = lookup(key)
@@ -219,10 +218,11 @@ extension Shard {
         takeOut(slot, &after)
     }
 
-    /// Whether the log may hold records that the index does not know.
+    /// Whether a rebuild could find records that the index does not know: it begins at the tail that the file proves,
+    /// not at the one of the moment.
     private var mayHaveGhosts: Bool {
-        guard header[Field.queueCount] > 0 else { return false }
-        return header.at.u64(Field.ghost) >= numberWord(queued(0)).u64(0)
+        let ghost = header.at.u64(Field.ghost)
+        return ghost != 0 && ghost >= header.at.u64(Field.provenTail)
     }
 
     /// Drops an entry that a reader found damaged or incomplete, if it is still the current one.

@@ -186,6 +186,11 @@ enum Attachment {
             if shared < 0 { throw Failure.system("lock", files.path, CacheFiles.dataName, shared) }
         }
         var (block, isNew) = try readSuperblock(files, configuration, alone: alone)
+        if alone, block.version < Superblock.formatVersion {
+            // On the disk before anything else changes: a library that does not know the format must not take the cache.
+            try block.upgrade(files)
+            try files.syncData()
+        }
         let change = try compare(&block, configuration, files, alone: alone)
         let geometry = Geometry(block)
         let data = try mapData(&files, geometry, writable: !configuration.isReadOnly)
@@ -256,7 +261,7 @@ enum Attachment {
         guard b.capacity >= Limits.capacity, b.capacity <= Limits.mostCapacity, b.shards >= 1, b.shards <= Limits.shards, b.segmentSize >= Limits.segmentSizes.least,
               b.segmentSize <= Limits.segmentSizes.most, b.segmentSize & (b.segmentSize - 1) == 0, b.rows >= Superblock.leastPlaces, b.rows <= Limits.placesPerShard,
               Int(b.rows) * Int(b.segmentSize) <= Limits.shardLogBytes, b.dictionaryPlaces <= 16, b.expiryBase < 1 << 40, b.dictionarySize <= 64 << 10,
-              (b.dictionarySize == 0) == (b.dictionaryPlaces == 0), Int(b.dictionarySize) % pageSize == 0, b.mode & ~0o777 == 0,
+              (b.dictionarySize == 0) == (b.dictionaryPlaces == 0), Int(b.dictionarySize) % pageSize == 0, b.mode & ~0o777 == 0, b.syncedBytes == 16 || b.syncedBytes == 32,
               Int(b.shards) * Superblock.leastPlaces * Int(b.segmentSize) <= Int(b.capacity) else { return false }
         return true
     }

@@ -310,13 +310,15 @@ extension Engine {
         try checkWritable()
         if ref.pointee.files.isMemory { return }
         let shards = ref.pointee.geometry.shards
-        guard let memory = shim_malloc(shards * MemoryLayout<SyncedPosition>.stride) else { throw Failure.outOfMemory }
+        typealias Ends = (head: SyncedPosition, tail: LogPosition)
+        guard let memory = shim_malloc(shards * MemoryLayout<Ends>.stride) else { throw Failure.outOfMemory }
         defer { shim_free(memory) }
-        let positions = memory.bindMemory(to: SyncedPosition.self, capacity: shards)
+        let ends = memory.bindMemory(to: Ends.self, capacity: shards)
         for i in 0..<shards {
             let shard = Shard(ref, i)
             try shard.lock()
-            positions[i] = SyncedPosition(number: shard.header.at.u64(ShardHeader.Field.headNumber), offset: min(shard.header[ShardHeader.Field.headOffset], ref.pointee.geometry.segmentSize))
+            ends[i].head = SyncedPosition(number: shard.header.at.u64(ShardHeader.Field.headNumber), offset: min(shard.header[ShardHeader.Field.headOffset], ref.pointee.geometry.segmentSize))
+            ends[i].tail = shard.tail
             shard.unlock()
         }
         try ref.pointee.files.syncData()
@@ -326,7 +328,8 @@ extension Engine {
             try shard.lock()
             defer { shard.unlock() }
             let known = SyncedPosition.read(ref, shard: i)
-            if known.number == .max || !known.covers(positions[i].number, positions[i].offset) { try positions[i].write(ref, shard: i) }
+            if known.number == .max || !known.covers(ends[i].head.number, ends[i].head.offset) { try ends[i].head.write(ref, shard: i) }
+            if SyncedPosition.tail(ref, shard: i).isBefore(ends[i].tail) { try shard.prove(ends[i].tail) }
         }
         try ref.pointee.files.syncData()
     }
