@@ -1,0 +1,213 @@
+/* Nothing comes back: a key that was removed, or has another value, is never
+ * what it was before, whatever is killed and however the index is made anew.
+ *
+ *   - keys that were evicted, cleaned away and then removed, before the log's
+ *     next segment says so;
+ *   - random sets and removals, killed at any store, or in the header of a new
+ *     segment; then opened again by whoever was attached, with another
+ *     capacity, or without the index.
+ *
+ * returns [runs, 60] [seed] */
+#include "check.h"
+#include "faults.h"
+#include "pattern.h"
+
+#include <sys/mman.h>
+
+enum { segment_size = 128 << 10, header_size = 64, most_keys = 320, most_value = 16000, lives = 40 };
+
+static char *directory;
+static random_source source, numbers; /* of the work; of the library: its secrets, and how far numbers go on */
+static uint64_t stores_left;
+static bool in_headers; /* segments are aligned to their size in memory, too */
+
+static unsigned long long next_number(void) {
+    return random_next(&numbers);
+}
+
+static void before_store(const void *at) {
+    if ((!in_headers || (uintptr_t)at % segment_size < header_size) && --stores_left == 0)
+        kill(getpid(), SIGKILL);
+}
+
+static shale_cache *open_cache(uint64_t capacity) {
+    shale_cache *cache = NULL;
+    shale_options options = {.struct_size = sizeof options, .capacity = capacity, .segment_size = segment_size, .flags = SHALE_OPEN_NO_SYNC};
+    REQUIRE_STATUS(SHALE_OK, shale_open(directory, &options, &cache));
+    return cache;
+}
+
+static void remove_file(const char *name) {
+    char path[512];
+    snprintf(path, sizeof path, "%s/%s", directory, name);
+    unlink(path);
+}
+
+static void start_anew(void) {
+    remove_file("shale.data");
+    remove_file("shale.index");
+}
+
+static shale_status put(shale_cache *cache, uint64_t key, uint64_t version, size_t size) {
+    static unsigned char bytes[most_value];
+    pattern_fill(bytes, key, version, size);
+    shale_set_options options = {.struct_size = sizeof options, .flags = SHALE_SET_UNCOMPRESSED};
+    return shale_set(cache, &key, sizeof key, bytes, size, &options);
+}
+
+/* ---- evicted, cleaned away, removed ------------------------------------------ */
+
+enum { victims = 8, filler_size = 9000 };
+static enum { killed, without_index, with_another_capacity, ways } way;
+
+/* The fillers push the victims' records out of the log; how many it takes is tried out. */
+static void remove_the_evicted(uint64_t fillers, bool with_version) {
+    start_anew();
+    pid_t child = fork();
+    if (child == 0) {
+        begin_child(20);
+        shale_cache *cache = open_cache(1 << 20);
+        uint64_t versions[victims];
+        for (uint64_t key = 0; key < victims; key++) {
+            shale_set_options options = {.struct_size = sizeof options, .new_version = &versions[key]};
+            CHECK_STATUS(SHALE_OK, shale_set(cache, &key, sizeof key, "back", 4, &options));
+        }
+        CHECK_STATUS(SHALE_OK, shale_evict(cache, victims, NULL));
+        for (uint64_t i = 0; i < fillers; i++)
+            CHECK_STATUS(SHALE_OK, put(cache, 100 + i % 20, i, filler_size));
+        for (uint64_t key = 0; key < victims; key++)
+            CHECK_STATUS(SHALE_MISS, shale_remove(cache, &key, sizeof key, with_version ? versions[key] : 0));
+        if (check_failures == 0 && way == killed) {
+            stores_left = 5;
+            shim_faults.store = before_store;
+            put(cache, 100, fillers, filler_size);
+            _exit(1);
+        }
+        if (way == with_another_capacity)
+            CHECK_STATUS(SHALE_OK, shale_close(cache));
+        _exit(check_failures != 0);
+    }
+    CHECK_EQUAL(way == killed ? 128 + SIGKILL : 0, wait_for(child));
+    if (way == without_index)
+        remove_file("shale.index");
+    shale_cache *cache = open_cache(way == with_another_capacity ? 16 << 20 : 1 << 20);
+    CHECK_STATUS(SHALE_OK, put(cache, 1000, 0, filler_size)); /* mends */
+    shale_value value = SHALE_VALUE_INIT;
+    for (uint64_t key = 0; key < victims; key++)
+        if (!CHECK_STATUS(SHALE_MISS, shale_get(cache, &key, sizeof key, 0, &value)))
+            fprintf(stderr, "  removed after %" PRIu64 " others, way %d\n", fillers, (int)way);
+    shale_value_free(&value);
+    CHECK_STATUS(SHALE_OK, shale_close(cache));
+}
+
+static void test_the_evicted_stay_removed(void) {
+    for (way = 0; way < ways; way++)
+        for (uint64_t fillers = 0; fillers < 120 && check_failures == 0; fillers += 2)
+            remove_the_evicted(fillers, fillers % 4 == 0);
+}
+
+/* ---- random work, killed -------------------------------------------------------- */
+
+/* For each key the version that was completed and the one that was begun; 0: none. Beside the processes. */
+static struct {
+    uint64_t completed[most_keys], begun[most_keys], version, keys, mean;
+} *ledger;
+
+static void work(shale_cache *cache, uint64_t operations) {
+    for (uint64_t i = 0; i < operations; i++) {
+        uint64_t key = random_below(&source, ledger->keys);
+        if (random_below(&source, 3) == 0) {
+            ledger->begun[key] = 0;
+            shale_status status = shale_remove(cache, &key, sizeof key, 0);
+            CHECK_STATUS(ledger->completed[key] ? SHALE_OK : SHALE_MISS, status);
+        } else {
+            ledger->begun[key] = ++ledger->version;
+            CHECK_STATUS(SHALE_OK, put(cache, key, ledger->version, sizeof(pattern_head) + random_below(&source, 2 * ledger->mean)));
+        }
+        ledger->completed[key] = ledger->begun[key];
+    }
+}
+
+/* Each key is as it was completed, or as the one operation that was under way would have left it. */
+static void check_keys(shale_cache *cache, const char *when) {
+    shale_value value = SHALE_VALUE_INIT;
+    for (uint64_t key = 0; key < ledger->keys; key++) {
+        uint64_t version = 0;
+        shale_status status = shale_get(cache, &key, sizeof key, 0, &value);
+        CHECK(status == SHALE_OK || status == SHALE_MISS);
+        const char *wrong = status == SHALE_OK ? pattern_check(value.data, value.size, key, &version) : NULL;
+        check_that(!wrong && (version == ledger->completed[key] || version == ledger->begun[key]), __FILE__, __LINE__, when,
+                   ": key %" PRIu64 " has version %" PRIu64 ", not %" PRIu64 " nor %" PRIu64 "%s", key, version, ledger->completed[key], ledger->begun[key],
+                   wrong ? wrong : "");
+        ledger->completed[key] = ledger->begun[key] = version;
+    }
+    shale_value_free(&value);
+}
+
+static bool live(uint64_t capacity) {
+    uint64_t operations = random_below(&source, 30), stores = 1 + random_below(&source, in_headers ? 40 : 300), go_on = random_next(&source);
+    pid_t child = fork();
+    if (child == 0) {
+        begin_child(20);
+        shale_cache *cache = open_cache(capacity);
+        check_keys(cache, "opened");
+        work(cache, operations);
+        if (check_failures)
+            _exit(1);
+        stores_left = stores;
+        shim_faults.store = before_store;
+        work(cache, UINT64_MAX);
+        _exit(1);
+    }
+    source.state = go_on;
+    numbers.state = ~go_on;
+    return CHECK_EQUAL(128 + SIGKILL, wait_for(child));
+}
+
+static void run(uint64_t seed) {
+    static const uint64_t capacities[] = {3 << 19, 2 << 20, 3 << 20, 12 << 20};
+    source.state = seed * 0x9e3779b97f4a7c15u;
+    numbers.state = ~seed;
+    start_anew();
+    memset(ledger, 0, sizeof *ledger);
+    ledger->mean = 4000 + random_below(&source, 4000);
+    uint64_t capacity = capacities[random_below(&source, 3)], share = 20 + random_below(&source, 20);
+    ledger->keys = (3 << 19) * share / 100 / ledger->mean;
+    bool changes = random_below(&source, 2);
+    for (int i = 0; i < lives && check_failures == 0; i++) {
+        in_headers = random_below(&source, 4) > 0;
+        if (!live(capacity))
+            return;
+        if (changes && random_below(&source, 3) == 0)
+            capacity = capacities[random_below(&source, 4)];
+        if (changes && random_below(&source, 8) == 0)
+            remove_file("shale.index");
+    }
+    shale_cache *cache = open_cache(capacity);
+    check_keys(cache, "opened at last");
+    shale_stats stats = {.struct_size = sizeof stats};
+    CHECK_STATUS(SHALE_OK, shale_get_stats(cache, &stats));
+    CHECK_EQUAL(0, stats.evictions); /* or a miss would say nothing */
+    CHECK_STATUS(SHALE_OK, shale_close(cache));
+}
+
+int main(int argument_count, char **arguments) {
+    uint64_t runs = argument_count > 1 ? strtoull(arguments[1], NULL, 0) : 60;
+    uint64_t seed = argument_count > 2 ? strtoull(arguments[2], NULL, 0) : (uint64_t)time(NULL);
+    if (!getenv("TMPDIR") && access("/dev/shm", W_OK) == 0)
+        setenv("TMPDIR", "/dev/shm", 1);
+    directory = path_to("cache");
+    shim_faults.random = next_number;
+    ledger = mmap(NULL, sizeof *ledger, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    REQUIRE(ledger != MAP_FAILED);
+    if (argument_count <= 3)
+        RUN(test_the_evicted_stay_removed);
+    for (uint64_t i = 0; i < runs && check_failures == 0; i++) {
+        run(seed + i);
+        if (check_failures)
+            fprintf(stderr, "again: returns 1 %" PRIu64 "\n", seed + i);
+    }
+    printf("%" PRIu64 " runs of %d lives, from seed %" PRIu64 "\n", runs, lives, seed);
+    free(directory);
+    return finish();
+}
