@@ -598,7 +598,7 @@ static span find_target(const specimen *s, enum target target, random_source *so
     case target_super_first: return part_of((span){0, super_bytes}, source, 4);
     case target_super_second: return part_of((span){super_copy, super_bytes}, source, 4);
     case target_marks: return part_of((span){super_clean_mark, 16}, source, 8);
-    case target_synced: return part_of((span){page_bytes, 16 * l->shards}, source, 8);
+    case target_synced: return part_of((span){page_bytes, 32 * l->shards}, source, 8);
     case target_dictionary_header:
     case target_dictionary: {
         if (l->dictionary_places == 0)

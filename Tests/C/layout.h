@@ -87,7 +87,7 @@ static inline layout layout_of(const unsigned char *data) {
     const unsigned char *super = word_at(data + super_sequence) > word_at(data + super_copy + super_sequence) ? data : data + super_copy;
     layout l = {.shards = half_at(super + 48), .segment_size = half_at(super + 52), .rows = half_at(super + 80),
                 .dictionary_places = half_at(super + 88), .dictionary_size = half_at(super + 92)};
-    l.dictionaries = page_bytes + round_up(l.shards * 16, page_bytes);
+    l.dictionaries = page_bytes + round_up(l.shards * (half_at(super + 96) == 32 ? 32 : 16), page_bytes);
     l.segments = round_up(l.dictionaries + l.dictionary_places * l.dictionary_size, l.segment_size < 2 << 20 ? l.segment_size : 2 << 20);
     l.queue = shard_header_bytes + l.rows * 8;
     l.states = round_up(l.queue + l.rows * 4, 8);

@@ -206,7 +206,7 @@ static segments find_segments(const disk_file *data, int time) {
     uint32_t shards, size, rows, places, place_size;
     memcpy(&shards, block + 48, 4), memcpy(&size, block + 52, 4), memcpy(&rows, block + 80, 4);
     memcpy(&places, block + 88, 4), memcpy(&place_size, block + 92, 4);
-    size_t start = disk_page + (shards * 16 + disk_page - 1) / disk_page * disk_page + places * place_size, unit = size < 2 << 20 ? size : 2 << 20;
+    size_t start = disk_page + (shards * 32 + disk_page - 1) / disk_page * disk_page + places * place_size, unit = size < 2 << 20 ? size : 2 << 20;
     s = (segments){shards, size, (start + unit - 1) / unit * unit, (size_t)rows * shards};
     return s;
 }

@@ -175,6 +175,7 @@ static void new_segment(const command *c) {
     set64(p + 24, previous - (c->d >> 2 & 3));
     set64(p + 32, c->c & 8 ? c->e : tail);
     set64(p + 48, c->e);
+    set64(p + 56, c->c & 16 ? c->d : 64);
     work.used[place] = segment_header;
     if (!(c->c & unsealed))
         seal_segment(&work, place);
@@ -244,12 +245,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         case 7: set_segment_word(&c); break;
         case 8: new_segment(&c); break;
         case 9: set_superblock(&c); break;
-        case 10: { /* a synced position */
-            uint32_t shard = c.a % work.shards;
-            set64(work.bytes + page_size + shard * 16u, c.c & 2 ? segment_number(&work, c.b % most_segments) : c.e);
-            set32(work.bytes + page_size + shard * 16u + 8, c.d);
+        case 10: { /* a synced position or tail */
+            uint32_t entry = c.a % (2 * work.shards);
+            set64(work.bytes + page_size + entry * 16u, c.c & 2 ? segment_number(&work, c.b % most_segments) : c.e);
+            set32(work.bytes + page_size + entry * 16u + 8, c.d);
             if (!(c.c & unsealed))
-                seal_synced(&work, shard);
+                seal_synced(&work, entry);
             break;
         }
         case 11: /* a dictionary */

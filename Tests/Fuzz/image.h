@@ -97,15 +97,16 @@ static inline void seal_head(const image *i, size_t at, uint64_t number) {
 
 static inline void seal_segment(const image *i, uint32_t place) {
     uint8_t *p = place_at(i, place);
-    uint64_t words[6] = {get64(p), get64(p + 8), get64(p + 16), get64(p + 24), get64(p + 32), get64(p + 48)};
+    uint64_t words[7] = {get64(p), get64(p + 8), get64(p + 16), get64(p + 24), get64(p + 32), get64(p + 48), get64(p + 56)};
     set64(p + 40, hash(words, sizeof words, secret));
 }
 
 static inline void seal_superblock(uint8_t *p) { set64(p + 120, hash(p, 120, get64((const uint8_t *)"SHLEDATA"))); }
 
-static inline void seal_synced(const image *i, uint32_t shard) {
-    uint8_t *p = i->bytes + page_size + shard * 16u;
-    uint64_t words[3] = {shard, get64(p), get32(p + 8)};
+/* Entries below `shards` are positions, those from there on tails. */
+static inline void seal_synced(const image *i, uint32_t entry) {
+    uint8_t *p = i->bytes + page_size + entry * 16u;
+    uint64_t words[3] = {entry, get64(p), get32(p + 8)};
     set32(p + 12, (uint32_t)hash(words, sizeof words, secret));
 }
 
