@@ -383,7 +383,7 @@ static void account_walk_segment(audit *a, uint64_t place, uint64_t from, bool i
 
 static bool account_segment_header(audit *a, uint64_t place, uint64_t number) {
     const unsigned char *p = a->data + place_offset(&a->l, a->shard, place);
-    uint64_t words[] = {word_at(p), word_at(p + 8), word_at(p + 16), word_at(p + 24), word_at(p + 32), word_at(p + 48)};
+    uint64_t words[] = {word_at(p), word_at(p + 8), word_at(p + 16), word_at(p + 24), word_at(p + 32), word_at(p + 48), word_at(p + 56)};
     return words[0] == SEGMENT_MAGIC && half_at(p + segment_place) == place && half_at(p + segment_shard) == a->shard &&
            word_at(p + segment_number) == number && word_at(p + segment_check) == account_hash(words, sizeof words, a->secret);
 }
@@ -738,7 +738,7 @@ static void account_check_disk(audit *a, uint64_t capacity) {
     if (stat(a->directory, &status) == 0)
         a->result.directory_bytes = (uint64_t)status.st_blocks * 512;
     uint64_t least = (a->result.is_free + a->result.in_log) * l->segment_size, all = a->result.data_bytes + a->result.index_bytes + a->result.directory_bytes;
-    uint64_t most = page_bytes + round_up(l->shards * 16, page_bytes) + l->dictionary_places * l->dictionary_size + places;
+    uint64_t most = page_bytes + round_up(l->shards * 32, page_bytes) + l->dictionary_places * l->dictionary_size + places;
     /* A file system's own blocks (extents, indirections) count as the file's. */
     uint64_t slack = (32 << 10) + capacity / 512;
     if (a->files != account_copied_files && a->result.data_bytes < least)

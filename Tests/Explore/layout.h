@@ -70,7 +70,7 @@ static layout read_layout(const unsigned char *data) {
     }
     if (!l.exists)
         return l;
-    l.segments = up(superblock_page + up(l.shards * 16, unit) + l.dictionary_places * l.dictionary_size, l.segment);
+    l.segments = up(superblock_page + up(l.shards * 32, unit) + l.dictionary_places * l.dictionary_size, l.segment);
     l.queue = shard_header + l.rows * 8;
     l.states = up(l.queue + l.rows * 4, 8);
     l.tags = up(l.states + l.rows, 64);

@@ -86,7 +86,8 @@ extension Shard {
                 addLastFree(segment.place)
                 continue
             }
-            if header[Field.queueCount] == 0 ? segment.number != tail.number : segment.previous != previous { missing += 1 }
+            // (The tail may have moved on since anything named it, and its place may be gone.)
+            if header[Field.queueCount] == 0 ? segment.number != tail.number && !afterPowerLoss : segment.previous != previous { missing += 1 }
             previous = segment.number
             setQueued(header[Field.queueCount], segment.place)
             header[Field.queueCount] += 1
