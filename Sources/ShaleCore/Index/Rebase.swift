@@ -11,6 +11,9 @@ import CShalePlatform
 /// Who stored an old stamp after the slots were sorted was in the middle of its
 /// use when the counter was set back. So it ranks above all that were sorted, and
 /// below all that is drawn from then on: a gap is left there, one for each thread.
+///
+/// Where a writer was killed here, some slots have their ranks, some their old
+/// stamps, and some stamps that were drawn since. Who comes next ranks the second.
 extension Shard {
     static let rebaseStampsAt = Sizes.rebaseStampsAt
     private static let bases: (UInt64, UInt64) = (1, Sizes.laterStamps)
@@ -28,6 +31,9 @@ extension Shard {
 
     @inline(never)
     func rebaseStamps() {
+        // Odd while slots are ranked. (A killed writer had done all.)
+        let isUnderWay = header[Field.rebases] & 1 != 0, mustSetBack = header.at.u64(Field.stamp) >= Shard.rebaseStampsAt
+        guard isUnderWay || mustSetBack else { return finish(ShardHeader.Pending.rebase) }
         let count = header[Field.used]
         struct Item { var stamp: UInt64, slot: UInt64 }
         // No memory now: there are as many stamps left as were used, and the next change tries again.
@@ -35,34 +41,43 @@ extension Shard {
         defer { shim_free(memory) }
         let items = UnsafeMutableBufferPointer(start: memory.bindMemory(to: Item.self, capacity: max(1, count)), count: count)
         pend(ShardHeader.Pending.rebase)
-        header[Field.rebases] += 1
-        let base = header[Field.rebases] % 2 == 0 ? Shard.bases.0 : Shard.bases.1
-        let start = base + UInt64(count) + Sizes.lateStamps
-        shim_store64(header.at + Field.stamp, start)
+        if !isUnderWay { header[Field.rebases] += 1 }
+        let base = header[Field.rebases] & 2 == 0 ? Shard.bases.1 : Shard.bases.0
+        var late = base + UInt64(count)
+        let start = late + Sizes.lateStamps
+        if mustSetBack { shim_store64(header.at + Field.stamp, start) }
         shim_fence()
         var found = 0
         forEachSlot { slot, _ in
-            if found < count {
-                items[found] = Item(stamp: Slot.stamp(slot.u64(8)), slot: UInt64(UInt(bitPattern: slot)))
+            let stamp = Slot.stamp(slot.u64(8))
+            if !mustSetBack, stamp >= base + UInt64(count), stamp <= header.at.u64(Field.stamp) {
+                // Stored since a writer that was killed had set the counter back.
+                if stamp < start { late = max(late, stamp + 1) }
+            } else if found < count {
+                // (What has its rank already comes first, and keeps it.)
+                let hasRank = !mustSetBack && stamp >= base && stamp < base + UInt64(count)
+                items[found] = Item(stamp: hasRank ? stamp : stamp | 1 << Slot.stampBits, slot: UInt64(UInt(bitPattern: slot)))
                 found += 1
             }
         }
         var sorted = UnsafeMutableBufferPointer(rebasing: items[0..<found])
         sorted.sort { $0.stamp < $1.stamp }
-        var late = base + UInt64(count)
         for i in 0..<found {
             guard let slot = Memory(bitPattern: UInt(sorted[i].slot)) else { continue }
-            var word1 = slot.u64(8)
             var stamp = base + UInt64(i)
-            while !shim_cas64(slot + 8, word1, Slot.word1(stamp: stamp, hits: Slot.hits(word1), expiry: Slot.expiry(word1))) {
-                // Used meanwhile. A new stamp stays; an old one is the newest of all that are ranked.
-                word1 = slot.u64(8)
-                if Slot.stamp(word1) > start, Slot.stamp(word1) <= header.at.u64(Field.stamp) { break }
-                stamp = late
-                late += 1
+            while true {
+                let word1 = slot.u64(8), its = Slot.stamp(word1)
+                if its != Slot.stamp(sorted[i].stamp) {
+                    // Used meanwhile. A new stamp stays; an old one is the newest of all that are ranked.
+                    if its > start, its <= header.at.u64(Field.stamp) { break }
+                    stamp = late
+                    late += 1
+                }
+                if shim_cas64(slot + 8, word1, Slot.word1(stamp: stamp, hits: Slot.hits(word1), expiry: Slot.expiry(word1))) { break }
             }
         }
         victims.reset()
+        header[Field.rebases] += 1
         finish(ShardHeader.Pending.rebase)
     }
 }
