@@ -88,6 +88,11 @@ typedef struct {
     /* of the shard at hand */
     uint64_t shard;
     const unsigned char *header;
+    struct segment {
+        uint64_t number, place;
+    } *segments; /* with sound headers */
+    size_t segment_count, segment_room;
+    uint64_t proven_number, proven_offset; /* where a rebuild begins */
     logged *records;
     size_t record_count, record_room;
     known_key *keys; /* open addressing, by hash */
@@ -381,11 +386,45 @@ static void account_walk_segment(audit *a, uint64_t place, uint64_t from, bool i
         }
 }
 
+static int account_segment_order(const void *a, const void *b) {
+    uint64_t x = ((const struct segment *)a)->number, y = ((const struct segment *)b)->number;
+    return x < y ? -1 : x > y;
+}
+
+static void account_prove_tail(audit *a, uint64_t number, uint64_t offset) {
+    if (number > a->proven_number || (number == a->proven_number && offset > a->proven_offset)) {
+        a->proven_number = number;
+        a->proven_offset = offset;
+    }
+}
+
 static bool account_segment_header(audit *a, uint64_t place, uint64_t number) {
     const unsigned char *p = a->data + place_offset(&a->l, a->shard, place);
     uint64_t words[] = {word_at(p), word_at(p + 8), word_at(p + 16), word_at(p + 24), word_at(p + 32), word_at(p + 48), word_at(p + 56)};
     return words[0] == SEGMENT_MAGIC && half_at(p + segment_place) == place && half_at(p + segment_shard) == a->shard &&
            word_at(p + segment_number) == number && word_at(p + segment_check) == account_hash(words, sizeof words, a->secret);
+}
+
+/* Where a rebuild begins: at the furthest tail that a sound header or the synced tail names. Notes all sound headers,
+ * in the order of their numbers. */
+static void account_find_segments(audit *a) {
+    a->segment_count = 0;
+    a->proven_number = a->proven_offset = 0;
+    for (uint64_t place = 0; place < a->l.rows; place++) {
+        const unsigned char *p = a->data + place_offset(&a->l, a->shard, place);
+        if (account_is_state(a, place, place_absent) || place_offset(&a->l, a->shard, place) + a->l.segment_size > a->data_size ||
+            !account_segment_header(a, place, word_at(p + segment_number)))
+            continue;
+        a->segments = account_grow(a->segments, a->segment_count, &a->segment_room, sizeof *a->segments);
+        a->segments[a->segment_count++] = (struct segment){word_at(p + segment_number), place};
+        account_prove_tail(a, word_at(p + segment_tail), word_at(p + segment_tail_offset));
+    }
+    if (a->segment_count)
+        qsort(a->segments, a->segment_count, sizeof *a->segments, account_segment_order);
+    const unsigned char *synced = a->data + page_bytes + (a->l.shards + a->shard) * 16;
+    uint64_t words[] = {a->l.shards + a->shard, word_at(synced), half_at(synced + 8)};
+    if (a->l.has_tails && words[1] && half_at(synced + 12) == (uint32_t)account_hash(words, sizeof words, a->secret))
+        account_prove_tail(a, words[1], words[2]);
 }
 
 static bool account_walk_log(audit *a) {
@@ -431,9 +470,20 @@ static bool account_walk_log(audit *a) {
         account_fault(a, "segment %" PRIu64 " is above the last number %" PRIu64, previous, account_word(a, shard_last_number));
     if (a->result.faults != faults)
         return false;
-    /* What the cleaner has read of the tail's segment is not the log's any more for the index; a rebuild reads it again. */
-    for (uint64_t i = 0; i < count; i++)
-        account_walk_segment(a, queued_place(&a->l, a->header, i), segment_header_bytes, i == count - 1);
+    account_find_segments(a);
+    if (count && a->proven_number > account_word(a, shard_tail_number))
+        account_fault(a, "a rebuild would begin at segment %" PRIu64 ", behind the tail %" PRIu64, a->proven_number, account_word(a, shard_tail_number));
+    if (account_word(a, shard_proven_tail) > a->proven_number)
+        account_fault(a, "a rebuild would begin at segment %" PRIu64 ", the index says at %" PRIu64, a->proven_number, account_word(a, shard_proven_tail));
+    if (a->segment_count && a->segments[a->segment_count - 1].number > previous)
+        account_fault(a, "segment %" PRIu64 " is above the head", a->segments[a->segment_count - 1].number);
+    /* What the cleaner has read is not the log's any more for the index; a rebuild may read it again. */
+    for (size_t i = 0; i < a->segment_count; i++) {
+        bool is_first = a->segments[i].number == a->proven_number;
+        if (a->segments[i].number >= a->proven_number)
+            account_walk_segment(a, a->segments[i].place, is_first && a->proven_offset ? a->proven_offset : segment_header_bytes,
+                                 a->segments[i].number == previous);
+    }
     a->result.records += a->record_count;
     return a->result.faults == faults;
 }
@@ -453,6 +503,12 @@ static logged *account_record(const audit *a, uint32_t location) {
     while (a->places[i] && a->records[a->places[i] - 1].location != location)
         i = (i + 1) & (a->table_size - 1);
     return a->places[i] ? &a->records[a->places[i] - 1] : NULL;
+}
+
+/* A rebuild drops what was made with a dictionary that is no more. */
+static bool account_has_dictionary(const audit *a, const logged *r) {
+    uint64_t places = a->l.dictionary_places;
+    return r->dictionary == 0 || (places && word_at(a->index + index_dictionary_numbers + r->dictionary % places * 8) == r->dictionary);
 }
 
 static void account_replay(audit *a) {
@@ -475,7 +531,7 @@ static void account_replay(audit *a) {
         key->hash = r->key_hash;
         key->kind = kind;
         const logged *value = key->value ? &a->records[key->value - 1] : NULL;
-        if (r->is_damaged) {
+        if (r->is_damaged || !account_has_dictionary(a, r)) {
             /* It supersedes all the same, but not what it was copied from. */
             if (!value || value->lsn != r->lsn)
                 *key = (known_key){.hash = r->key_hash, .kind = kind, .newest = UINT32_MAX};
@@ -665,7 +721,7 @@ static void account_check_table(audit *a) {
 }
 
 /* Keys that a replay of the log ends with and the index has not: a removal of one has to leave a tombstone, which it
- * does while the ghost word is not below the tail. */
+ * does while the ghost word is not below the segment where a rebuild would begin. */
 static void account_check_ghosts(audit *a) {
     uint64_t ghosts = 0;
     for (size_t i = 0; i < a->table_size; i++) {
@@ -675,9 +731,9 @@ static void account_check_ghosts(audit *a) {
         ghosts += !account_is_invalidated(a, &a->records[key->value - 1]);
     }
     a->result.ghosts += ghosts;
-    uint64_t tail = account_word(a, shard_queue_count) ? account_number(a, queued_place(&a->l, a->header, 0)) : 0;
-    if (ghosts && account_word(a, shard_ghost) < tail)
-        account_fault(a, "%" PRIu64 " keys of the log are not in the index, which says that none was dropped since segment %" PRIu64, ghosts, tail);
+    if (ghosts && (account_word(a, shard_ghost) == 0 || account_word(a, shard_ghost) < account_word(a, shard_proven_tail)))
+        account_fault(a, "%" PRIu64 " keys of the log are not in the index, which says that none was dropped since segment %" PRIu64, ghosts,
+                      account_word(a, shard_proven_tail));
 }
 
 static void account_check_shard(audit *a, uint64_t shard) {
@@ -774,6 +830,7 @@ static inline accounts take_account(const char *directory, enum account_files fi
         close(a.data_fd);
     if (a.index_fd >= 0)
         close(a.index_fd);
+    free(a.segments);
     free(a.records);
     free(a.keys);
     free(a.places);

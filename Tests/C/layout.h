@@ -18,7 +18,7 @@ enum { super_copy = 2048, super_version = 8, super_sequence = 16, super_check = 
 
 /* Fields of a segment's header. */
 enum { segment_place = 8, segment_shard = 12, segment_number = 16, segment_previous = 24, segment_tail = 32,
-       segment_check = 40, segment_lsn = 48 };
+       segment_check = 40, segment_lsn = 48, segment_tail_offset = 56 };
 
 /* Fields of the index head. */
 enum { index_version = 8, index_secret_check = 16, index_geometry_check = 24, index_own_device = 48, index_data_device = 64,
@@ -29,8 +29,9 @@ enum { index_version = 8, index_secret_check = 16, index_geometry_check = 24, in
 enum { shard_shape = 64, shard_moves = 72, shard_epoch = 80, shard_tag_count = 88, shard_stamp = 128, shard_state = 192,
        shard_entries = 200, shard_live = 208, shard_raw = 216, shard_stored = 224, shard_pinned = 232, shard_used = 240,
        shard_head_place = 256, shard_head_offset = 264, shard_head_number = 272, shard_tail_offset = 280,
-       shard_queue_first = 288, shard_queue_count = 296, shard_allocated = 304, shard_table_bytes = 320, shard_ghost = 328,
-       shard_last_number = 336, shard_pending = 368, shard_heap_counts = 408, shard_dictionaries = 512, shard_header_bytes = 2048 };
+       shard_queue_first = 288, shard_queue_count = 296, shard_allocated = 304, shard_proven_tail = 312, shard_table_bytes = 320, shard_ghost = 328,
+       shard_last_number = 336, shard_pending = 368, shard_tail_number = 376, shard_heap_counts = 408, shard_dictionaries = 512,
+       shard_header_bytes = 2048 };
 
 /* Of a place in shale.data. */
 enum place_state { place_absent, place_free, place_in_log, place_preparing };
@@ -43,7 +44,7 @@ enum record_kind { record_value = 1, record_manifest, record_part, record_tombst
 
 typedef struct {
     uint64_t shards, segment_size, rows, dictionary_places, dictionary_size;
-    uint64_t dictionaries, segments;                                /* in shale.data */
+    uint64_t has_tails, dictionaries, segments;                     /* in shale.data */
     uint64_t queue, states, tags, fixed, heap_bytes, table, stride; /* in a shard's region of shale.index */
 } layout;
 
@@ -87,7 +88,8 @@ static inline layout layout_of(const unsigned char *data) {
     const unsigned char *super = word_at(data + super_sequence) > word_at(data + super_copy + super_sequence) ? data : data + super_copy;
     layout l = {.shards = half_at(super + 48), .segment_size = half_at(super + 52), .rows = half_at(super + 80),
                 .dictionary_places = half_at(super + 88), .dictionary_size = half_at(super + 92)};
-    l.dictionaries = page_bytes + round_up(l.shards * (half_at(super + 96) == 32 ? 32 : 16), page_bytes);
+    l.has_tails = half_at(super + 96) == 32;
+    l.dictionaries = page_bytes + round_up(l.shards * (l.has_tails ? 32 : 16), page_bytes);
     l.segments = round_up(l.dictionaries + l.dictionary_places * l.dictionary_size, l.segment_size < 2 << 20 ? l.segment_size : 2 << 20);
     l.queue = shard_header_bytes + l.rows * 8;
     l.states = round_up(l.queue + l.rows * 4, 8);
