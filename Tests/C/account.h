@@ -293,7 +293,7 @@ static bool account_index_counts(audit *a, uint64_t at, uint64_t *end) {
 static bool account_verify_record(const audit *a, uint64_t place, uint64_t at, record_view *r) {
     uint64_t base = place_offset(&a->l, a->shard, place), room = a->l.segment_size - at;
     const unsigned char *p = a->data + base + at;
-    if (room < record_header_bytes || (p[20] & 15) < record_value || (p[20] & 15) > record_gap)
+    if (room < record_header_bytes || (p[20] & 15) < record_value || (p[20] & 15) > record_loss)
         return false;
     *r = record_at(a->data, base + at);
     if (r->codec > 2 || r->tags > 8 || r->length > room)
@@ -305,7 +305,7 @@ static bool account_verify_record(const audit *a, uint64_t place, uint64_t at, r
     return (uint32_t)account_hash(words, sizeof words, a->secret) == half_at(p + 16);
 }
 
-/* Tombstones, invalidations, ends and gaps have no body. */
+/* Tombstones, invalidations, ends, gaps and losses have no body. */
 static bool account_is_body_sound(const audit *a, uint64_t place, const record_view *r) {
     if (r->kind >= record_tombstone && r->kind != record_touch)
         return true;
@@ -371,7 +371,7 @@ static void account_walk_segment(audit *a, uint64_t place, uint64_t from, bool i
                 account_fault(a, "the head ends at %" PRIu64 " already", at);
             return;
         }
-        if (r.kind != record_gap)
+        if (r.kind != record_gap && r.kind != record_loss)
             account_note_record(a, place, at, &r);
         at += r.length;
     }

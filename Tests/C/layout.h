@@ -40,7 +40,7 @@ enum { tag_places = 512, lease_bytes = 1536, dictionary_words = 16, bucket_bytes
        most_buckets = (1 << 24) - 64 };
 
 enum record_kind { record_value = 1, record_manifest, record_part, record_tombstone, record_touch, record_invalidate,
-                   record_end, record_gap };
+                   record_end, record_gap, record_loss };
 
 typedef struct {
     uint64_t shards, segment_size, rows, dictionary_places, dictionary_size;

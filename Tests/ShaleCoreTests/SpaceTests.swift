@@ -65,6 +65,26 @@ extension CoreTests {
             #expect(shard.header[ShardHeader.Field.allocated] == allocated)
         }
 
+        @Test("a place that was taken over and is in preparation again is left to who prepares it now")
+        func preparedTwice() throws {
+            let store = try Store(at: nil, options: .init(capacity: 8 << 20))
+            try store.set("value", for: "key")
+            let shard = Shard(store.engine.ref, 0)
+            try shard.lock()
+            defer { shard.unlock() }
+            let mine = try #require(shard.beginPreparing())
+            // Somebody else could not wait; the place was free, and was given back.
+            try shard.provide(Log.reserve + 1)
+            shard.giveBack(downTo: shard.header[ShardHeader.Field.queueCount])
+            try #require(shard.state(ofPlace: mine.place) == .absent)
+            let other = try #require(shard.beginPreparing())
+            try #require(other.place == mine.place)
+            shard.endPreparing(mine, isDone: true, isFull: false)
+            #expect(shard.state(ofPlace: mine.place) == .preparing)
+            shard.endPreparing(other, isDone: true, isFull: false)
+            #expect(shard.state(ofPlace: mine.place) == .free)
+        }
+
         /// (The kernel's flag is looked at, as whether a large page comes about depends on its settings.)
         @Test("no page of the files' cache is larger than what is allocated at once", arguments: [(8 << 20, true), (256 << 20, false)])
         func smallPages(capacity: Int, hasSmallSegments: Bool) throws {

@@ -320,12 +320,15 @@ static inline long shim_sys_fchmod(int fd, unsigned mode) {
     SHIM_FAIL("fchmod");
     SHIM_RESULT(fchmod(fd, (mode_t)mode));
 }
+/* Whether the process's limit lets a file have blocks up to there: inside the file it forbids nothing. */
+static inline _Bool shim_may_reach(int fd, int64_t end) {
+    struct stat s;
+    return !shim_exceeds_file_limit(end) || (fstat(fd, &s) == 0 && s.st_size >= end);
+}
 /* Blocks for [at, at + n) exist afterwards. Where it fails, some may. */
 static inline long shim_sys_fallocate(int fd, int64_t at, int64_t n) {
     SHIM_FAIL("fallocate");
-    /* What is inside the file already, the limit does not forbid. */
-    struct stat s;
-    if (shim_exceeds_file_limit(at + n) && (fstat(fd, &s) < 0 || s.st_size < at + n)) return -EFBIG;
+    if (!shim_may_reach(fd, at + n)) return -EFBIG;
     int r;
     do r = fallocate(fd, 0, at, n);
     while (r < 0 && errno == EINTR);

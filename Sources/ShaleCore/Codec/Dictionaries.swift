@@ -232,6 +232,12 @@ struct DictionaryCache {
             let p = DictionaryCache.place(engine, number)
             guard (try? engine.pointee.files.allocateData(p - engine.pointee.data, g.dictionarySize)) != nil else { return false }
             word.release(0, 0)
+            // A shard that was rebuilt since it was asked may have found old records that name the number, before it
+            // was gone.
+            if victim != 0, isNeeded(engine, number, locked: true) {
+                word.release(0, victim)
+                continue
+            }
             // A number that is retired for good would stay so after a kill from here on, and may be the next one made.
             index.release(IndexHead.dictionaryRetiring, 0)
             shim_fence()

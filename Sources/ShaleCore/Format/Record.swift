@@ -21,7 +21,8 @@ struct RecordHeader {
     static let never: UInt64 = (1 << 48) - 1
 
     /// A gap fills what a rebuild found unreadable, so that the next one does not stumble over it again.
-    enum Kind: UInt8 { case value = 1, manifest, part, tombstone, touch, invalidate, end, gap }
+    /// A loss is what else was found unreadable: see `Loss`.
+    enum Kind: UInt8 { case value = 1, manifest, part, tombstone, touch, invalidate, end, gap, loss }
     enum Codec { static let raw: UInt8 = 0, lz4: UInt8 = 1, dictionary: UInt8 = 2 }
     enum Flag { static let pinned: UInt8 = 1, keepsStale: UInt8 = 2 }
 
@@ -80,7 +81,7 @@ struct RecordHeader {
 
     /// A cheap test before anything is hashed. `room`: bytes up to the segment's end.
     @inline(__always) func isPlausible(room: Int) -> Bool {
-        kindBits &- 1 < 8 && codec <= Codec.dictionary && tagCount <= 8 && length <= room
+        kindBits &- 1 < 9 && codec <= Codec.dictionary && tagCount <= 8 && length <= room
     }
 
     /// `p`: where the record is, or will be. The extension must be in place there.

@@ -46,6 +46,8 @@ struct ShardHeader {
         static let frame = 752
         /// A move within the table; how many of a pass's moves are under way, and the shape that ends them.
         static let relocation = 768, moveCount = 776, moveShape = 784
+        /// How often a place was taken that somebody was preparing.
+        static let takeovers = 816
     }
 
     /// State words: what a writer that died was doing.

@@ -18,11 +18,11 @@ extension Shard {
         let p = base + offset
         let record = RecordHeader(at: p)
         guard record.isPlausible(room: room(from: offset)), let kind = record.kind else {
-            return skipDamage(place, offset, &after)
+            return try skipDamage(place, offset)
         }
         let keyHash = record.keyLength == 0 ? 0 : shim_hash(p + record.keyOffset, record.keyLength, secret)
         guard record.verifiesHead(at: p, keyHash: keyHash, place: here, secret: secret) else {
-            return skipDamage(place, offset, &after)
+            return try skipDamage(place, offset)
         }
         prefetchSlot(afterRecord: record.length, offset: offset, base: base)
         let at = location(place: place, offset: offset)
@@ -37,9 +37,9 @@ extension Shard {
                 if record.keyLength == PartKey.size, isOwned(PartKey(at: p + record.keyOffset)) { try copy(slot, at, record, p, keyHash: keyHash) } else { drop(slot, &after) }
             }
         case .touch:
-            // Its target came before it and took the age along.
-            if let slot = table.find(UInt32(truncatingIfNeeded: keyHash), location: at) { drop(slot, &after) }
-        case .tombstone, .invalidate, .gap: break
+            // Its target came before it and took the age along, unless the record's body names another.
+            if let slot = table.find(UInt32(truncatingIfNeeded: keyHash), location: at) { try loseOne(slot) }
+        case .tombstone, .invalidate, .gap, .loss: break
         }
         header[Field.tailOffset] = offset + record.length
         return record.length
@@ -102,8 +102,7 @@ extension Shard {
         let touch = RecordHeader(at: touchAt)
         guard isHeadSound(touch, touchAt, pointed) else {
             // The age would get a sound check in the copy.
-            header[Field.corrupt] += 1
-            drop(slot, &after)
+            try loseOne(slot)
             return
         }
         if now >= touch.gone(at: touchAt) {
@@ -182,16 +181,11 @@ extension Shard {
     @inline(never)
     func manifest(at location: UInt32) -> Manifest? {
         guard isSound(location) else { return nil }
-        var p = address(location)
-        var record = RecordHeader(at: p)
-        if record.isKind(.touch), record.storedLength == TouchTarget.size, record.isPlausible(room: segmentSize - offsetInSegment(location)) {
-            let target = TouchTarget(at: p + record.storedOffset).location
-            guard isSound(target) else { return nil }
-            p = address(target)
-            record = RecordHeader(at: p)
-            guard record.isPlausible(room: segmentSize - offsetInSegment(target)) else { return nil }
-        }
-        guard record.isKind(.manifest), record.storedLength == Manifest.size, record.isPlausible(room: segmentSize) else { return nil }
+        let at = touchTarget(location) ?? location
+        guard isSound(at) else { return nil }
+        let p = address(at)
+        let record = RecordHeader(at: p)
+        guard record.isKind(.manifest), record.storedLength == Manifest.size, record.isPlausible(room: segmentSize - offsetInSegment(at)) else { return nil }
         return Manifest(at: p + record.storedOffset)
     }
 
@@ -203,20 +197,23 @@ extension Shard {
     }
 
     /// What cannot be read is dropped and counted; the walk goes on at the next record that verifies.
-    private func skipDamage(_ place: Int, _ offset: Int, _ after: inout Aftermath) -> Int {
+    private func skipDamage(_ place: Int, _ offset: Int) throws(Failure) -> Int {
         let next = nextRecord(place: place, from: offset + 8, number: numberWord(place).u64(0)) ?? segmentSize
-        header[Field.corrupt] += 1
-        dropEntries(inPlace: place, from: offset, to: next, &after)
+        let before = header[Field.corrupt]
+        try loseEntries(inPlace: place, from: offset, to: next)
+        // Damage that nobody needed counts as one.
+        if header[Field.corrupt] == before { header[Field.corrupt] += 1 }
         header[Field.tailOffset] = next
         return next - offset
     }
 
-    func dropEntries(inPlace place: Int, from: Int, to: Int, _ after: inout Aftermath) {
+    /// (A loss record takes hardly more room than the smallest record that is lost.)
+    private func loseEntries(inPlace place: Int, from: Int, to: Int) throws(Failure) {
         let low = location(place: place, offset: from), high = location(place: place, offset: to - 8)
-        forEachSlot { slot, word0 in
-            if needs(word0, from: low, through: high) { table.clear(slot) }
+        defer { recount() }
+        try forEachSlot { slot, word0 throws(Failure) in
+            if needs(word0, from: low, through: high) { try lose(slot) }
         }
-        recount()
     }
 
     /// Whether a slot needs a record of this stretch of the log: it points there, itself or by way of a touch record.

@@ -97,7 +97,7 @@ extension Shard {
         header[Field.allocated] += 1
         do throws(Failure) { try engine.pointee.files.allocateData(offset(ofPlace: place), segmentSize) } catch {
             giveUp(place)
-            if error.status == .full { header[Field.noSpace] = Log.patience }
+            if error.isDiskFull { header[Field.noSpace] = Log.patience }
             throw error
         }
         addFree(place)
@@ -105,6 +105,7 @@ extension Shard {
 
     /// A place that somebody else prepares, who is slow, or dead: allocating twice does no harm.
     private func takeOver(_ place: Int) throws(Failure) {
+        header[Field.takeovers] += 1
         try engine.pointee.files.allocateData(offset(ofPlace: place), segmentSize)
         addFree(place)
     }
@@ -180,22 +181,14 @@ extension Shard {
     /// Allocates the next place before anyone holds the lock for it, and populates it where the head fills fast.
     func prepareNextPlace() {
         guard (try? lock()) != nil else { return }
-        var chosen: Int?
-        if wantsPlace, header[Field.noSpace] == 0, header[Field.allocated] < budgetedPlaces, let place = firstPlace(.absent) {
-            beginChange()
-            pend(ShardHeader.Pending.frames)
-            setState(ofPlace: place, .preparing)
-            header[Field.allocated] += 1
-            finish(ShardHeader.Pending.frames)
-            endChange()
-            chosen = place
-        }
+        let chosen = beginPreparing()
         unlock()
-        guard let place = chosen else { return }
+        guard let chosen else { return }
+        let place = chosen.place
         var done = true, isFull = false
         do throws(Failure) { try engine.pointee.files.allocateData(offset(ofPlace: place), segmentSize) } catch {
             done = false
-            isFull = error.status == .full
+            isFull = error.isDiskFull
         }
         if done, isFast {
             let p = engine.pointee.data + offset(ofPlace: place)
@@ -203,18 +196,38 @@ extension Shard {
             shim_sys_populate(p, segmentSize)
         }
         guard (try? lock()) != nil else { return }
-        if state(ofPlace: place) == .preparing {
+        endPreparing(chosen, isDone: done, isFull: isFull)
+        unlock()
+    }
+
+    struct Preparation { let place: Int, takeovers: Int }
+
+    func beginPreparing() -> Preparation? {
+        if wantsPlace, header[Field.noSpace] == 0, header[Field.allocated] < budgetedPlaces, let place = firstPlace(.absent) {
             beginChange()
             pend(ShardHeader.Pending.frames)
-            defer {
-                finish(ShardHeader.Pending.frames)
-                endChange()
-            }
-            if done { addFree(place) } else { giveUp(place) }
-            // Any other cause is this handle's own; the next roll says what it is.
-            if isFull { header[Field.noSpace] = Log.patience }
+            setState(ofPlace: place, .preparing)
+            header[Field.allocated] += 1
+            finish(ShardHeader.Pending.frames)
+            endChange()
+            return Preparation(place: place, takeovers: header[Field.takeovers])
         }
-        unlock()
+        return nil
+    }
+
+    func endPreparing(_ own: Preparation, isDone: Bool, isFull: Bool) {
+        // A place that was taken over, used and given back may be in preparation again, by somebody else. Where
+        // that cannot be ruled out it stays as it is: whoever needs it takes it over.
+        guard state(ofPlace: own.place) == .preparing, header[Field.takeovers] == own.takeovers else { return }
+        beginChange()
+        pend(ShardHeader.Pending.frames)
+        defer {
+            finish(ShardHeader.Pending.frames)
+            endChange()
+        }
+        if isDone { addFree(own.place) } else { giveUp(own.place) }
+        // Any other cause is this handle's own; the next roll says what it is.
+        if isFull { header[Field.noSpace] = Log.patience }
     }
 
     // MARK: Appending

@@ -430,14 +430,16 @@ extension Shard {
             let tag = (p + record.keyOffset).loadUnaligned(as: UInt64.self)
             if tags.isFull, tags.invalidation(of: tag) == 0 { sweepTags(&after) }
             tags.add(tag, lsn: record.lsn)
+        case .loss:
+            if record.keyLength == Loss.size { apply(Loss(at: p + record.keyOffset), &after) }
         case .end, .gap: break
         }
     }
 
     /// Of the value, not of a touch record that points to it.
-    private func lsn(of slot: Memory) -> UInt64 {
-        let at = Slot.location(slot.u64(0))
-        return RecordHeader(at: address(touchTarget(at) ?? at)).lsn
+    func lsn(of slot: Memory) -> UInt64 {
+        let at = Slot.location(slot.u64(0)), value = touchTarget(at) ?? at
+        return isSound(value) ? RecordHeader(at: address(value)).lsn : 0
     }
 
     /// The log begins again where it did when its head was begun. What had been cleaned since is dead,

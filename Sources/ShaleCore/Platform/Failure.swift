@@ -82,6 +82,11 @@ extension Failure {
         Message().adding(sentence).failure(status)
     }
 
+    /// No room on the disk, for anybody; neither the cache's own limits, nor one of this process.
+    var isDiskFull: Bool { errno == Int32(SHIM_ENOSPC) || errno == Int32(SHIM_EDQUOT) }
+    /// This process may not make a file so large; others may.
+    var isFileLimit: Bool { errno == Int32(SHIM_EFBIG) }
+
     static let outOfMemorySentence: StaticString = "out of memory; the call changed nothing"
     static var outOfMemory: Failure { because(.memory, outOfMemorySentence) }
 

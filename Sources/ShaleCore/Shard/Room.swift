@@ -40,7 +40,7 @@ extension Shard {
         if usable - header[Field.queueCount] < wantedFree(of: usable) {
             var left = length * Pace.factor + segmentSize / 256
             while left > 0 {
-                let cleaned = try clean(now: now, &after)
+                let cleaned = try clean(now: now, isAhead: true, &after)
                 if cleaned == 0 { break }
                 left -= cleaned
             }
@@ -53,8 +53,8 @@ extension Shard {
                     try provideHead(length, pins: pins)
                     break
                 } catch {
-                    // On a full disk, what there is has to do.
-                    guard error.status == .full, header[Field.noSpace] > 0 else { throw error }
+                    // On a full disk, what there is has to do; for a process that may not make the file larger, too.
+                    guard error.status == .full, header[Field.noSpace] > 0 || error.isFileLimit else { throw error }
                 }
             }
             // Rare: a run of segments with nothing to gain. Clean whole ones, and evict where that is not enough.
@@ -114,8 +114,10 @@ extension Shard {
     }
 
     /// Cleans a record. Where not even the cleaner has room, what is at the tail goes without being copied.
-    private func clean(now: UInt64, _ after: inout Aftermath) throws(Failure) -> Int {
+    /// `isAhead`: there is room yet, and who may not make the file larger leaves it to others.
+    private func clean(now: UInt64, isAhead: Bool = false, _ after: inout Aftermath) throws(Failure) -> Int {
         do throws(Failure) { return try cleanRecord(now: now, &after) } catch {
+            if isAhead, error.isFileLimit { return 0 }
             guard error.status == .full, evictTail(&after) else { throw error }
             return try cleanRecord(now: now, &after)
         }
@@ -233,6 +235,9 @@ extension Shard {
     @inline(never)
     private func allocateTable(_ buckets: Int) -> Bool {
         guard buckets <= geometry.maxBuckets - Table.spill else { return false }
+        let base = Geometry.indexHead + number * geometry.shardStride, files = engine.pointee.files
+        // Another process's table may grow. (The table is the last part of the region.)
+        guard files.mayIndexReach(base + geometry.table + Geometry.tableBytes(buckets)) else { return false }
         let wanted = geometry.shardIndexBytes(buckets: buckets)
         if wanted > header[Field.tablePages] {
             func fits(beside segments: Int) -> Bool { segments * segmentSize + wanted <= geometry.shardBudget }
@@ -246,15 +251,13 @@ extension Shard {
             header[Field.tablePages] = wanted
         }
         // What is counted need not be there: giving it back may have failed halfway.
-        let base = Geometry.indexHead + number * geometry.shardStride
-        let files = engine.pointee.files
         do throws(Failure) {
             try files.allocateIndex(base + geometry.table, Geometry.tableBytes(buckets))
             try files.allocateIndex(base + geometry.heaps.0, Geometry.heapBytes(buckets))
             try files.allocateIndex(base + geometry.heaps.1, Geometry.heapBytes(buckets))
             return true
         } catch {
-            if error.status == .full { header[Field.noSpace] = Log.patience }
+            if error.isDiskFull { header[Field.noSpace] = Log.patience }
             shrinkPages(table.shape.buckets)
             return false
         }

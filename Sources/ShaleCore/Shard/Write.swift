@@ -227,19 +227,21 @@ extension Shard {
 
     /// Drops an entry that a reader found damaged or incomplete, if it is still the current one.
     func dropUnreadable(_ key: Key, location: UInt32, isDamaged: Bool, now: UInt64, _ after: inout Aftermath) throws(Failure) {
-        var found = false
-        table.probe(key.fraction, home: table.shape.home(key.fraction)) { slot, word0 in
-            found = Slot.location(word0) == location && !Slot.isPart(word0)
-            return found
-        }
-        guard found, isDamaged || manifest(at: location).map({ !isBeingWritten($0.blob) }) == true else { return }
+        guard let found = table.find(key.fraction, location: location), !Slot.isPart(found.u64(0)),
+              isDamaged || manifest(at: location).map({ !isBeingWritten($0.blob) }) == true else { return }
+        let segment = segment(of: location), version = lsn(of: found)
         var draft = Draft(RecordHeader(kind: .tombstone, keyLength: key.length), keyHash: key.hash, key: key.bytes)
-        try makeRoom(draft.record.length, live: false, now: now, &after)
-        bury(&draft, table.find(key.fraction, location: location), &after)
-        if isDamaged {
-            header[Field.corrupt] += 1
-            recount()
+        try makeRoom(max(Loss.length, draft.record.length), live: false, now: now, &after)
+        // Cleaning may have moved it, or let it go; something else may be where it was.
+        var current: Memory?
+        table.probe(key.fraction, home: table.shape.home(key.fraction)) { slot, word0 in
+            let at = Slot.location(word0)
+            guard !Slot.isPart(word0), at == location && self.segment(of: at) == segment || lsn(of: slot) == version else { return false }
+            current = slot
+            return true
         }
+        guard let slot = current else { return }
+        if isDamaged { try loseOne(slot) } else { bury(&draft, slot, &after) }
     }
 
     /// Clears one part of a manifest that went.

@@ -55,14 +55,22 @@ struct CacheFiles {
         if isMemory { return }
         try verify(data, dataIdentity, CacheFiles.dataName)
         let result = shim_sys_fallocate(data, Int64(offset), Int64(count))
-        if result < 0 { throw Failure.system("allocate space in", path, CacheFiles.dataName, result, advice: "free space on the disk, or give the cache a smaller capacity") }
+        if result < 0 { throw noRoom(CacheFiles.dataName, result) }
     }
     func allocateIndex(_ offset: Int, _ count: Int) throws(Failure) {
         if index < 0 { return }
         try verify(index, indexIdentity, CacheFiles.indexName)
         let result = shim_sys_fallocate(index, Int64(offset), Int64(count))
-        if result < 0 { throw Failure.system("allocate space in", path, CacheFiles.indexName, result, advice: "free space on the disk, or give the cache a smaller capacity") }
+        if result < 0 { throw noRoom(CacheFiles.indexName, result) }
     }
+    @inline(never)
+    private func noRoom(_ file: StaticString, _ result: Int) -> Failure {
+        Failure.system("allocate space in", path, file, result, advice: result == -Int(SHIM_EFBIG)
+            ? "raise this process's limit on the size of files (ulimit -f), or give the cache a smaller capacity"
+            : "free space on the disk, or give the cache a smaller capacity")
+    }
+    /// Whether this process's limit on the size of files lets the index reach so far.
+    func mayIndexReach(_ end: Int) -> Bool { index < 0 || shim_may_reach(index, Int64(end)) }
 
     func releaseData(_ offset: Int, _ count: Int) -> Bool {
         if isMemory { return dataBase.map { shim_sys_release($0 + offset, count) == 0 } ?? false }

@@ -29,18 +29,32 @@ extension Engine {
     }
 
     private func check(_ shard: Shard, from start: Int) throws(Failure) -> (next: Int?, Report) {
-        var report = Report()
-        var next: Int?
-        if ref.pointee.isReadOnly { next = walk(shard, start, &report, drops: false) } else {
-            next = try change(shard) { after throws(Failure) in walk(shard, start, &report, drops: true) }
+        var report = Report(), corrupt = 0, next: Int?
+        if ref.pointee.isReadOnly {
+            next = try walk(shard, start, &report) { _ throws(Failure) in corrupt += 1 }
+        } else {
+            let now = ref.pointee.clock.now48
+            next = try change(shard) { after throws(Failure) in
+                report = Report()
+                // Those that cleaning meets on the way are among them.
+                let before = shard.header[ShardHeader.Field.corrupt]
+                defer {
+                    corrupt += shard.header[ShardHeader.Field.corrupt] - before
+                    if corrupt > 0 { shard.recount() }
+                }
+                return try walk(shard, start, &report) { slot throws(Failure) in
+                    if Loss.length > shard.headRoom { try shard.makeRoom(Loss.length, live: false, now: now, &after) }
+                    if shard.check(slot) == .damaged { try shard.lose(slot) }
+                }
+            }
         }
+        report.corruptRecords = UInt64(corrupt)
         return (next, report)
     }
 
-    private func walk(_ shard: Shard, _ start: Int, _ report: inout Report, drops: Bool) -> Int? {
+    private func walk(_ shard: Shard, _ start: Int, _ report: inout Report, _ drop: (Memory) throws(Failure) -> Void) throws(Failure) -> Int? {
         let end = shard.table.shape.extent + Table.spill
         let stop = min(end, start + 128)
-        var damaged = 0
         for position in start..<max(start, stop) {
             let p = shard.table.bucket(position)
             for i in stride(from: 0, to: Table.bucketSize, by: Slot.size) {
@@ -48,17 +62,8 @@ extension Engine {
                 if checked == .free { continue }
                 report.records += 1
                 if case .sound(let bytes) = checked { report.bytes += UInt64(bytes) } else {
-                    damaged += 1
-                    if drops { shard.table.clear(p + i) }
+                    try drop(p + i)
                 }
-            }
-        }
-        if damaged > 0 {
-            report.corruptRecords += UInt64(damaged)
-            if drops {
-                shard.header[ShardHeader.Field.corrupt] += damaged
-                shard.header.at.set(ShardHeader.Field.ghost, shard.header.at.u64(ShardHeader.Field.headNumber))
-                shard.recount()
             }
         }
         return stop < end ? stop : nil

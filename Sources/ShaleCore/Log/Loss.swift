@@ -1,0 +1,76 @@
+import CShalePlatform
+
+/// The key of a loss record: an entry that could not be read, and is no entry any more.
+///
+/// Whose it was, its record cannot say; its slot knows the fraction of the key's hash, and where the record is. A
+/// rebuild drops what has this fraction and lies there or before, or it would serve what the entry had superseded.
+/// What was written behind that place stays. (Another key with the same fraction may be hit, once in 2^32 pairs: a
+/// miss after the rebuild.)
+struct Loss {
+    static let size = 16
+    static let length = RecordHeader.size + size
+
+    let fraction: UInt32
+    /// In the segment.
+    let offset: UInt32
+    let segment: UInt64
+
+    init(fraction: UInt32, offset: Int, segment: UInt64) {
+        self.fraction = fraction
+        self.offset = UInt32(truncatingIfNeeded: offset)
+        self.segment = segment
+    }
+    init(at p: UnsafeRawPointer) {
+        let word = p.loadUnaligned(as: UInt64.self)
+        self.init(fraction: UInt32(truncatingIfNeeded: word), offset: Int(word >> 32), segment: p.loadUnaligned(fromByteOffset: 8, as: UInt64.self))
+    }
+    var words: (UInt64, UInt64) { (UInt64(fraction) | UInt64(offset) << 32, segment) }
+}
+
+extension Shard {
+    /// Takes a damaged entry out of the index, for good, and counts it. The sums are wrong until the caller, or whoever
+    /// comes after a kill, counts them anew: the entry's lengths may be what is damaged.
+    func lose(_ slot: Memory) throws(Failure) {
+        // What a part supersedes has the same bytes, and a large value without a part is noticed.
+        let isNoted = !Slot.isPart(slot.u64(0))
+        if isNoted, Loss.length > headRoom { try roll() }
+        pend(ShardHeader.Pending.recount)
+        begin()
+        if isNoted { appendLoss(of: slot) }
+        header[Field.corrupt] += 1
+        header.at.set(Field.ghost, header.at.u64(Field.headNumber))
+        commit(slot, slot.u64(0) & Slot.reachBit)
+    }
+
+    func loseOne(_ slot: Memory) throws(Failure) {
+        try lose(slot)
+        recount()
+    }
+
+    /// The segment that a location is in; 0 where it leads nowhere.
+    func segment(of location: UInt32) -> UInt64 { isInside(location) ? numberWord(place(of: location)).u64(0) : 0 }
+
+    /// Within a transaction, where the head has room.
+    private func appendLoss(of slot: Memory) {
+        let word0 = slot.u64(0), at = Slot.location(word0), segment = segment(of: at)
+        let fraction = table.fraction(at: table.position(of: slot), word0, table.shape)
+        // A slot that leads nowhere is damaged itself: all that was written so far.
+        let loss = segment != 0 ? Loss(fraction: fraction, offset: offsetInSegment(at), segment: segment)
+            : Loss(fraction: fraction, offset: header[Field.headOffset], segment: header.at.u64(Field.headNumber))
+        var words = loss.words
+        withUnsafeBytes(of: &words) { key in
+            var draft = Draft(RecordHeader(kind: .loss, keyLength: Loss.size), keyHash: shim_hash(key.start, Loss.size, secret), key: key.start)
+            append(&draft, lsn: 0)
+        }
+    }
+
+    /// In a rebuild.
+    func apply(_ loss: Loss, _ after: inout Aftermath) {
+        table.probe(loss.fraction, home: table.shape.home(loss.fraction)) { slot, word0 in
+            let at = Slot.location(word0), segment = numberWord(place(of: at)).u64(0)
+            let isOlder = segment < loss.segment || segment == loss.segment && offsetInSegment(at) <= Int(loss.offset)
+            if isOlder, !Slot.isPart(word0) { drop(slot, &after) }
+            return false
+        }
+    }
+}

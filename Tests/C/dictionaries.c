@@ -1,0 +1,100 @@
+/* A dictionary makes room for another while a shard is being rebuilt: old records
+ * that the rebuild brings back and that name it are readable, or the dictionary
+ * stays. They are never taken for damage. */
+#include "check.h"
+#include "layout.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+
+#include "faults.h"
+
+enum { kinds = 5, most = 20000, words = 60, index_dictionary_current = 640, index_dictionary_retiring = 656 };
+
+static shale_cache *cache, *other;
+static unsigned char *index_bytes;
+static unsigned interrupted;
+
+/* Of a kind of its own: dictionaries for one kind do not help the next. */
+static int make_text(char *text, size_t size, int kind, uint64_t i) {
+    random_source words_of = {i * 1000 + (uint64_t)kind}, letters;
+    int n = snprintf(text, size, "%d %" PRIu64, kind, i);
+    for (int w = 0; w < 12; w++) {
+        letters.state = (uint64_t)kind * 1000003 + random_below(&words_of, words);
+        text[n++] = ' ';
+        for (int l = 0; l < 10; l++)
+            text[n++] = (char)('a' + random_below(&letters, 26));
+    }
+    text[n] = 0;
+    return n;
+}
+
+static uint64_t index_word(size_t at) {
+    return word_at(index_bytes + at);
+}
+
+/* Before the place of dictionary 1 is allocated once more, and its number taken from it. */
+static long rebuild_meanwhile(const char *name) {
+    if (interrupted || strcmp(name, "fallocate") != 0 || index_word(index_dictionary_retiring) != 1 ||
+        index_word(index_dictionary_numbers + 8) != 1)
+        return 0;
+    interrupted = 1;
+    uint64_t rebuilding = 2;
+    memcpy(index_bytes + index_head_bytes + shard_state, &rebuilding, 8);
+    shale_set_options plain = {.struct_size = sizeof plain, .flags = SHALE_SET_UNCOMPRESSED};
+    CHECK_STATUS(SHALE_OK, shale_set(other, "other", 5, "x", 1, &plain));
+    return 0;
+}
+
+int main(void) {
+    watch(120);
+    char *directory = path_to("cache"), path[600], text[400];
+    shale_options options = {.struct_size = sizeof options, .capacity = 6 << 20, .shards = 1, .flags = SHALE_OPEN_NO_SYNC};
+    REQUIRE_STATUS(SHALE_OK, shale_open(directory, &options, &cache));
+    REQUIRE_STATUS(SHALE_OK, shale_open(directory, &options, &other));
+    snprintf(path, sizeof path, "%s/shale.index", directory);
+    int file = open(path, O_RDWR);
+    index_bytes = mmap(NULL, index_head_bytes + shard_header_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    REQUIRE(index_bytes != MAP_FAILED);
+    close(file);
+    shim_faults.call = rebuild_meanwhile;
+    uint64_t last[kinds] = {0}, evicted = 0;
+    for (int kind = 0; kind < kinds && !interrupted; kind++) {
+        uint64_t before = index_word(index_dictionary_current), i = 0;
+        for (; i < most && index_word(index_dictionary_current) == before && !interrupted; i++) {
+            int size = make_text(text, sizeof text, kind, i);
+            REQUIRE_STATUS(SHALE_OK, shale_set(cache, text, (size_t)size, text, (size_t)size, NULL));
+        }
+        /* Some that name it; all leave, and stay in the log. */
+        for (uint64_t end = i + 50; i < end && !interrupted; i++) {
+            int size = make_text(text, sizeof text, kind, i);
+            REQUIRE_STATUS(SHALE_OK, shale_set(cache, text, (size_t)size, text, (size_t)size, NULL));
+        }
+        last[kind] = i;
+        if (!interrupted)
+            CHECK_STATUS(SHALE_OK, shale_evict(cache, most, &evicted));
+    }
+    shim_faults.call = NULL;
+    CHECK_EQUAL(1, interrupted);
+    uint64_t found = 0;
+    shale_value value = SHALE_VALUE_INIT;
+    for (int kind = 0; kind < kinds; kind++)
+        for (uint64_t i = 0; i < last[kind]; i++) {
+            int size = make_text(text, sizeof text, kind, i);
+            shale_status status = shale_get(cache, text, (size_t)size, 0, &value);
+            if (status != SHALE_OK)
+                continue; /* Where its kind's dictionary is gone it went with it. */
+            found++;
+            CHECK(holds_bytes(&value, text, (size_t)size));
+        }
+    shale_value_free(&value);
+    CHECK(found > 100);
+    shale_stats stats = {.struct_size = sizeof stats};
+    CHECK_STATUS(SHALE_OK, shale_get_stats(cache, &stats));
+    CHECK_EQUAL(1, (int64_t)stats.rebuilds);
+    CHECK_EQUAL(0, (int64_t)stats.corrupt_records);
+    munmap(index_bytes, index_head_bytes + shard_header_bytes);
+    CHECK_STATUS(SHALE_OK, shale_close(other));
+    CHECK_STATUS(SHALE_OK, shale_close(cache));
+    return finish();
+}

@@ -1,0 +1,183 @@
+import CShalePlatform
+import Testing
+@testable import ShaleCore
+
+extension CoreTests {
+    /// Whoever meets the damage: what the damaged entry had superseded does not come back in a rebuild.
+    @Suite("Damage that was found")
+    struct LossTests {
+        private typealias Field = ShardHeader.Field
+        enum Part: CaseIterable { case head, key, body }
+
+        private let store: Store
+        private let shard: Shard
+
+        init() throws {
+            store = try Store(at: nil, options: .init(capacity: 1 << 20))
+            shard = Shard(store.engine.ref, 0)
+        }
+
+        private func set(_ key: String, _ value: [UInt8]) throws { try store.set(value, for: key, uncompressed: true) }
+        private func set(_ key: String, _ value: String) throws { try set(key, Array(value.utf8)) }
+        private func text(_ key: String) throws -> String? { try store.value(for: key).map { String(decoding: $0, as: UTF8.self) } }
+
+        private func slot(_ key: String) -> Memory? { key.withStoreBytes { shard.lookup(Key($0, secret: shard.secret)) } }
+        private func location(_ key: String) throws -> UInt32 { Slot.location(try #require(slot(key)).u64(0)) }
+
+        private func damage(_ location: UInt32, _ part: Part) {
+            let p = shard.address(location), record = RecordHeader(at: p)
+            let at = switch part {
+            case .head: 1
+            case .key: record.keyOffset
+            case .body: record.storedOffset
+            }
+            (p + at).storeBytes(of: (p + at).load(as: UInt8.self) ^ 0x10, as: UInt8.self)
+        }
+
+        /// As after a writer that died in one.
+        private func rebuild() throws {
+            let rebuilds = try store.statistics().rebuilds
+            shard.header.at.set(Field.state, ShardHeader.State.rebuilding)
+            try shard.lock()
+            shard.unlock()
+            #expect(try store.statistics().rebuilds == rebuilds + 1)
+        }
+
+        /// Until the head is in another segment.
+        private func fillSegment() throws {
+            let number = shard.header.at.u64(Field.headNumber)
+            var i = 0
+            while shard.header.at.u64(Field.headNumber) == number {
+                try set("filler \(i % 30)", [UInt8](repeating: UInt8(i & 255), count: 2000))
+                i += 1
+            }
+        }
+
+        private func clean() throws {
+            var after = Aftermath()
+            #expect(try shard.cleanRecord(now: 0, &after) > 0)
+        }
+
+        @Test("by verify", arguments: Part.allCases)
+        func verify(part: Part) throws {
+            try set("key", "old")
+            try set("key", "new")
+            damage(try location("key"), part)
+            #expect(try store.verify().corruptRecords == 1)
+            #expect(try text("key") == nil)
+            #expect(try store.statistics().corruptRecords == 1)
+            #expect(store.brokenInvariants() == [])
+            try rebuild()
+            #expect(try text("key") == nil)
+        }
+
+        @Test("by verify, where the log has no room but by cleaning")
+        func verifyFull() throws {
+            for i in 0..<3000 { try set("key \(i % 600)", [UInt8](repeating: UInt8(i % 251), count: 900)) }
+            let keys = (0..<600).map { "key \($0)" }.filter { slot($0) != nil }
+            let damaged = keys.enumerated().filter { $0.offset % 3 == 0 }.map(\.element)
+            for key in damaged { damage(try location(key), .head) }
+            _ = try store.verify()
+            #expect(try store.verify().corruptRecords == 0)
+            #expect(store.brokenInvariants() == [])
+            try rebuild()
+            for key in damaged { #expect(try text(key) == nil) }
+        }
+
+        @Test("of a touch record: the age that the value had before does not come back", arguments: [Part.head, .body])
+        func touched(part: Part) throws {
+            try store.set("value", for: "key", maxAge: .seconds(3600))
+            #expect(try store.touch("key", maxAge: .seconds(1)))
+            damage(try location("key"), part)
+            #expect(try store.verify().corruptRecords == 1)
+            try rebuild()
+            #expect(try store.entry(for: "key", includingStale: true) == nil)
+        }
+
+        @Test("by the cleaner", arguments: [Part.head, .key])
+        func cleaner(part: Part) throws {
+            try set("key", "old")
+            try set("key", "new")
+            let damaged = try location("key")
+            damage(damaged, part)
+            try fillSegment()
+            while shard.header[Field.tailOffset] <= shard.offsetInSegment(damaged) { try clean() }
+            #expect(try store.statistics().corruptRecords == 1)
+            #expect(store.brokenInvariants() == [])
+            try rebuild()
+            #expect(try text("key") == nil)
+        }
+
+        @Test("by the cleaner, in a touch record whose value it merges", arguments: [Part.head, .body])
+        func cleanerTouched(part: Part) throws {
+            try store.set("value", for: "key", maxAge: .seconds(3600))
+            let value = try location("key")
+            try fillSegment()
+            #expect(try store.touch("key", maxAge: .seconds(1)))
+            let touch = try location("key")
+            damage(touch, part)
+            while try shard.header[Field.tailOffset] <= shard.offsetInSegment(value) { try clean() }
+            if part == .body {
+                // The value was nobody's; the touch record's own turn comes later.
+                try fillSegment()
+                while shard.numberWord(shard.queued(0)).u64(0) < shard.placeOf(touch).number { try clean() }
+                while shard.header[Field.tailOffset] <= shard.offsetInSegment(touch) { try clean() }
+            }
+            #expect(try store.statistics().corruptRecords == 1)
+            try rebuild()
+            #expect(try store.entry(for: "key", includingStale: true) == nil)
+        }
+
+        @Test("a value that was set since stays", arguments: [false, true])
+        func newer(byGet: Bool) throws {
+            try set("key", "old")
+            // Its key is damaged: the set does not find it.
+            damage(try location("key"), .key)
+            try set("key", "new")
+            if byGet { _ = try text("key") } else { #expect(try store.verify().corruptRecords == 1) }
+            #expect(try text("key") == "new")
+            try rebuild()
+            #expect(try text("key") == "new")
+        }
+
+        @Test("by a get whose own room is made by moving the entry")
+        func movedMeanwhile() throws {
+            for i in 0..<3000 { try set("key \(i % 600)", [UInt8](repeating: UInt8(i % 251), count: 900)) }
+            try #require(shard.availablePlaces < shard.wantedFree)
+            // The next record that will be copied.
+            var key = ""
+            while true {
+                let place = shard.queued(0), offset = shard.header[Field.tailOffset]
+                let p = shard.engine.pointee.data + shard.offset(ofPlace: place) + offset
+                let record = RecordHeader(at: p)
+                if record.isKind(.value), offset < shard.segmentSize - 4096 {
+                    key = String(decoding: UnsafeRawBufferPointer(start: p + record.keyOffset, count: record.keyLength), as: UTF8.self)
+                    if let slot = slot(key), Slot.location(slot.u64(0)) == shard.location(place: place, offset: offset) { break }
+                }
+                try clean()
+            }
+            let before = try location(key)
+            damage(before, .body)
+            #expect(try text(key) == nil)
+            #expect(shard.header[Field.tailOffset] > shard.offsetInSegment(before))
+            #expect(try store.verify().corruptRecords == 0)
+            #expect(try store.statistics().corruptRecords == 1)
+            #expect(store.brokenInvariants() == [])
+            try rebuild()
+            #expect(try text(key) == nil)
+        }
+
+        @Test("the lengths of a manifest are bounded by where its segment ends")
+        func manifestAtTheEnd() throws {
+            try set("key", "value")
+            let place = shard.header[Field.headPlace], length = RecordHeader.size + 8 + Manifest.size
+            for (room, isInside) in [(length, true), (length - 8, false)] {
+                let location = shard.location(place: place, offset: shard.segmentSize - room)
+                let p = shard.address(location)
+                RecordHeader(kind: .manifest, keyLength: 8, storedLength: Manifest.size, rawLength: 0).writeUnsealed(to: p)
+                p.set(16, RecordHeader(kind: .manifest, keyLength: 8, storedLength: Manifest.size, rawLength: 0).word2)
+                #expect((shard.manifest(at: location) != nil) == isInside)
+            }
+        }
+    }
+}
