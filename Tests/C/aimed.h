@@ -250,6 +250,12 @@ static void prepare_cleaning(shale_cache *cache) {
         touch(cache, 70, 3600000);
     }
 }
+/* All places are in use, and half of what is in them has been replaced. */
+static void prepare_full_log(shale_cache *cache) {
+    prepare_base(cache);
+    for (int round = 0; round < 6; round++)
+        put_many(cache, 60, 300, 5000);
+}
 /* Some 200 KB: a segment begins, at least once, and as much is cleaned. */
 static void write_on(shale_cache *cache) {
     for (uint64_t key = 60; key < 80; key++)
@@ -323,6 +329,7 @@ static const situation situations[] = {
     {.name = "new index", .prepare = prepare_large, .closes = true, .boot_id = "11111111-2222-3333-4444-555555555555"},
     {.name = "smaller", .prepare = prepare_cleaning, .closes = true, .capacity = 4 << 20, .other_capacity = 2 << 20, .evicts = true},
     {.name = "larger", .prepare = prepare_base, .closes = true, .other_capacity = 16 << 20},
+    {.name = "much larger", .prepare = prepare_full_log, .closes = true, .other_capacity = 1 << 30, .evicts = true},
 };
 enum { situation_count = sizeof situations / sizeof *situations };
 

@@ -6,12 +6,14 @@
  *     the shard is mended, after it, and for whoever opens the cache later;
  *   - once the shard has been mended nothing comes to light any more;
  *   - no lock is stuck, and no more than the one shard is rebuilt;
- *   - nothing counts as damaged, and the counters are what a walk finds, inside and outside (account.h).
+ *   - nothing counts as damaged, and the counters are what a walk finds, inside and outside (account.h);
+ *   - on the disk is no more than the capacity that is on record.
  *
  * aimed_kill [places of each situation, 0: all] [seed] [situation] */
 #include "aimed.h"
 
 #include "afterwards.h"
+#include "usage.h"
 
 static uint64_t places, seed;
 static uint64_t seen[most_keys], seen_mended[most_keys], seen_later[most_keys];
@@ -54,6 +56,26 @@ static void check_sums(shale_cache *cache, const situation *s, uint64_t n, uint6
         fprintf(stderr, "  %s, event %" PRIu64 "\n", s->name, n);
 }
 
+/* What the superblock says that is in force: of two copies the one with the higher sequence. */
+static uint64_t recorded_capacity(void) {
+    uint64_t words[2][16] = {{0}};
+    char path[512];
+    snprintf(path, sizeof path, "%s/shale.data", aimed_directory);
+    int fd = open(path, O_RDONLY);
+    for (int i = 0; fd >= 0 && i < 2; i++)
+        if (pread(fd, words[i], sizeof words[i], i * 2048) != sizeof words[i])
+            memset(words[i], 0, sizeof words[i]);
+    if (fd >= 0)
+        close(fd);
+    return words[words[1][2] > words[0][2]][4];
+}
+
+static void check_space(const situation *s, uint64_t n) {
+    uint64_t recorded = recorded_capacity(), used = disk_usage(aimed_directory);
+    check_that(recorded == 0 || used <= recorded, __FILE__, __LINE__, "more on the disk than the capacity on record",
+               ": %s, event %" PRIu64 ", %" PRIu64 " of %" PRIu64 " bytes", s->name, n, used, recorded);
+}
+
 /* True where it was struck. */
 static bool play(const situation *s, uint64_t n, bool attached, saved_file *data, saved_file *idx, const ledger *prepared) {
     shale_cache *cache = NULL;
@@ -71,6 +93,7 @@ static bool play(const situation *s, uint64_t n, bool attached, saved_file *data
     shim_faults.boot_id = s->boot_id;
     int code = run_child(s, n, s->closes ? NULL : cache);
     CHECK(code == 128 + SIGKILL || code == 0);
+    check_space(s, n);
 
     if (!attached)
         REQUIRE_STATUS(SHALE_OK, try_open(s, true, &cache));

@@ -6,6 +6,7 @@
 #define RESOURCES_H
 
 #include "check.h"
+#include "usage.h"
 
 #include <dirent.h>
 #include <sys/stat.h>
@@ -75,21 +76,6 @@ static inline resources resources_now(void) {
     }
     fclose(maps);
     return now;
-}
-
-static uint64_t resources_bytes;
-
-static inline int resources_add_file(const char *path UNUSED, const struct stat *status, int type UNUSED,
-                                     struct FTW *walk UNUSED) {
-    resources_bytes += (uint64_t)status->st_blocks * 512;
-    return 0;
-}
-
-/* What du says of a directory. */
-static inline uint64_t disk_usage(const char *directory) {
-    resources_bytes = 0;
-    nftw(directory, resources_add_file, 16, FTW_PHYS);
-    return resources_bytes;
 }
 
 #endif

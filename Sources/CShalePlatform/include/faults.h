@@ -18,6 +18,8 @@ struct shim_faults {
     const char *boot_id;
     /* A cache's random secret, so that one seed repeats a run; NULL: the kernel's. */
     unsigned long long (*random)(void);
+    /* Milliseconds by which the system's uptime seems longer. */
+    long long uptime_ahead;
 };
 extern struct shim_faults shim_faults;
 

@@ -20,6 +20,7 @@
 #include <sys/stat.h>
 #include <sys/vfs.h>
 #include <time.h>
+#include <signal.h>
 #include <unistd.h>
 #if defined(__GLIBC__)
 #include <gnu/libc-version.h>
@@ -176,7 +177,13 @@ static inline int64_t shim_now_ms(void) { return shim_clock_ms(CLOCK_REALTIME); 
 /* As of the kernel's last tick, a few milliseconds ago: at a fifth of the cost. */
 static inline int64_t shim_recent_ms(void) { return shim_clock_ms(CLOCK_REALTIME_COARSE); }
 /* Since the machine was started, the same for all its processes; no clock that is set. */
-static inline int64_t shim_uptime_ms(void) { return shim_clock_ms(CLOCK_MONOTONIC); }
+static inline int64_t shim_uptime_ms(void) {
+#ifdef SHALE_FAULTS
+    return shim_clock_ms(CLOCK_MONOTONIC) + shim_faults.uptime_ahead;
+#else
+    return shim_clock_ms(CLOCK_MONOTONIC);
+#endif
+}
 static inline void shim_sleep_us(long us) {
     struct timespec t = { us / 1000000, (us % 1000000) * 1000 };
     nanosleep(&t, NULL);
@@ -446,6 +453,14 @@ static inline long shim_sys_filesystem(int fd, uint64_t *type) {
     if (fstatfs(fd, &s) < 0) return -errno;
     *type = (uint64_t)(uint32_t)s.f_type;
     return 0;
+}
+static inline uint32_t shim_sys_process(void) { return (uint32_t)getpid(); }
+/* Whether there is such a process in this PID namespace; also where that cannot be told. */
+static inline _Bool shim_sys_has_process(uint32_t number) {
+#ifdef SHALE_FAULTS
+    if (shim_fault("has_process") < 0) return 1;
+#endif
+    return kill((pid_t)number, 0) == 0 || errno != ESRCH;
 }
 static inline uint32_t shim_sys_euid(void) { return geteuid(); }
 static inline long shim_sys_random(void *p, size_t n) {

@@ -14,9 +14,9 @@ enum IndexHead {
     static let dictionaryLock = 576, dictionaryCurrent = 640, dictionaryLast = 648, dictionaryRetiring = 656
     static let dictionaryNumbers = 704 // 16 words
 
-    /// Large values that are being written: their parts have no manifest yet, and are kept all the same.
-    /// The places are taken in turn, so what a kill leaves behind is protected for 64 more large values only.
-    static let writing = 1024, writingPlaces = Sizes.writing, writingTurn = 1536
+    /// Large values that are being written: their parts have no manifest yet, and are kept all the same, as long as
+    /// their writer lives (`LargeWriters`). The places are taken in turn.
+    static let writing = 1024, writingPlaces = Sizes.writing, writingTurn = 1536, writers = 1600
 
     /// Counters in stripes of a cache line each, so that threads do not share lines.
     static let counters = Sizes.counters

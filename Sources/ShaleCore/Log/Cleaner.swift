@@ -173,8 +173,7 @@ extension Shard {
     }
 
     func isBeingWritten(_ blob: UInt64) -> Bool {
-        for i in 0..<IndexHead.writingPlaces where engine.pointee.index.acquire(IndexHead.writing + i * 8) == blob { return true }
-        return false
+        LargeWriters(engine).isWriting(blob)
     }
 
     /// The manifest of a location, by way of a touch record too; nil where it is none.

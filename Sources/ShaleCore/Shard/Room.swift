@@ -31,7 +31,7 @@ extension Shard {
             if length > limit { throw tooLarge(length) }
             while header[Field.live] + length > limit {
                 // A manifest's parts are in other shards mostly: evicting more here would empty this one in vain.
-                if after.blobCount == 0, evict(now: now, &after) { continue }
+                if after.blobCount == 0, evict(now: now, &after) || dropOrphans(&after) { continue }
                 after.crowdedBy = crowdingPart()
                 throw noSpace("pinned entries fill the cache; unpin or remove some, or raise its capacity")
             }
@@ -156,6 +156,21 @@ extension Shard {
         drop(slot, &after)
         header[Field.expirations] += 1
         return true
+    }
+
+    /// Parts of large values whose writer was killed, or that went without them. False where there are none.
+    @inline(never)
+    func dropOrphans(_ after: inout Aftermath) -> Bool {
+        let live = header[Field.live]
+        forEachSlot { slot, word0 in
+            guard Slot.isPart(word0), isSound(Slot.location(word0)) else { return }
+            let at = address(Slot.location(word0))
+            let record = RecordHeader(at: at)
+            guard record.isKind(.part), record.keyLength == PartKey.size,
+                  record.isPlausible(room: segmentSize - offsetInSegment(Slot.location(word0))) else { return }
+            if !isOwned(PartKey(at: at + record.keyOffset)) { drop(slot, &after) }
+        }
+        return header[Field.live] < live
     }
 
     /// A part whose owner lives elsewhere, found near a point that moves on from call to call.

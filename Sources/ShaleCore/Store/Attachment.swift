@@ -191,12 +191,14 @@ enum Attachment {
             try block.upgrade(files)
             try files.syncData()
         }
+        let recorded = block
         let change = try compare(&block, configuration, files, alone: alone)
         let geometry = Geometry(block)
         let data = try mapData(&files, geometry, writable: !configuration.isReadOnly)
         files.dataBase = data
         do throws(Failure) {
             if isNew { try writeNewData(files, block, geometry, data) }
+            if !isNew, block.capacity > recorded.capacity { try raiseCapacity(&block, files, maxEntries: recorded.maxEntries) }
             let engine = try attachIndex(&files, configuration, block, data, alone: alone, isNew: isNew, mustReplace: change == .grow)
             if alone {
                 do throws(Failure) {
@@ -583,10 +585,21 @@ enum Attachment {
         index.set(IndexHead.libc, shim_libc_identity())
     }
 
+    /// Before anything is allocated that the smaller capacity has no room for, so that a kill on the way leaves
+    /// no more on the disk than the capacity on record. The entry limit, which evicts, comes last.
+    private static func raiseCapacity(_ block: inout Superblock, _ files: CacheFiles, maxEntries: UInt64) throws(Failure) {
+        let wanted = block.maxEntries
+        block.maxEntries = maxEntries
+        try block.write(files)
+        block.maxEntries = wanted
+        try files.syncData()
+    }
+
     /// What the first writer does before it lets others in.
     private static func settleAlone(_ ref: EngineRef, _ change: Change) throws(Failure) {
         let data = ref.pointee.data
         data.release(Superblock.generation, data.u64(Superblock.generation) &+ 1)
+        if LargeWriters(ref).removeAll() { try dropOrphans(ref) }
         switch change {
         case .none: break
         case .grow: try ref.pointee.block.write(ref.pointee.files)
@@ -598,6 +611,15 @@ enum Attachment {
             }
             // Last: a kill on the way leaves the larger capacity in force.
             try ref.pointee.block.write(ref.pointee.files)
+        }
+    }
+
+    /// What killed writers of large values had stored.
+    private static func dropOrphans(_ ref: EngineRef) throws(Failure) {
+        let engine = Engine(ref)
+        for i in 0..<ref.pointee.geometry.shards {
+            let shard = Shard(ref, i)
+            _ = try engine.change(shard) { after throws(Failure) in shard.dropOrphans(&after) }
         }
     }
 

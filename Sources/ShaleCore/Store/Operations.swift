@@ -162,13 +162,16 @@ extension Engine {
         let partLength = (share - RecordHeader.size - PartKey.size) & ~7
         let count = (value.count + partLength - 1) / partLength
         let blob = shard.drawLSN()
-        let index = ref.pointee.index
-        let turn = index + IndexHead.writing + Int(shim_add64(index + IndexHead.writingTurn, 1) % UInt64(IndexHead.writingPlaces)) * 8
-        turn.release(0, blob)
-        defer { _ = shim_cas64(turn, blob, 0) }
-        var stored = 0
+        let turn = LargeWriters(ref).begin(blob)
+        defer { turn.end() }
+        var stored = 0, wasKept = true
         do throws(Failure) {
-            for i in 0..<count { stored += try putPart(entry, value, partLength, i, blob, options, scratch) }
+            for i in 0..<count {
+                wasKept = turn.renew() && wasKept
+                stored += try putPart(entry, value, partLength, i, blob, options, scratch)
+            }
+            // Stopped for so long that others took it for dead: what they dropped is there before the manifest is.
+            if !wasKept || !turn.renew() { try replaceMissing(count, entry, value, partLength, turn, options, scratch) }
             var body = Manifest(blob: blob, rawLength: value.count, storedLength: stored, partLength: partLength, partCount: count).words
             let outcome = try withUnsafeBytes(of: &body) { bytes throws(Failure) in
                 try put(shard, entry, .manifest, Encoded(codec: RecordHeader.Codec.raw, dictionary: 0, bytes: bytes.start, count: Manifest.size), raw: value.count, options, &version)
@@ -177,12 +180,21 @@ extension Engine {
                 clearParts(Aftermath.Blob(blob: blob, owner: entry.key.hash, parts: count))
                 return .conflict
             }
-            // With more than 64 writers at it, the cleaner may have met parts that seemed nobody's: store them again.
-            for i in 0..<count where !hasPart(entry.key, blob, i) { _ = try putPart(entry, value, partLength, i, blob, options, scratch) }
+            // Since then, or with more than 64 writers at it, the cleaner may have met parts that seemed nobody's.
+            try replaceMissing(count, entry, value, partLength, turn, options, scratch)
             return .ok
         } catch {
             clearParts(Aftermath.Blob(blob: blob, owner: entry.key.hash, parts: count))
             throw error
+        }
+    }
+
+    /// Stores again what the cleaner, or who needed room, took for nobody's.
+    private func replaceMissing(_ count: Int, _ entry: Pending, _ value: Bytes, _ partLength: Int, _ turn: LargeWriters.Turn, _ options: SetOptions,
+                                _ scratch: Scratch) throws(Failure) {
+        for i in 0..<count where !hasPart(entry.key, turn.number, i) {
+            turn.renew()
+            _ = try putPart(entry, value, partLength, i, turn.number, options, scratch)
         }
     }
 

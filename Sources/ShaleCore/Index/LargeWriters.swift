@@ -1,0 +1,70 @@
+import CShalePlatform
+
+/// Who writes large values: their blobs, each with its writer's process and how long that may be silent.
+///
+/// Parts that no manifest names are kept while their blob is here and its writer is alive. A writer that is gone, or
+/// that was stopped for longer than `patience`, is not waited for: whoever needs room drops its parts. So nothing may
+/// depend on an entry here: a writer that goes on after that looks for its parts, and stores again what is missing.
+struct LargeWriters {
+    /// Milliseconds of uptime from one part to the next.
+    static let patience: Int64 = 30_000
+
+    let index: Memory
+
+    init(_ engine: EngineRef) { index = engine.pointee.index }
+
+    /// A place in the list, the blob's own until so many others were begun that it is somebody else's turn.
+    struct Turn {
+        fileprivate let blob: Memory
+        fileprivate let writer: Memory
+        let number: UInt64
+
+        /// To be called before each part. False where the writer was given up meanwhile, or has lost its place.
+        @discardableResult
+        func renew() -> Bool {
+            let wasKept = blob.acquire(0) == number && LargeWriters.isAlive(writer.acquire(0))
+            writer.release(0, LargeWriters.word())
+            return wasKept
+        }
+        func end() { _ = shim_cas64(blob, number, 0) }
+    }
+
+    private func blob(_ i: Int) -> Memory { index + IndexHead.writing + i * 8 }
+    private func writer(_ i: Int) -> Memory { index + IndexHead.writers + i * 8 }
+
+    func begin(_ number: UInt64) -> Turn {
+        let i = Int(shim_add64(index + IndexHead.writingTurn, 1) % UInt64(IndexHead.writingPlaces))
+        // First: whoever finds the blob finds it alive.
+        writer(i).release(0, LargeWriters.word())
+        blob(i).release(0, number)
+        return Turn(blob: blob(i), writer: writer(i), number: number)
+    }
+
+    func isWriting(_ number: UInt64) -> Bool {
+        for i in 0..<IndexHead.writingPlaces where blob(i).acquire(0) == number { return LargeWriters.isAlive(writer(i).acquire(0)) }
+        return false
+    }
+
+    /// Forgets all, where no other writer is attached. False where there was nobody.
+    func removeAll() -> Bool {
+        var found = false
+        for i in 0..<IndexHead.writingPlaces where blob(i).u64(0) != 0 {
+            blob(i).release(0, 0)
+            found = true
+        }
+        return found
+    }
+
+    // MARK: A writer's word: its process in the high 22 bits, and the uptime at which it is given up
+
+    private static let timeBits: UInt64 = 42
+
+    private static func word() -> UInt64 {
+        UInt64(shim_sys_process()) << timeBits | UInt64(bitPattern: shim_uptime_ms() &+ patience) & (1 << timeBits - 1)
+    }
+    private static func isAlive(_ word: UInt64) -> Bool {
+        let left = Int64(word & (1 << timeBits - 1)) &- shim_uptime_ms()
+        // (What seems to last longer is damage.)
+        return left > 0 && left <= patience && shim_sys_has_process(UInt32(truncatingIfNeeded: word >> timeBits))
+    }
+}

@@ -1,0 +1,154 @@
+/* Writers of large values that are killed, or stopped for long, take no space
+ * from the others: neither while these stay attached, nor from whoever opens the
+ * cache later. And a writer that goes on after that loses nothing. */
+#include "check.h"
+#include "faults.h"
+#include "pattern.h"
+
+#include <stdatomic.h>
+#include <sys/mman.h>
+
+enum { capacity = 16 << 20, large = 3 << 20, most = capacity / 4, small = 300, keys = 80000, writers = 12 };
+
+static unsigned char bytes[most];
+static char *directory;
+static struct {
+    _Atomic long long uptime_ahead;
+} *shared;
+
+static shale_cache *open_it(void) {
+    shale_options options = {.struct_size = sizeof options, .capacity = capacity, .shards = 2, .flags = SHALE_OPEN_NO_SYNC};
+    shale_cache *cache = NULL;
+    REQUIRE_STATUS(SHALE_OK, shale_open(directory, &options, &cache));
+    return cache;
+}
+
+static shale_status put(shale_cache *cache, uint64_t key, size_t size) {
+    pattern_fill(bytes, key, 1, size);
+    shale_set_options options = {.struct_size = sizeof options, .flags = SHALE_SET_UNCOMPRESSED};
+    return shale_set(cache, &key, sizeof key, bytes, size, &options);
+}
+
+static bool is_there(shale_cache *cache, uint64_t key, size_t size) {
+    shale_value value = SHALE_VALUE_INIT;
+    uint64_t version = 0;
+    bool holds = CHECK_STATUS(SHALE_OK, shale_get(cache, &key, sizeof key, 0, &value)) && CHECK_EQUAL(size, value.size) &&
+                 CHECK(!pattern_check(value.data, value.size, key, &version));
+    shale_value_free(&value);
+    return holds;
+}
+
+static shale_stats stats_of(shale_cache *cache) {
+    shale_stats stats = {.struct_size = sizeof stats};
+    CHECK_STATUS(SHALE_OK, shale_get_stats(cache, &stats));
+    return stats;
+}
+
+/* As many small entries as find room, twice over. */
+static uint64_t fill(shale_cache *cache) {
+    for (uint64_t key = 0; key < keys; key++)
+        REQUIRE_STATUS(SHALE_OK, put(cache, key, small));
+    return stats_of(cache).entries;
+}
+
+static int signal_sent;
+static long strike(const char *name) {
+    static int locks;
+    /* Most parts are stored, not all, and no lock is held. */
+    if (strcmp(name, "mutex_lock") == 0 && ++locks == 150) {
+        kill(getpid(), signal_sent);
+        shim_faults.uptime_ahead = atomic_load(&shared->uptime_ahead);
+    }
+    return 0;
+}
+
+/* A process that is struck in the middle of a large set; it opens the cache itself. */
+static pid_t begin_writer(uint64_t key, int signal) {
+    pid_t child = fork();
+    if (child == 0) {
+        begin_child(60);
+        die_with_parent();
+        shale_cache *cache = open_it();
+        signal_sent = signal;
+        shim_faults.call = strike;
+        CHECK_STATUS(SHALE_OK, put(cache, key, large));
+        shim_faults.call = NULL;
+        is_there(cache, key, large);
+        CHECK_STATUS(SHALE_OK, shale_close(cache));
+        _exit(check_failures != 0);
+    }
+    return child;
+}
+
+static void kill_writers(void) {
+    for (uint64_t i = 0; i < writers; i++)
+        CHECK_EQUAL(128 + SIGKILL, wait_for(begin_writer(1000000 + i, SIGKILL)));
+}
+
+static uint64_t usual;
+
+static void beside_others(void) {
+    remove_tree(directory);
+    shale_cache *cache = open_it();
+    kill_writers();
+    CHECK_STATUS(SHALE_OK, put(cache, 1, most));
+    is_there(cache, 1, most);
+    CHECK(fill(cache) >= usual - usual / 50);
+    CHECK_STATUS(SHALE_OK, shale_close(cache));
+}
+
+static void alone(void) {
+    remove_tree(directory);
+    CHECK_STATUS(SHALE_OK, shale_close(open_it()));
+    kill_writers();
+    shale_cache *cache = open_it();
+    CHECK_EQUAL(0, stats_of(cache).live_bytes);
+    CHECK_STATUS(SHALE_OK, put(cache, 1, most));
+    is_there(cache, 1, most);
+    CHECK_STATUS(SHALE_OK, shale_close(cache));
+}
+
+/* `knows`: the writer notices that it was given up before its manifest, or only afterwards that parts are gone. */
+static void stopped(bool knows) {
+    remove_tree(directory);
+    shale_cache *cache = open_it();
+    pid_t writer = begin_writer(1000000, SIGSTOP);
+    int status = 0;
+    REQUIRE(waitpid(writer, &status, WUNTRACED) == writer && WIFSTOPPED(status));
+    uint64_t kept = stats_of(cache).live_bytes;
+    CHECK(kept > large / 2);
+    CHECK(fill(cache) < usual - usual / 50); /* for 30 seconds its parts stay */
+    shim_faults.uptime_ahead = 31000;
+    CHECK(fill(cache) >= usual - usual / 50);
+    atomic_store(&shared->uptime_ahead, knows ? 31000 : 0);
+    kill(writer, SIGCONT);
+    CHECK_EQUAL(0, wait_for(writer));
+    is_there(cache, 1000000, large);
+    shim_faults.uptime_ahead = 0;
+    CHECK_STATUS(SHALE_OK, shale_close(cache));
+}
+static void stopped_and_knows(void) {
+    stopped(true);
+}
+static void stopped_and_does_not_know(void) {
+    stopped(false);
+}
+
+int main(void) {
+    watch(120);
+    if (!getenv("TMPDIR") && access("/dev/shm", W_OK) == 0)
+        setenv("TMPDIR", "/dev/shm", 1);
+    directory = path_to("large_writers");
+    shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    REQUIRE(shared != MAP_FAILED);
+    shale_cache *cache = open_it();
+    usual = fill(cache);
+    CHECK_STATUS(SHALE_OK, shale_close(cache));
+    RUN(beside_others);
+    RUN(alone);
+    RUN(stopped_and_knows);
+    RUN(stopped_and_does_not_know);
+    remove_tree(directory);
+    free(directory);
+    return finish();
+}
