@@ -130,7 +130,7 @@ static void walk_places(const layout *l, const unsigned char *data, uint32_t siz
 
 static void walk_shard(const shard_view *v, bool notes) {
     static const size_t plain[] = {w_shape, w_state, w_entries, w_live, w_pinned, w_used, w_head_place, w_head_offset, w_tail_offset, w_queue_first, w_queue_count,
-                                   w_allocated, w_begun, w_table_pages, w_no_space, w_unsure, w_sweep_at, w_sweep_state, w_heap_counts, w_heap_counts + 8, w_heap_current, w_tag_count};
+                                   w_allocated, w_table_pages, w_no_space, w_unsure, w_sweep_at, w_sweep_state, w_heap_counts, w_heap_counts + 8, w_heap_current, w_tag_count};
     static const size_t numbered[] = {w_head_number, w_ghost, w_last_number};
     static const size_t stamped[] = {w_stamp, w_sweep_limit, w_heap_limit};
     const uint64_t stamp_mask = ((uint64_t)1 << 38) - 1;
@@ -151,6 +151,9 @@ static void walk_shard(const shard_view *v, bool notes) {
     for (size_t i = 0; i < sizeof plain / sizeof *plain; i++)
         add(field(v, plain[i]));
     add(field(v, w_epoch) & 1);
+    add(field(v, w_pending));
+    for (size_t at = w_transaction; at < w_transaction + 96 && field(v, w_state); at += 8)
+        add(field(v, at));
     for (size_t i = 0; i < sizeof numbered / sizeof *numbered; i++)
         add(rank_of(&segments_seen, field(v, numbered[i])));
     for (size_t i = 0; i < sizeof stamped / sizeof *stamped; i++)

@@ -7,7 +7,7 @@
 #include "layout.h"
 
 enum { most_keys = 5, most_choices = 12, most_worlds = 4 };
-enum { is_pinned_value = 1, is_tagged_value = 2, is_lost_by_cut = 4 };
+enum { is_pinned_value = 1, is_tagged_value = 2, is_lost_by_cut = 4, may_lack_parts = 8 };
 /* Of a value: it has to be there; it was evicted, and nobody has looked since; somebody has seen that it is not there. */
 enum { resident, evicted, seen_missing };
 
@@ -47,21 +47,25 @@ typedef enum {
     excuse_killed,
     /* A power cut: "later records may survive an earlier one"; a rebuild, 3: "A value whose body is damaged still does, and is a miss then" */
     excuse_cut,
+    /* Known limits: "A large value that had been evicted can come back with an index that is made anew, and without some of
+     * its parts. It is a miss for whoever reads it, and is dropped then; until that, `SHALE_GET_INFO` finds it." */
+    excuse_lacks_parts,
     /* The test's own limit: more alternatives than it notes. */
     excuse_unknown,
     excuses
 } excuse;
-static const char *const excuse_names[excuses] = {"full of pins", "forced eviction", "evicted", "came back in a rebuild", "killed call", "lost by a cut", "not noted"};
+static const char *const excuse_names[excuses] = {"full of pins", "forced eviction", "evicted", "came back in a rebuild", "killed call", "lost by a cut", "lacks parts", "not noted"};
 static uint64_t excuses_used[excuses], checks;
 
 static bool is_same(const choice *a, const choice *b) {
-    return a->id == b->id && a->increments == b->increments && a->expires == b->expires && a->flags == b->flags;
+    return a->id == b->id && a->increments == b->increments && a->expires == b->expires && ((a->flags ^ b->flags) & ~may_lack_parts) == 0;
 }
 static void add_choice(choices *c, choice x) {
     for (int i = 0; i < c->count; i++)
         if (is_same(&c->choices[i], &x)) {
             if (x.leave < c->choices[i].leave)
                 c->choices[i].leave = x.leave;
+            c->choices[i].flags |= x.flags & may_lack_parts;
             return;
         }
     if (c->count == most_choices)
@@ -90,7 +94,7 @@ static bool may_be_there(const choices *c) {
 }
 static bool may_be_missing(const choices *c) {
     for (int i = 0; i < c->count; i++)
-        if (is_gone(&c->choices[i]) || c->choices[i].leave)
+        if (is_gone(&c->choices[i]) || c->choices[i].leave || c->choices[i].flags & may_lack_parts)
             return true;
     return c->is_any;
 }
@@ -139,6 +143,12 @@ static void mark(int key, uint16_t id, uint8_t from, uint8_t to) {
             if ((!id || c->choices[i].id == id) && c->choices[i].leave == from)
                 c->choices[i].leave = to;
     }
+    /* What comes back may lack parts. */
+    if (from == seen_missing)
+        for (int w = 0; w < model.world_count; w++)
+            for (int i = 0; i < model.worlds[w][key].count; i++)
+                if (model.worlds[w][key].choices[i].size == 2 && model.worlds[w][key].choices[i].leave)
+                    model.worlds[w][key].choices[i].flags |= may_lack_parts;
 }
 
 /* After a cut each key is what it was at some moment since the last sync. */
@@ -152,6 +162,9 @@ static void model_cut(void) {
         for (int i = 0; i < c->count; i++)
             if (c->choices[i].leave)
                 c->choices[i].leave = evicted;
+        for (int i = 0; i < c->count; i++)
+            if (c->choices[i].size == 2 && (c->count > 1 || c->choices[i].leave))
+                c->choices[i].flags |= may_lack_parts;
     }
     memset(model.history, 0, sizeof model.history);
     note_history();
@@ -163,7 +176,7 @@ static bool saw_miss(choices *c) {
     choices left = {.is_any = c->is_any};
     for (int i = 0; i < c->count; i++) {
         choice x = c->choices[i];
-        if (!is_gone(&x) && !x.leave)
+        if (!is_gone(&x) && !x.leave && !(x.flags & may_lack_parts))
             continue;
         if (!is_gone(&x))
             x.leave = seen_missing;
@@ -182,6 +195,7 @@ static bool saw_value(choices *c, const choice *seen) {
             is_gone(&x) || x.leave == seen_missing)
             continue;
         x.leave = resident;
+        x.flags &= (uint8_t)~may_lack_parts;
         set_choice(c, x);
         return true;
     }
