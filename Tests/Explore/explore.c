@@ -5,11 +5,13 @@
  *
  *     explore SECONDS [SEED]           0: a few seconds' worth of each part
  *     explore repeat CONFIGURATION "OPERATIONS"
+ *     explore show CONFIGURATION "OPERATIONS"     and what is in the files after each
  *
  * Operations: sKZ set key K (a to e) with size Z (0 a counter, 1 small, 2 in parts), pKZ pinned, tKZ tagged, aKZ with an
  * age; rK remove, uK touch (uK1: for ever), iK increment, gK get, e evict, v invalidate (vN: another tag), c clear,
- * y sync, w the clock goes on, b the other process's turn, x close and open, XN with another capacity, q kill and open,
- * QN with another capacity, d kill both, delete the index, open; kN power cut (N: which blocks). `17!sa0`: killed
+ * y sync, w the clock goes on, h the disk is full, or not any more, b the other process's turn, x close and open, XN with another capacity, q kill and open,
+ * QN with another capacity, d kill both, delete the index, open; kN power cut (N: which blocks); zK damage to what key
+ * K's record stores, zK1 to its head, f verify. `17!sa0`: killed
  * before its 17th store or call. `sa0~`: nobody looks afterwards. */
 #include "canonical.h"
 
@@ -79,6 +81,8 @@ static size_t print_operation(char *text, size_t room, const operation *op) {
     const char *silent = op->is_silent ? "~" : "";
     if (strchr("spat", op->what))
         return (size_t)snprintf(text, room, "%s%c%c%u%s", kill, op->what, 'a' + op->key, op->size, silent);
+    if (op->what == 'z')
+        return (size_t)snprintf(text, room, "%sz%c%u%s", kill, 'a' + op->key, op->size, silent);
     if (strchr("rig", op->what) || (op->what == 'u' && !op->size))
         return (size_t)snprintf(text, room, "%s%c%c%s", kill, op->what, 'a' + op->key, silent);
     if (op->what == 'u')
@@ -110,9 +114,9 @@ static bool parse_operation(const char *text, operation *op) {
         text = end + 1;
     }
     op->what = *text++;
-    if (!op->what || !strchr("spatriguevcywbxXqQdk", op->what))
+    if (!op->what || !strchr("spatriguzevcywfhbxXqQdk", op->what))
         return false;
-    if (strchr("spatrigu", op->what)) {
+    if (strchr("spatriguz", op->what)) {
         if (*text < 'a' || *text >= 'a' + most_keys)
             return false;
         op->key = (uint8_t)(*text++ - 'a');
@@ -128,12 +132,22 @@ static bool parse_operation(const char *text, operation *op) {
     return text[op->is_silent] == 0;
 }
 
+static bool shows;
+static void show(void);
+
 /* The operation at which it fails, or -1. */
 static int run(const sequence *s) {
     if (!begin(s->configuration))
         return 0;
     for (int i = 0; i < s->count; i++) {
-        if (!perform(&s->operations[i]))
+        bool holds = perform(&s->operations[i]);
+        if (shows) {
+            char op[32];
+            print_operation(op, sizeof op, &s->operations[i]);
+            printf("%s: answers %d\n", op, answer.status);
+            show();
+        }
+        if (!holds)
             return i;
         state here = {0};
         save(&here);
@@ -267,7 +281,7 @@ static int alphabet(operation *all) {
             all[n++] = (operation){.what = 'a', .key = k, .size = (uint8_t)k};
         }
     }
-    for (const char *w = "evcywxqd"; *w; w++)
+    for (const char *w = "evcywfxqd"; *w; w++)
         all[n++] = (operation){.what = *w};
     all[n++] = (operation){.what = 'v', .key = 1};
     for (uint8_t c = 0; c < 3; c++)
@@ -536,6 +550,10 @@ static void walk(int c, uint64_t seed) {
             op = (operation){.what = 'p', .key = (uint8_t)(r >> 8) % (uint8_t)configured->keys, .size = (uint8_t)((r >> 16) % 3)};
         if (favour & 4 && r % 8 == 3)
             op = (operation){.what = 'v', .key = (uint8_t)(r >> 8) % 7};
+        if (favour >> 9 & 1 && r % 32 == 7)
+            op = (operation){.what = 'h'};
+        if (favour >> 8 & 1 && r % 32 == 5)
+            op = (operation){.what = 'z', .key = (uint8_t)(r >> 8) % (uint8_t)configured->keys, .size = (uint8_t)(r >> 16 & 1)};
         if (op.what == 'k')
             op.key = (uint8_t)(r >> 24), op.size = (uint8_t)(r >> 32);
         if ((favour >> 4) % 4 != 0 && mix(&random) % 5 == 0)
@@ -558,6 +576,46 @@ static void walk(int c, uint64_t seed) {
             if (mix(&random) % 8 == 0)
                 offer(&path, canonical());
         }
+    }
+}
+
+/* What is in the files, for whoever repeats a failure. */
+static void show(void) {
+    static const char *const kinds_of_records[] = {"?", "value", "manifest", "part", "tombstone", "touch", "invalidate", "end", "gap"};
+    int data = machine.names[name_data], index = machine.names[name_index];
+    layout l = data < 0 || index < 0 ? (layout){0} : read_layout(bytes_of(data));
+    for (size_t n = 0; l.exists && n < l.shards; n++) {
+        shard_view v = view_of(&l, bytes_of(data), bytes_of(index), n);
+        printf("  shard %zu: state %llu, %llu entries, head at place %llu offset %llu, tail offset %llu, shape %llx, replays %d, capacity %zu, du %u\n", n, (unsigned long long)field(&v, w_state),
+               (unsigned long long)field(&v, w_entries), (unsigned long long)field(&v, w_head_place), (unsigned long long)field(&v, w_head_offset), (unsigned long long)field(&v, w_tail_offset),
+               (unsigned long long)field(&v, w_shape), replays, l.capacity, disk_bytes());
+        for (size_t place = 0; place < l.rows; place++) {
+            const unsigned char *p = bytes_of(data) + place_start(&v, place), *r;
+            if (place_state(&v, place) == place_absent && !word(p, 40))
+                continue;
+            int at_queue = -1;
+            for (size_t i = 0; i < field(&v, w_queue_count); i++)
+                if (queued(&v, i) == place)
+                    at_queue = (int)i;
+            printf("    place %zu, state %zu, queue %d, number %llu; header %llu, before it %llu, tail %llu%s:", place, place_state(&v, place), at_queue, (unsigned long long)place_number(&v, place),
+                   (unsigned long long)word(p, 16), (unsigned long long)word(p, 24), (unsigned long long)word(p, 32), word(p, 40) ? "" : " (no check)");
+            for (size_t at = segment_header; next_record(&l, p, &at, &r);) {
+                printf(" [%td %s lsn %llu", r - p, kinds_of_records[record_kind(r)], (unsigned long long)word(r, 0));
+                if (record_kind(r) != kind_part && key_of(r) >= 0)
+                    printf(" %c=%u", 'a' + key_of(r), id_of(r));
+                if (record_kind(r) == kind_touch)
+                    printf(" of place %zu offset %zu, segment %llu, lsn %llu", place_of(&v, (uint32_t)word(r, stored_offset(r))), (size_t)word(r, stored_offset(r)) * 8 % l.segment,
+                           (unsigned long long)word(r, stored_offset(r) + 8), (unsigned long long)word(r, stored_offset(r) + 16));
+                if (record_kind(r) == kind_part)
+                    printf(" of blob %llu", (unsigned long long)word(r, key_offset(r)));
+                printf("]");
+            }
+            printf("\n");
+        }
+        slot s;
+        for (size_t i = 0; next_slot(&v, &i, &s);)
+            printf("    slot %zu.%zu: place %zu offset %zu, kind %u%s, stamp %llu\n", s.position, s.i, place_of(&v, s.location), (size_t)s.location * 8 % l.segment, s.kind, s.is_pinned ? " pinned" : "",
+                   (unsigned long long)(s.word1 & (((uint64_t)1 << 38) - 1)));
     }
 }
 
@@ -593,6 +651,8 @@ int main(int count, char **arguments) {
     goes_on = getenv("EXPLORE_GOES_ON") != NULL;
     if (count == 4 && strcmp(arguments[1], "repeat") == 0)
         return repeat(atoi(arguments[2]), arguments[3]);
+    if (count == 4 && strcmp(arguments[1], "show") == 0)
+        return shows = true, repeat(atoi(arguments[2]), arguments[3]);
     if (count < 2) {
         fprintf(stderr, "usage: explore SECONDS [SEED]\n       explore repeat CONFIGURATION \"OPERATIONS\"\n");
         return 2;

@@ -60,6 +60,19 @@ static size_t table_bytes(size_t buckets) {
     return up((buckets + spill) * 64, unit);
 }
 
+/* What follows from the superblock's numbers. */
+static void derive(layout *l) {
+    l->segments = up(superblock_page + up(l->shards * 16, unit) + l->dictionary_places * l->dictionary_size, l->segment);
+    l->queue = shard_header + l->rows * 8;
+    l->states = up(l->queue + l->rows * 4, 8);
+    l->tags = up(l->states + l->rows, 64);
+    l->fixed = up(l->tags + tag_places * 16 + lease_places * 24, unit);
+    l->buckets = least(most_buckets, most(least_buckets, l->rows * l->segment / 56 / 2) + spare_buckets);
+    l->heap = heap_bytes(l->buckets);
+    l->table = l->fixed + 2 * l->heap;
+    l->stride = l->table + table_bytes(l->buckets);
+}
+
 static layout read_layout(const unsigned char *data) {
     layout l = {0};
     for (int copy = 0; copy < 2; copy++) {
@@ -69,17 +82,8 @@ static layout read_layout(const unsigned char *data) {
         l = (layout){.exists = true, .sequence = word(p, 16), .capacity = word(p, 32), .max_entries = word(p, 40), .shards = half(p, 48),
                      .segment = half(p, 52), .rows = half(p, 80), .dictionary_places = half(p, 88), .dictionary_size = half(p, 92)};
     }
-    if (!l.exists)
-        return l;
-    l.segments = up(superblock_page + up(l.shards * 32, unit) + l.dictionary_places * l.dictionary_size, l.segment);
-    l.queue = shard_header + l.rows * 8;
-    l.states = up(l.queue + l.rows * 4, 8);
-    l.tags = up(l.states + l.rows, 64);
-    l.fixed = up(l.tags + tag_places * 16 + lease_places * 24, unit);
-    l.buckets = least(most_buckets, most(least_buckets, l.rows * l.segment / 56 / 2) + spare_buckets);
-    l.heap = heap_bytes(l.buckets);
-    l.table = l.fixed + 2 * l.heap;
-    l.stride = l.table + table_bytes(l.buckets);
+    if (l.exists)
+        derive(&l);
     return l;
 }
 

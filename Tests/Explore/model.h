@@ -7,7 +7,8 @@
 #include "layout.h"
 
 enum { most_keys = 5, most_choices = 12, most_worlds = 4 };
-enum { is_pinned_value = 1, is_tagged_value = 2, is_lost_by_cut = 4, may_lack_parts = 8 };
+enum { is_pinned_value = 1, is_tagged_value = 2, is_lost_by_cut = 4, may_lack_parts = 8, is_damaged = 16,
+    is_older = 32 /* than one that is damaged: it may come back until somebody has met the damage */ };
 /* Of a value: it has to be there; it was evicted, and nobody has looked since; somebody has seen that it is not there. */
 enum { resident, evicted, seen_missing };
 
@@ -29,7 +30,7 @@ static struct {
     int world_count;
     choices history[most_keys]; /* what was current at some moment since the last sync */
     uint16_t last_id;
-    bool was_cut;
+    bool was_cut, was_damaged;
     int actor;
     int capacity; /* which of the configuration's */
 } model;
@@ -37,6 +38,8 @@ static struct {
 typedef enum {
     /* "A call that fails leaves its key as it was" and FULL: "pinned entries fill the cache" */
     excuse_full_of_pins,
+    /* FULL: "the disk is full" */
+    excuse_full_disk,
     /* Known limits: "what is in the tail's segment goes first, whatever its stamp"; "An entry that finds no place at all is evicted." */
     excuse_forced_eviction,
     /* What always holds: live bytes are limited; eviction. Known limits: "A cache may drop any entry to make room" */
@@ -50,11 +53,13 @@ typedef enum {
     /* Known limits: "A large value that had been evicted can come back with an index that is made anew, and without some of
      * its parts. It is a miss for whoever reads it, and is dropped then; until that, `SHALE_GET_INFO` finds it." */
     excuse_lacks_parts,
+    /* What is checked when: "If the damage lies before the synced position, everything older in that shard is dropped" */
+    excuse_damage,
     /* The test's own limit: more alternatives than it notes. */
     excuse_unknown,
     excuses
 } excuse;
-static const char *const excuse_names[excuses] = {"full of pins", "forced eviction", "evicted", "came back in a rebuild", "killed call", "lost by a cut", "lacks parts", "not noted"};
+static const char *const excuse_names[excuses] = {"full of pins", "full disk", "forced eviction", "evicted", "came back in a rebuild", "killed call", "lost by a cut", "lacks parts", "forgotten for damage", "not noted"};
 static uint64_t excuses_used[excuses], checks;
 
 static bool is_same(const choice *a, const choice *b) {
@@ -94,7 +99,7 @@ static bool may_be_there(const choices *c) {
 }
 static bool may_be_missing(const choices *c) {
     for (int i = 0; i < c->count; i++)
-        if (is_gone(&c->choices[i]) || c->choices[i].leave || c->choices[i].flags & may_lack_parts)
+        if (is_gone(&c->choices[i]) || c->choices[i].leave || c->choices[i].flags & (may_lack_parts | is_damaged))
             return true;
     return c->is_any;
 }
@@ -176,7 +181,9 @@ static bool saw_miss(choices *c) {
     choices left = {.is_any = c->is_any};
     for (int i = 0; i < c->count; i++) {
         choice x = c->choices[i];
-        if (!is_gone(&x) && !x.leave && !(x.flags & may_lack_parts))
+        if (x.flags & is_damaged)
+            x = (choice){0};
+        if ((!is_gone(&x) && !x.leave && !(x.flags & may_lack_parts)) || x.flags & is_older)
             continue;
         if (!is_gone(&x))
             x.leave = seen_missing;
@@ -192,7 +199,7 @@ static bool saw_value(choices *c, const choice *seen) {
     for (int i = 0; i < c->count; i++) {
         choice x = c->choices[i];
         if (x.id != seen->id || x.increments != seen->increments || x.expires != seen->expires || (x.flags & is_pinned_value) != (seen->flags & is_pinned_value) ||
-            is_gone(&x) || x.leave == seen_missing)
+            is_gone(&x) || x.leave == seen_missing || x.flags & is_damaged)
             continue;
         x.leave = resident;
         x.flags &= (uint8_t)~may_lack_parts;

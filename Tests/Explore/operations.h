@@ -77,6 +77,7 @@ static void machine_failed(const char *format, ...) {
 /* ---- hooks ------------------------------------------------------------------ */
 
 static char boot_id[40];
+static int capacity_asked;
 
 static void happens(void) {
     if (++events == kill_at)
@@ -118,6 +119,10 @@ static void before_event(enum shim_event event, const void *at) {
         replays++;
         for (int k = 0; k < most_keys; k++)
             mark(k, 0, seen_missing, evicted);
+        for (int k = 0; k < most_keys && model.was_damaged; k++) {
+            excuses_used[excuse_damage]++;
+            mark(k, 0, resident, evicted);
+        }
         return;
     }
     if (event == SHIM_FORCED) {
@@ -129,6 +134,11 @@ static void before_event(enum shim_event event, const void *at) {
     if (f < 1)
         return;
     layout l = read_layout(bytes_of_data);
+    if (f == machine.names[name_new_index] && l.rows < 2 * (size_t)configured->places[capacity_asked]) {
+        /* For a larger capacity, which is written down last. */
+        l.rows = 2 * (size_t)configured->places[capacity_asked];
+        derive(&l);
+    }
     size_t offset = (size_t)((const unsigned char *)at - bytes_of(f));
     shard_view v = view_of(&l, bytes_of_data, bytes_of(f), (offset - index_head) / l.stride);
     uint64_t word0 = word(at, 0), word1 = word(at, 8);
@@ -215,7 +225,7 @@ static const char *describe(const choices *c) {
     text[0] = 0;
     for (int i = 0; i < c->count && n < sizeof text - 60; i++) {
         const choice *x = &c->choices[i];
-        n += (size_t)(x->id ? snprintf(text + n, sizeof text - n, "%s%u+%u%s%s", i ? " or " : "", x->id, x->increments, x->leave == evicted ? " (evicted)" : x->leave == seen_missing ? " (was seen missing)" : "",
+        n += (size_t)(x->id ? snprintf(text + n, sizeof text - n, "%s%u+%u%s%s%s", i ? " or " : "", x->id, x->increments, x->flags & is_pinned_value ? " pinned" : "", x->leave == evicted ? " (evicted)" : x->leave == seen_missing ? " (was seen missing)" : "",
                                        is_gone(x) ? " (gone by age)" : "")
                             : snprintf(text + n, sizeof text - n, "%snothing", i ? " or " : ""));
     }
@@ -304,6 +314,7 @@ static bool some_are_pinned(void) {
 }
 
 static bool open_cache(int capacity) {
+    capacity_asked = capacity;
     shale_options options = {.struct_size = sizeof options, .capacity = capacity_of(capacity), .max_entries = configured->max_entries, .shards = configured->shards,
                              .segment_size = configured->segment, .compression = configured->compresses ? SHALE_COMPRESSION_DICTIONARY : SHALE_COMPRESSION_NONE, .now_ms = now_ms};
     bool is_other_there = machine.processes[1 - model.actor].handle != NULL;
@@ -313,7 +324,13 @@ static bool open_cache(int capacity) {
     shale_status status = shale_open("/cache", &options, &cache);
     if (status < 0) {
         /* A smaller capacity is refused where pinned entries need more: the cache stays as it was. */
-        if (status == SHALE_E_FULL && capacity != model.capacity && (some_are_pinned() || machine.is_full))
+        if (status == SHALE_E_FULL && machine.is_full) {
+            /* "A full disk is an error code": there is room again, and it is opened. */
+            machine.is_full = false;
+            excuses_used[excuse_full_disk]++;
+            return open_cache(capacity);
+        }
+        if (status == SHALE_E_FULL && capacity != model.capacity && some_are_pinned())
             return false;
         complain("open: %d, %s", status, shale_last_error());
         return false;
@@ -325,7 +342,27 @@ static bool open_cache(int capacity) {
 }
 
 static bool is_of_one_key(char what) {
-    return strchr("spatrigu", what) != NULL;
+    return strchr("spatriguz", what) != NULL;
+}
+
+/* Changes a bit of the key's current record, of what it stores or of its head; whether there is one. */
+static bool damage(int key, bool in_head) {
+    layout l = read_layout(bytes_of_data);
+    for (int i = 0; i < model.worlds[0][key].count; i++)
+        if (model.worlds[0][key].choices[i].flags & is_damaged)
+            return false;
+    for (size_t i = 0; i < l.shards && machine.names[name_index] >= 0; i++) {
+        shard_view v = view_of(&l, bytes_of_data, bytes_of(machine.names[name_index]), i);
+        slot s;
+        for (size_t at = 0; next_slot(&v, &at, &s);) {
+            const unsigned char *p = s.is_part ? NULL : value_record(&v, s.location);
+            if (!p || key_of(p) != key)
+                continue;
+            bytes_of_data[(size_t)(p - bytes_of_data) + (in_head ? 35 : stored_offset(p))] ^= 1;
+            return true;
+        }
+    }
+    return false;
 }
 
 /* What the operation's answer was. */
@@ -368,6 +405,9 @@ static void act(const operation *op, uint16_t id) {
     case 'c': answer.status = shale_clear(mine->handle); break;
     case 'y': answer.status = shale_sync(mine->handle); break;
     case 'w': machine.clock_ms += 1000; break;
+    case 'h': machine.is_full = !machine.is_full; break;
+    case 'f': answer.status = shale_verify(mine->handle, NULL); break;
+    case 'z': answer.number = damage(op->key, op->size == 1); break;
     case 'b': /* the other process's turn */
         model.actor = 1 - model.actor;
         current_process = model.actor;
@@ -475,6 +515,26 @@ static bool complete(choices *w, const operation *op, uint16_t id) {
         for (int k = 0; k < most_keys; k++)
             set_choice(&w[k], (choice){0});
         return true;
+    case 'z':
+        for (int i = 0; answer.number && i < c->count; i++)
+            c->choices[i].flags |= is_damaged;
+        for (int i = 0; answer.number && op->size && i < model.history[op->key].count; i++) {
+            choice x = model.history[op->key].choices[i];
+            bool is_current = false;
+            for (int j = 0; j < c->count; j++)
+                is_current |= c->choices[j].id == x.id;
+            x.flags |= is_older;
+            x.leave = evicted;
+            if (!is_current)
+                add_choice(c, x);
+        }
+        return true;
+    case 'f':
+        for (int k = 0; k < most_keys; k++)
+            for (int i = 0; i < w[k].count; i++)
+                if (w[k].choices[i].flags & is_damaged)
+                    return saw_miss(&w[k]);
+        return true;
     }
     return true;
 }
@@ -549,7 +609,7 @@ static void check_status(const operation *op) {
     checks++;
     bool is_right = s == SHALE_OK || (s == SHALE_MISS && strchr("rug", op->what)) || (s == SHALE_E_INVALID && op->what == 'i');
     if (!is_right && s == SHALE_E_FULL && strchr("spatiu", op->what) && (some_are_pinned() || machine.is_full)) {
-        excuses_used[excuse_full_of_pins]++;
+        excuses_used[machine.is_full ? excuse_full_disk : excuse_full_of_pins]++;
         is_right = true;
     }
     if (!is_right)
@@ -635,6 +695,8 @@ static bool perform(const operation *op) {
         if (answer.status == SHALE_OK && (done.what == 'y' || (answer.has_closed && !machine.processes[1 - model.actor].handle)))
             all_is_durable();
     }
+    if (done.what == 'z' && answer.number)
+        model.was_damaged = model.was_cut = true;
     if (failure[0])
         return false;
     if (!done.is_silent && handle()) {
@@ -662,7 +724,7 @@ static bool check_still_works(void) {
             (void)open_cache(model.capacity);
         shale_status status = failure[0] ? SHALE_OK : shale_set(handle(), "z", 1, "z", 1, NULL);
         if (status == SHALE_E_FULL && (some_are_pinned() || machine.is_full))
-            excuses_used[excuse_full_of_pins]++;
+            excuses_used[machine.is_full ? excuse_full_disk : excuse_full_of_pins]++;
         else if (status != SHALE_OK)
             complain("one more set of a byte: %d, %s", status, shale_last_error());
         if (!failure[0] && (status = shale_remove(handle(), "z", 1, 0)) < 0)
