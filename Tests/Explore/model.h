@@ -162,6 +162,12 @@ static void model_cut(void) {
     for (int k = 0; k < most_keys; k++) {
         choices *c = &model.worlds[0][k];
         *c = model.history[k];
+        for (int i = 0, count = c->count; i < count; i++)
+            if (c->choices[i].flags & is_damaged) {
+                choice before = c->choices[i]; /* what was damaged was in memory alone, perhaps */
+                before.flags &= (uint8_t)~is_damaged;
+                add_choice(c, before);
+            }
         if (c->count > 1)
             add_choice(c, (choice){.flags = is_lost_by_cut});
         for (int i = 0; i < c->count; i++)
@@ -174,6 +180,15 @@ static void model_cut(void) {
     memset(model.history, 0, sizeof model.history);
     note_history();
     model.was_cut = true;
+}
+
+/* Somebody has met the damage and dropped what was damaged, for good. */
+static void met_damage(choices *c) {
+    choices left = {.is_any = c->is_any};
+    for (int i = 0; i < c->count; i++)
+        if (!(c->choices[i].flags & is_older))
+            add_choice(&left, c->choices[i].flags & is_damaged ? (choice){0} : c->choices[i]);
+    *c = left;
 }
 
 /* One world after somebody saw a miss; false where it could not be. */
@@ -202,7 +217,7 @@ static bool saw_value(choices *c, const choice *seen) {
             is_gone(&x) || x.leave == seen_missing || x.flags & is_damaged)
             continue;
         x.leave = resident;
-        x.flags &= (uint8_t)~may_lack_parts;
+        x.flags &= (uint8_t) ~(may_lack_parts | is_older);
         set_choice(c, x);
         return true;
     }

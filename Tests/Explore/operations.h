@@ -532,8 +532,10 @@ static bool complete(choices *w, const operation *op, uint16_t id) {
     case 'f':
         for (int k = 0; k < most_keys; k++)
             for (int i = 0; i < w[k].count; i++)
-                if (w[k].choices[i].flags & is_damaged)
-                    return saw_miss(&w[k]);
+                if (w[k].choices[i].flags & is_damaged) {
+                    met_damage(&w[k]);
+                    break;
+                }
         return true;
     }
     return true;
@@ -608,7 +610,7 @@ static void check_status(const operation *op) {
     shale_status s = answer.status;
     checks++;
     bool is_right = s == SHALE_OK || (s == SHALE_MISS && strchr("rug", op->what)) || (s == SHALE_E_INVALID && op->what == 'i');
-    if (!is_right && s == SHALE_E_FULL && strchr("spatiu", op->what) && (some_are_pinned() || machine.is_full)) {
+    if (!is_right && s == SHALE_E_FULL && (machine.is_full || (strchr("spatiu", op->what) && some_are_pinned()))) {
         excuses_used[machine.is_full ? excuse_full_disk : excuse_full_of_pins]++;
         is_right = true;
     }
@@ -711,6 +713,8 @@ static bool perform(const operation *op) {
 static bool check_still_works(void) {
     failure[0] = 0;
     is_forced = false;
+    if (machine.is_full)
+        return true;
     prepare_boot();
     shim_faults.store = before_store;
     shim_faults.call = before_call;
