@@ -102,6 +102,7 @@ static void walk_places(const layout *l, const unsigned char *data, uint32_t siz
         add(rank_of(&segments_seen, word(place, 24)));
         add(rank_of(&segments_seen, word(place, 32)));
         add(rank_of(&lsns, word(place, 48)));
+        add(word(place, 56));
         for (size_t at = segment_header; next_record(l, place, &at, &p);) {
             add(rank_of(&lsns, word(p, 0)));
             add(word(p, 16) >> 32);
@@ -130,8 +131,8 @@ static void walk_places(const layout *l, const unsigned char *data, uint32_t siz
 
 static void walk_shard(const shard_view *v, bool notes) {
     static const size_t plain[] = {w_shape, w_state, w_entries, w_live, w_pinned, w_used, w_head_place, w_head_offset, w_tail_offset, w_queue_first, w_queue_count,
-                                   w_allocated, w_table_pages, w_no_space, w_unsure, w_sweep_at, w_sweep_state, w_heap_counts, w_heap_counts + 8, w_heap_current, w_tag_count};
-    static const size_t numbered[] = {w_head_number, w_ghost, w_last_number};
+                                   w_allocated, w_table_pages, w_no_space, w_unsure, w_sweep_at, w_sweep_state, w_heap_counts, w_heap_counts + 8, w_heap_current, w_tag_count, w_free_count};
+    static const size_t numbered[] = {w_head_number, w_ghost, w_last_number, w_tail_number, w_proven_tail};
     static const size_t stamped[] = {w_stamp, w_sweep_limit, w_heap_limit};
     const uint64_t stamp_mask = ((uint64_t)1 << 38) - 1;
     slot s;
@@ -162,6 +163,8 @@ static void walk_shard(const shard_view *v, bool notes) {
         add(place_state(v, place)), add(rank_of(&segments_seen, place_number(v, place)));
     for (size_t i = 0; i < field(v, w_queue_count) && i < v->layout.rows; i++)
         add(queued(v, i));
+    for (size_t i = 1; i <= field(v, w_free_count) && i <= v->layout.rows; i++)
+        add(queued(v, 2 * v->layout.rows - i));
     for (size_t i = 0; i < tag_places; i++)
         add(word(v->header, v->layout.tags + i * 16)), add(rank_of(&lsns, word(v->header, v->layout.tags + i * 16 + 8)));
     for (size_t i = 0; next_slot(v, &i, &s);)
@@ -205,9 +208,10 @@ static uint64_t canonical(void) {
             for (size_t s = 0; s < l.shards; s++) {
                 uint64_t synced = word(bytes_of(data), superblock_page + s * 16);
                 if (notes)
-                    note(&segments_seen, synced);
+                    note(&segments_seen, synced), note(&segments_seen, word(bytes_of(data), superblock_page + l.shards * 16 + s * 16));
                 else
-                    add(rank_of(&segments_seen, synced)), add(half(bytes_of(data), superblock_page + s * 16 + 8));
+                    add(rank_of(&segments_seen, synced)), add(half(bytes_of(data), superblock_page + s * 16 + 8)),
+                        add(rank_of(&segments_seen, word(bytes_of(data), superblock_page + l.shards * 16 + s * 16)));
                 if (index >= 0) {
                     shard_view v = view_of(&l, bytes_of(data), bytes_of(index), s);
                     walk_shard(&v, notes);

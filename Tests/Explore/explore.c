@@ -369,7 +369,7 @@ static void classify(void) {
     if (!l.exists)
         return;
     shard_view v = view_of(&l, bytes_of(data), bytes_of(index), 0);
-    size_t places = 0, budget = l.capacity - (superblock_page + up(l.shards * 16, unit) + l.dictionary_places * l.dictionary_size + index_head + l.capacity / 512);
+    size_t places = 0, budget = l.capacity - (superblock_page + up(l.shards * 32, unit) + l.dictionary_places * l.dictionary_size + index_head + l.capacity / 512);
     if (budget / l.shards > field(&v, w_table_pages))
         places = (budget / l.shards - field(&v, w_table_pages)) / l.segment;
     classes.full += places <= field(&v, w_queue_count) + reserve;

@@ -21,7 +21,7 @@ enum {
     w_allocated = 304, w_table_pages = 320, w_ghost = 328, w_last_number = 336, w_no_space = 344, w_unsure = 352,
     w_sweep_at = 384, w_sweep_limit = 392, w_sweep_state = 400, w_heap_counts = 408, w_heap_current = 424, w_rebases = 432, w_heap_limit = 440,
     w_evictions = 464, w_corrupt = 496, w_dictionaries = 512,
-    w_transaction = 704, w_pending = 368,
+    w_transaction = 704, w_pending = 368, w_tail_number = 376, w_proven_tail = 312, w_free_count = 248,
 };
 enum { kind_value = 1, kind_manifest, kind_part, kind_tombstone, kind_touch, kind_invalidate, kind_end, kind_gap };
 enum { place_absent, place_free, place_in_log, place_preparing };
@@ -62,7 +62,7 @@ static size_t table_bytes(size_t buckets) {
 
 /* What follows from the superblock's numbers. */
 static void derive(layout *l) {
-    l->segments = up(superblock_page + up(l->shards * 16, unit) + l->dictionary_places * l->dictionary_size, l->segment);
+    l->segments = up(superblock_page + up(l->shards * 32, unit) + l->dictionary_places * l->dictionary_size, l->segment);
     l->queue = shard_header + l->rows * 8;
     l->states = up(l->queue + l->rows * 4, 8);
     l->tags = up(l->states + l->rows, 64);

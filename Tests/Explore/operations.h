@@ -32,7 +32,7 @@ static uint64_t capacity_of(int which) {
     const configuration *c = configured;
     size_t shard = up(shard_header + tag_places * 16 + lease_places * 24, unit) + 2 * unit + table_bytes(least_buckets) + 2 * heap_bytes(least_buckets)
         + (size_t)c->places[which] * (c->segment + 4 * 13);
-    size_t all = superblock_page + up(c->shards * 16, unit) + (size_t)c->dictionaries * 512 + index_head + c->shards * shard;
+    size_t all = superblock_page + up(c->shards * 32, unit) + (size_t)c->dictionaries * 512 + index_head + c->shards * shard;
     return all + all / 511 + 1;
 }
 
