@@ -5,6 +5,7 @@
  *
  *     explore SECONDS [SEED]           0: a few seconds' worth of each part
  *     explore repeat CONFIGURATION "OPERATIONS"
+ *     explore known FILE                       sequences that have failed once
  *     explore show CONFIGURATION "OPERATIONS"     and what is in the files after each
  *
  * Operations: sKZ set key K (a to e) with size Z (0 a counter, 1 small, 2 in parts), pKZ pinned, tKZ tagged, aKZ with an
@@ -621,14 +622,45 @@ static void show(void) {
 
 /* ---- the program --------------------------------------------------------------------- */
 
+static bool parse_sequence(sequence *s, int c, char *text) {
+    s->configuration = c;
+    s->count = 0;
+    for (char *word_ = strtok(text, " \n"); word_; word_ = strtok(NULL, " \n"))
+        if (s->count == most_operations || !parse_operation(word_, &s->operations[s->count++])) {
+            fprintf(stderr, "what is %s?\n", word_);
+            return false;
+        }
+    return c >= 0 && c < configuration_count;
+}
+
+/* Sequences that have failed once, a line each: the configuration, the operations. */
+static int known(const char *path_of_file) {
+    static sequence s;
+    char line[4096];
+    FILE *file = fopen(path_of_file, "r");
+    int lines = 0;
+    while (file && fgets(line, sizeof line, file)) {
+        char *rest = line;
+        if (*line == '#' || *line == '\n')
+            continue;
+        int c = (int)strtol(line, &rest, 10);
+        if (!parse_sequence(&s, c, rest))
+            return 2;
+        lines++;
+        if (run(&s) >= 0) {
+            failures++;
+            printf("FAILED: %s\n", failure);
+            print_sequence(&s);
+        }
+    }
+    printf("%d sequences, %d failed\n", lines, failures);
+    return failures || !lines;
+}
+
 static int repeat(int c, char *text) {
     static sequence s;
-    s.configuration = c;
-    for (char *word_ = strtok(text, " "); word_; word_ = strtok(NULL, " "))
-        if (s.count == most_operations || !parse_operation(word_, &s.operations[s.count++])) {
-            fprintf(stderr, "what is %s?\n", word_);
-            return 2;
-        }
+    if (!parse_sequence(&s, c, text))
+        return 2;
     int at = run(&s);
     if (at < 0) {
         printf("%d operations, nothing failed\n", s.count);
@@ -653,6 +685,8 @@ int main(int count, char **arguments) {
         return repeat(atoi(arguments[2]), arguments[3]);
     if (count == 4 && strcmp(arguments[1], "show") == 0)
         return shows = true, repeat(atoi(arguments[2]), arguments[3]);
+    if (count == 3 && strcmp(arguments[1], "known") == 0)
+        return known(arguments[2]);
     if (count < 2) {
         fprintf(stderr, "usage: explore SECONDS [SEED]\n       explore repeat CONFIGURATION \"OPERATIONS\"\n");
         return 2;

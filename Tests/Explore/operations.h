@@ -127,6 +127,14 @@ static void before_event(enum shim_event event, const void *at) {
     }
     if (event == SHIM_FORCED) {
         is_forced = true;
+        /* Parts may go with what else is in the tail's segment. */
+        for (int k = 0; k < most_keys; k++)
+            for (int w = 0; w <= model.world_count; w++) {
+                choices *c = w == model.world_count ? &model.history[k] : &model.worlds[w][k];
+                for (int i = 0; i < c->count; i++)
+                    if (c->choices[i].size == 2 && !(c->choices[i].flags & is_pinned_value))
+                        c->choices[i].flags |= may_lack_parts;
+            }
         if (!at)
             return;
     }
@@ -304,6 +312,15 @@ static int64_t now_ms(void *context) {
     return machine.clock_ms;
 }
 
+/* What the operation's answer was. */
+static struct {
+    shale_status status;
+    int64_t number;
+    uint64_t evicted;
+    choice seen;
+    bool is_recognised, has_closed, has_settled;
+} answer;
+
 static bool some_are_pinned(void) {
     for (int w = 0; w < model.world_count; w++)
         for (int k = 0; k < most_keys; k++)
@@ -338,6 +355,7 @@ static bool open_cache(int capacity) {
     machine.processes[model.actor].handle = cache;
     if (!is_other_there)
         model.capacity = capacity;
+    answer.has_settled |= !is_other_there; /* who attaches alone */
     return true;
 }
 
@@ -364,15 +382,6 @@ static bool damage(int key, bool in_head) {
     }
     return false;
 }
-
-/* What the operation's answer was. */
-static struct {
-    shale_status status;
-    int64_t number;
-    uint64_t evicted;
-    choice seen;
-    bool is_recognised, has_closed;
-} answer;
 
 static void act(const operation *op, uint16_t id) {
     char key = (char)('a' + op->key);
@@ -522,11 +531,12 @@ static bool complete(choices *w, const operation *op, uint16_t id) {
             choice x = model.history[op->key].choices[i];
             bool is_current = false;
             for (int j = 0; j < c->count; j++)
-                is_current |= c->choices[j].id == x.id;
+                is_current |= is_same(&c->choices[j], &x) || (c->choices[j].id == x.id && !(c->choices[j].flags & is_older));
             x.flags |= is_older;
             x.leave = evicted;
             if (!is_current)
                 add_choice(c, x);
+            c->is_any |= model.history[op->key].is_any;
         }
         return true;
     case 'f':
@@ -574,6 +584,12 @@ static void add_killed(const operation *op, uint16_t id) {
                 set_choice(c, (choice){0});
             else
                 (void)complete(w, op, id);
+        }
+        if (i == 0) {
+            model.is_clear_pending = op->what == 'c';
+            if (model.pending_count == 2)
+                memcpy(model.pending[0], model.pending[--model.pending_count], sizeof w);
+            memcpy(model.pending[model.pending_count++], w, sizeof w);
         }
         if (configured->shards > 1 && (op->what == 'c' || op->what == 'v'))
             /* Not atomic: "`clear` and `invalidate` go from shard to shard." */
@@ -639,6 +655,11 @@ static int in_process(const operation *op, uint16_t id) {
     return end;
 }
 
+/* Whether every shard has been locked, so that nothing is left of a killed writer. */
+static bool settles(const operation *op) {
+    return answer.has_settled || strchr("vcy", op->what) || (configured->shards == 1 && strchr("spatiruf", op->what));
+}
+
 /* One operation, and a look at what is there then. False where something is wrong; `failure` says what. */
 static bool perform(const operation *op) {
     failure[0] = 0;
@@ -646,6 +667,9 @@ static bool perform(const operation *op) {
     kill_at = op->kill;
     is_forced = false;
     replays = 0;
+    if (op->what == 'd' && !model.is_clear_pending)
+        for (int i = 0; i < model.pending_count; i++, excuses_used[excuse_deleted_unsettled]++)
+            add_world(model.pending[i]);
     uint16_t id = 0;
     if (is_of_one_key(op->what) && strchr("spati", op->what))
         id = ++model.last_id;
@@ -672,6 +696,18 @@ static bool perform(const operation *op) {
         return false;
     else {
         check_status(&done);
+        if (answer.status == SHALE_E_FULL && strchr("cv", done.what)) {
+            /* Not atomic; and a `clear` that finds no place empties the table first. */
+            for (int w = 0; w < model.world_count; w++) {
+                choices after[most_keys];
+                memcpy(after, model.worlds[w], sizeof after);
+                answer.status = SHALE_OK;
+                (void)complete(after, &done, id);
+                answer.status = SHALE_E_FULL;
+                for (int k = 0; k < most_keys; k++)
+                    add_choices(&model.worlds[w][k], &after[k]);
+            }
+        }
         int left = 0;
         choices before = model.worlds[0][done.key];
         if (done.what == 'g') {
@@ -691,6 +727,8 @@ static bool perform(const operation *op) {
             else
                 model.world_count = left;
         }
+        if (settles(&done))
+            model.pending_count = 0;
         if (done.what == 'e' && answer.status == SHALE_OK && answer.evicted == 0)
             check_nobody_evictable();
         note_history();
@@ -704,6 +742,8 @@ static bool perform(const operation *op) {
     if (!done.is_silent && handle()) {
         in_process(NULL, 0);
     }
+    for (int i = 0; i < model.pending_count && model.is_clear_pending; i++, excuses_used[excuse_clear_pending]++)
+        add_world(model.pending[i]);
     if (!failure[0])
         check_files();
     return !failure[0];

@@ -72,7 +72,8 @@ extension Shard {
         var all = UnsafeMutableBufferPointer(rebasing: found[..<count])
         all.sort { $0.number < $1.number }
         let newest = all.last?.number ?? 0
-        let last = max(newest, afterPowerLoss ? 0 : header.at.u64(Field.lastNumber))
+        // (A synced tail may name a number that was about to be given, and nothing below it would count.)
+        let last = max(newest, afterPowerLoss ? 0 : header.at.u64(Field.lastNumber), SyncedPosition.tail(engine, shard: number).number)
         header.at.set(Field.lastNumber, last + lead)
         header.at.set(Field.headNumber, newest)
         header[Field.headOffset] = segmentSize
@@ -417,7 +418,8 @@ extension Shard {
                 guard isSound(currentAt) else { return }
                 current = RecordHeader(at: address(currentAt))
             }
-            guard current.lsn == target.lsn, currentAt == target.location else { return }
+            // (A copy by a cleaner who was killed before the slot pointed to it may lie behind the one that was touched.)
+            guard current.lsn == target.lsn, currentAt == target.location || isInLog(target) else { return }
             account(measure(old), sign: -1)
             let word1 = slot.u64(8)
             slot.set(8, Slot.word1(stamp: Slot.stamp(word1), expiry: SlotExpiry.of(gone: record.gone(at: p), base: engine.pointee.block.expiryBase)))
@@ -434,6 +436,14 @@ extension Shard {
             if record.keyLength == Loss.size { apply(Loss(at: p + record.keyOffset), &after) }
         case .end, .gap: break
         }
+    }
+
+    /// Whether the value that was touched is still where it was then.
+    private func isInLog(_ target: TouchTarget) -> Bool {
+        guard isSound(target.location), numberWord(place(of: target.location)).u64(0) == target.number,
+              state(ofPlace: place(of: target.location)) == .inLog else { return false }
+        let record = RecordHeader(at: address(target.location))
+        return record.lsn == target.lsn && isHeadSound(record, address(target.location), target.location)
     }
 
     /// Of the value, not of a touch record that points to it.
