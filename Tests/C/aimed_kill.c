@@ -16,10 +16,18 @@
 #include "usage.h"
 
 static uint64_t places, seed;
-static uint64_t seen[most_keys], seen_mended[most_keys], seen_later[most_keys];
+static uint64_t seen[most_keys], seen_mended[most_keys], seen_later[most_keys], last[most_keys];
 
 static int run_child(const situation *s, uint64_t n, shale_cache *cache) {
     return wait_for(start_child(s, n, SIGKILL, cache));
+}
+
+/* Locks every shard, and does nothing else. */
+static void recover(shale_cache *cache) {
+    for (uint32_t i = 0; i < 32; i++) {
+        uint32_t key[3] = {i, i, i};
+        CHECK_STATUS(SHALE_MISS, shale_release(cache, key, sizeof key, 1));
+    }
 }
 
 /* Writes to every shard, and drops what is counted and cannot be seen. */
@@ -76,6 +84,32 @@ static void check_space(const situation *s, uint64_t n) {
                ": %s, event %" PRIu64 ", %" PRIu64 " of %" PRIu64 " bytes", s->name, n, used, recorded);
 }
 
+/* An index that is made anew from the log shows the same. */
+static bool check_new_index(const situation *s, uint64_t n) {
+    char path[512], aside[512];
+    shale_cache *cache = NULL;
+    bool holds = true;
+    snprintf(path, sizeof path, "%s/shale.index", aimed_directory);
+    snprintf(aside, sizeof aside, "%s.index", aimed_directory);
+    REQUIRE(rename(path, aside) == 0); /* (the same file is restored for the next kill) */
+    REQUIRE_STATUS(SHALE_OK, try_open(s, true, &cache));
+    shale_value value = SHALE_VALUE_INIT;
+    for (uint64_t key = 0; key < shared->ledger.keys; key++) {
+        const char *fault;
+        seen_later[key] = look(cache, key, &value, &fault);
+        CHECK(!fault);
+        /* "Evicted and expired entries may be in the index again." */
+        bool is_back = s->evicts && !seen_mended[key] && seen_later[key] == last[key];
+        holds &= check_that(seen_later[key] == seen_mended[key] || is_back, __FILE__, __LINE__, "a new index shows something else",
+                            ": %s, event %" PRIu64 ", key %" PRIu64 ", was %" PRIu64 ", is %" PRIu64, s->name, n, key,
+                            seen_mended[key], seen_later[key]);
+    }
+    shale_value_free(&value);
+    CHECK_STATUS(SHALE_OK, shale_close(cache));
+    REQUIRE(rename(aside, path) == 0);
+    return holds;
+}
+
 /* True where it was struck. */
 static bool play(const situation *s, uint64_t n, bool attached, saved_file *data, saved_file *idx, const ledger *prepared) {
     shale_cache *cache = NULL;
@@ -98,10 +132,14 @@ static bool play(const situation *s, uint64_t n, bool attached, saved_file *data
     if (!attached)
         REQUIRE_STATUS(SHALE_OK, try_open(s, true, &cache));
     bool holds = check_keys(cache, s, n, attached ? "seen by the survivor" : "when opened", seen);
-    mend(cache);
+    recover(cache);
+    if (n % 2) /* else what was appended last stays the last */
+        mend(cache);
     holds &= check_keys(cache, s, n, "mended", seen_mended);
+    memcpy(last, shared->ledger.completed, sizeof last);
     for (uint64_t key = 0; key < shared->ledger.keys; key++) {
-        bool may_change = (s->evicts && (!seen[key] || !seen_mended[key])) || (s->takes_many && !seen_mended[key]);
+        /* What mending evicts; what a clear that had begun removes ("clear … go from shard to shard"). */
+        bool may_change = !seen_mended[key] && ((s->evicts && n % 2) || s->act == clear_all);
         holds &= check_that(seen[key] == seen_mended[key] || may_change, __FILE__, __LINE__, "changed when it was mended",
                             ": %s, event %" PRIu64 ", key %" PRIu64 ", was %" PRIu64 ", is %" PRIu64, s->name, n, key, seen[key],
                             seen_mended[key]);
@@ -117,6 +155,7 @@ static bool play(const situation *s, uint64_t n, bool attached, saved_file *data
     holds &= check_keys(cache, s, n, "opened later", seen_later);
     check_still_works(cache);
     CHECK_STATUS(SHALE_OK, shale_close(cache));
+    holds &= check_new_index(s, n);
     if (!holds)
         fprintf(stderr, "  again: aimed_kill %" PRIu64 " %" PRIu64 " '%s'\n", places, seed, s->name);
     return code != 0;

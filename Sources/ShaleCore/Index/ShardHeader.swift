@@ -44,6 +44,8 @@ struct ShardHeader {
         static let stampedSlot = 728, stampedNew = 736, stampedOld = 744
         /// The frame whose state the transaction changes.
         static let frame = 752
+        /// The slot whose record is being copied to the head, and where the head ends with the copy.
+        static let copiedSlot = 792, copyEnd = 800
         /// A move within the table; how many of a pass's moves are under way, and the shape that ends them.
         static let relocation = 768, moveCount = 776, moveShape = 784
         /// How often a place was taken that somebody was preparing.
@@ -54,7 +56,7 @@ struct ShardHeader {
     enum State { static let quiet: UInt64 = 0, writing: UInt64 = 1, rebuilding: UInt64 = 2 }
 
     /// Changes of a whole shard, a bit each: a writer that finds one set finishes it.
-    enum Pending { static let clear = 1, sweepOfTags = 2, recount = 4, rebase = 8, frames = 16 }
+    enum Pending { static let clear = 1, clearInPlace = 2, sweepOfTags = 4, recount = 8, rebase = 16 }
 
     @inline(__always) subscript(_ field: Int) -> Int {
         get { at.int(field) }

@@ -127,9 +127,8 @@ extension Shard {
         q.set(8, moved.bodyCheck)
         moved.setHeadCheck(moved.computeHeadCheck(at: q, keyHash: keyHash, place: to, secret: secret))
         moved.seal(at: q)
-        header[Field.headOffset] += length
         header[Field.cleaned] += length
-        table.move(slot, to: target)
+        moveRecord(slot, to: target, headEnd: header[Field.headOffset] + length)
     }
 
     private func merge(_ slot: Memory, _ touch: RecordHeader, _ touchAt: Memory, _ record: RecordHeader, _ p: Memory, keyHash: UInt64) throws(Failure) {

@@ -84,17 +84,22 @@ extension Shard {
 
     /// A place that holds no segment is free, and goes first.
     private func addFree(_ place: Int) {
+        begin()
         setQueued(-1 - header[Field.freeCount], place)
-        setState(ofPlace: place, .free)
-        header[Field.freeCount] += 1
+        change(frame: place, to: .free)
+        commit(Field.freeCount, by: 1)
+    }
+
+    /// A place that takes space from here on, or takes none any more.
+    private func changeAllocated(_ place: Int, to state: Log.PlaceState, by step: Int) {
+        begin()
+        change(frame: place, to: state)
+        commit(Field.allocated, by: step)
     }
 
     /// Counted first, so that a kill in between never lets the directory outgrow its capacity.
     private func allocate(_ place: Int) throws(Failure) {
-        pend(ShardHeader.Pending.frames)
-        defer { finish(ShardHeader.Pending.frames) }
-        setState(ofPlace: place, .preparing)
-        header[Field.allocated] += 1
+        changeAllocated(place, to: .preparing, by: 1)
         do throws(Failure) { try engine.pointee.files.allocateData(offset(ofPlace: place), segmentSize) } catch {
             giveUp(place)
             if error.isDiskFull { header[Field.noSpace] = Log.patience }
@@ -114,8 +119,7 @@ extension Shard {
     @inline(never)
     private func giveUp(_ place: Int) {
         guard engine.pointee.files.releaseData(offset(ofPlace: place), segmentSize) else { return }
-        setState(ofPlace: place, .absent)
-        header[Field.allocated] -= 1
+        changeAllocated(place, to: .absent, by: -1)
     }
 
     /// Places that are on disk and not in the log, and those that somebody prepares.
@@ -131,17 +135,12 @@ extension Shard {
 
     /// Gives free places back to the file system until the budget holds with `extra` more bytes.
     func trim(extra: Int = 0) {
-        pend(ShardHeader.Pending.frames)
-        defer { finish(ShardHeader.Pending.frames) }
         while header[Field.allocated] * segmentSize + indexBytes + extra > geometry.shardBudget,
               freePlaces > Log.reserve, releaseFree() {}
     }
 
     /// Gives free places back until there are no more than so many places on disk.
     func giveBack(downTo most: Int) {
-        guard header[Field.allocated] > most else { return }
-        pend(ShardHeader.Pending.frames)
-        defer { finish(ShardHeader.Pending.frames) }
         while header[Field.allocated] > most, releaseFree() {}
     }
 
@@ -153,16 +152,16 @@ extension Shard {
         shim_fence_release()
         // Whatever becomes of its blocks, no later rebuild finds this segment after newer ones have gone.
         SegmentHeader.destroy(at: engine.pointee.data + offset(ofPlace: place))
-        header[Field.freeCount] -= 1
         // Before its blocks go: a kill in between must not leave a hole that passes for a place.
-        setState(ofPlace: place, .preparing)
+        begin()
+        change(frame: place, to: .preparing)
+        commit(Field.freeCount, by: -1)
         shim_fence_release()
         guard engine.pointee.files.releaseData(offset(ofPlace: place), segmentSize) else {
             addFree(place)
             return false
         }
-        setState(ofPlace: place, .absent)
-        header[Field.allocated] -= 1
+        changeAllocated(place, to: .absent, by: -1)
         return true
     }
 
@@ -205,10 +204,7 @@ extension Shard {
     func beginPreparing() -> Preparation? {
         if wantsPlace, header[Field.noSpace] == 0, header[Field.allocated] < budgetedPlaces, let place = firstPlace(.absent) {
             beginChange()
-            pend(ShardHeader.Pending.frames)
-            setState(ofPlace: place, .preparing)
-            header[Field.allocated] += 1
-            finish(ShardHeader.Pending.frames)
+            changeAllocated(place, to: .preparing, by: 1)
             endChange()
             return Preparation(place: place, takeovers: header[Field.takeovers])
         }
@@ -220,11 +216,7 @@ extension Shard {
         // that cannot be ruled out it stays as it is: whoever needs it takes it over.
         guard state(ofPlace: own.place) == .preparing, header[Field.takeovers] == own.takeovers else { return }
         beginChange()
-        pend(ShardHeader.Pending.frames)
-        defer {
-            finish(ShardHeader.Pending.frames)
-            endChange()
-        }
+        defer { endChange() }
         if isDone { addFree(own.place) } else { giveUp(own.place) }
         // Any other cause is this handle's own; the next roll says what it is.
         if isFull { header[Field.noSpace] = Log.patience }
@@ -237,56 +229,51 @@ extension Shard {
     func room(from offset: Int) -> Int { min(segmentSize - offset, segmentSize - SegmentHeader.size - RecordHeader.size) }
     var headRoom: Int { segmentSize - header[Field.headOffset] - RecordHeader.size }
 
-    /// Ends the head and begins a segment. `isNewTail`: the log starts here, all before it is free.
+    /// Ends the head and begins a segment. `isNewTail`: the log starts here; `finishClear` frees all before it.
     func roll(isNewTail: Bool = false) throws(Failure) {
         try provideFree()
-        pend(ShardHeader.Pending.frames)
-        defer { finish(ShardHeader.Pending.frames) }
-        let place = queued(-header[Field.freeCount])
-        let previous = header.at.u64(Field.headNumber)
+        let place = queued(-header[Field.freeCount]), previous = header.at.u64(Field.headNumber), newNumber = nextNumber
+        // (Also where this is taken back: no two places ever have the same number.)
+        header.at.set(Field.lastNumber, newNumber)
+        begin()
         if header[Field.queueCount] > 0, header[Field.headOffset] <= segmentSize - RecordHeader.size {
             var end = Draft(RecordHeader(kind: .end, keyLength: 0), keyHash: 0, key: UnsafeRawPointer(header.at))
             write(&end)
         }
-        let newNumber = nextNumber
-        let newTail = isNewTail || header[Field.queueCount] == 0 ? LogPosition(number: newNumber, offset: SegmentHeader.size) : tail
+        let startsLog = header[Field.queueCount] == 0
+        let newTail = isNewTail || startsLog ? LogPosition(number: newNumber, offset: SegmentHeader.size) : tail
+        change(frame: place, to: .inLog, isNewHead: true)
         // Readers that still hold the place's old records see the number change before the bytes do.
         numberWord(place).release(0, newNumber)
         shim_fence_release()
         SegmentHeader(shard: number, place: place, number: newNumber, previous: previous, tail: newTail, lsn: engine.pointee.index.u64(IndexHead.lsn))
             .write(to: engine.pointee.data + offset(ofPlace: place), secret: secret)
-        if isNewTail { while header[Field.queueCount] > 0 { releaseTail() } }
-        takeFree(newNumber)
-        header.at.set(Field.tailNumber, newTail.number)
-        header.at.set(Field.provenTail, newTail.number)
-        if isNewTail { pend(ShardHeader.Pending.clear) }
-    }
-
-    /// The first of the free places becomes the head.
-    private func takeFree(_ newNumber: UInt64) {
-        let place = queued(-header[Field.freeCount])
+        // The first of the free places becomes the head.
         setQueued(header[Field.queueCount], place)
-        setState(ofPlace: place, .inLog)
         header[Field.freeCount] -= 1
         header[Field.queueCount] += 1
         header[Field.headPlace] = place
         header.at.set(Field.begunTime, UInt64(truncatingIfNeeded: shim_now_ms()))
         header[Field.headOffset] = SegmentHeader.size
-        header.at.set(Field.headNumber, newNumber)
-        header.at.set(Field.lastNumber, newNumber)
+        if !isNewTail { header.at.set(Field.provenTail, newTail.number) }
+        if startsLog {
+            header[Field.tailOffset] = SegmentHeader.size
+            header.at.set(Field.tailNumber, newNumber)
+        }
+        if isNewTail { pend(ShardHeader.Pending.clear) }
+        commit(header.at + Field.headNumber, newNumber)
     }
 
     /// The tail's segment leaves the log; its bytes stay readable until the place is used again.
     func releaseTail() {
-        let isAlone = header[Field.pending] & ShardHeader.Pending.frames == 0
-        if isAlone { pend(ShardHeader.Pending.frames) }
-        defer { if isAlone { finish(ShardHeader.Pending.frames) } }
-        setState(ofPlace: queued(0), .free)
+        let left = header[Field.queueCount] - 1
+        begin()
+        change(frame: queued(0), to: .free)
         header[Field.tailOffset] = SegmentHeader.size
         header[Field.queueFirst] = (header[Field.queueFirst] + 1) % geometry.rows
-        header[Field.queueCount] -= 1
         header[Field.freeCount] += 1
-        header.at.set(Field.tailNumber, header[Field.queueCount] > 0 ? numberWord(queued(0)).u64(0) : nextNumber)
+        header.at.set(Field.tailNumber, left > 0 ? numberWord(queued(0)).u64(0) : nextNumber)
+        commit(Field.queueCount, by: -1)
     }
 
     /// A rebuild begins here at the earliest from now on. (A power cut may undo that, with all that came after the last sync.)

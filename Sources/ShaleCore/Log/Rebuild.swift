@@ -36,7 +36,7 @@ extension Shard {
         header.at.set(Field.state, ShardHeader.State.rebuilding)
         shim_fence()
         // What a killed writer was changing is in the log, or is not.
-        for field in [Field.transaction, Field.relocation, Field.moveCount, Field.pending] { header.at.set(field, 0) }
+        for field in [Field.transaction, Field.copiedSlot, Field.relocation, Field.moveCount, Field.pending] { header.at.set(field, 0) }
         if header[Field.tablePages] == 0 { header[Field.tablePages] = geometry.shardIndexBytes(buckets: Table.leastBuckets) }
         resetIndex()
         var after = Aftermath()

@@ -9,12 +9,13 @@ import CShalePlatform
 extension Shard {
     func recover() throws(Failure) {
         // (Words that no writer leaves: the index is damaged.)
-        guard isRecoverable, header[Field.pending] & ShardHeader.Pending.frames == 0 else { return try rebuild() }
+        guard isRecoverable else { return try rebuild() }
         table.endMoves()
         if header.at.u64(Field.transaction) != 0 {
             if !isCommitted { undo() }
             header.at.release(Field.transaction, 0)
         }
+        endCopy()
         discardUnfinishedRecord()
         header.at.release(Field.entriesHint, header.at.u64(Field.entries))
         tags.recount()
@@ -37,12 +38,24 @@ extension Shard {
         let noted = at.u64(Field.frame)
         if noted != 0 {
             let frame = Int(noted & 0xFFFF_FFFF)
-            // The header of a head that never was: a rebuild would take it for one.
-            if noted >> 40 & 1 != 0 { SegmentHeader.destroy(at: engine.pointee.data + offset(ofPlace: frame)) }
+            if noted >> 40 & 1 != 0 {
+                // A head that never was: a rebuild would take its header for one. The place holds no segment any more.
+                SegmentHeader.destroy(at: engine.pointee.data + offset(ofPlace: frame))
+                numberWord(frame).release(0, 0)
+            }
             setState(ofPlace: frame, Log.PlaceState(rawValue: UInt8(truncatingIfNeeded: noted >> 32)) ?? .absent)
         }
         shim_copy(at + ShardHeader.saved, at + ShardHeader.savepoint, ShardHeader.savedSize)
         shim_fence_release()
+    }
+
+    /// A copy that its slot points to already is part of the log.
+    private func endCopy() {
+        let slot = header[Field.copiedSlot]
+        if slot == 0 { return }
+        let head = location(place: header[Field.headPlace], offset: header[Field.headOffset])
+        if Slot.location(header.at.u64(slot)) == head { header.at.release(Field.headOffset, header.at.u64(Field.copyEnd)) }
+        header.at.release(Field.copiedSlot, 0)
     }
 
     /// A record behind the head's end was sealed by a call that never returned, and nothing shows it to readers. Left
@@ -56,7 +69,8 @@ extension Shard {
         var after = Aftermath() // (Parts in other shards are left to the cleaner.)
         let pending = header[Field.pending]
         if pending & ShardHeader.Pending.recount != 0 { recount() }
-        if pending & ShardHeader.Pending.clear != 0 { try clear(&after) }
+        if pending & ShardHeader.Pending.clear != 0 { finishClear() }
+        if pending & ShardHeader.Pending.clearInPlace != 0 { try clear(&after) }
         if pending & ShardHeader.Pending.rebase != 0 { rebaseStamps() }
         if pending & ShardHeader.Pending.sweepOfTags != 0 { sweepTags(&after) }
     }
@@ -71,7 +85,8 @@ extension Shard {
             return words[Field.headPlace] >= 0 && words[Field.headPlace] < rows && words[Field.queueCount] >= 0 && words[Field.queueCount] <= rows
                 && words[Field.queueFirst] >= 0 && words[Field.queueFirst] < rows && offset >= 0 && offset <= segmentSize && offset & 7 == 0
         }
-        return isOffset(Field.commitAt) && isOffset(Field.stampedSlot) && isQueue(ShardHeader.saved) && isQueue(ShardHeader.savepoint)
+        return isOffset(Field.commitAt) && isOffset(Field.stampedSlot) && isOffset(Field.copiedSlot)
+            && header[Field.copyEnd] >= 0 && header[Field.copyEnd] <= segmentSize && header[Field.copyEnd] & 7 == 0 && isQueue(ShardHeader.saved) && isQueue(ShardHeader.savepoint)
             && header.at.u64(Field.frame) & 0xFFFF_FFFF < rows
     }
 }

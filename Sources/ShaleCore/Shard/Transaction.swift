@@ -29,6 +29,11 @@ extension Shard {
         at.release(Field.transaction, 0)
     }
 
+    /// The same for one of the header's counts.
+    func commit(_ field: Int, by step: Int) {
+        commit(header.at + field, UInt64(truncatingIfNeeded: header[field] + step))
+    }
+
     /// Ends the transaction where nothing is left to be shown.
     func end() { header.at.release(Field.transaction, 0) }
 
@@ -51,6 +56,16 @@ extension Shard {
         let before = UInt64(self.state(ofPlace: frame).rawValue)
         header.at.release(Field.frame, UInt64(frame) | before << 32 | (isNewHead ? 1 << 40 : 0) | 1 << 48)
         setState(ofPlace: frame, state)
+    }
+
+    /// A transaction of its own kind, without a savepoint: the slot points to the copy behind the head's end, and the
+    /// head's end follows. Until the slot does, the copy is no record; no rebuild ever finds a record twice.
+    @inline(__always) func moveRecord(_ slot: Memory, to target: UInt32, headEnd: Int) {
+        header[Field.copyEnd] = headEnd
+        header.at.release(Field.copiedSlot, UInt64(truncatingIfNeeded: slot - header.at))
+        table.move(slot, to: target)
+        header.at.release(Field.headOffset, UInt64(headEnd))
+        header.at.release(Field.copiedSlot, 0)
     }
 
     /// Marks a change of the whole shard, which whoever comes after a kill finishes.

@@ -370,17 +370,25 @@ extension Shard {
         do throws(Failure) { try roll(isNewTail: true) } catch {
             // No place beside the log's own: once nothing points to them, those at the tail are free.
             guard error.status == .full, header[Field.queueCount] > 1 else { throw error }
-            pend(ShardHeader.Pending.clear)
+            pend(ShardHeader.Pending.clearInPlace)
+            defer { finish(ShardHeader.Pending.clearInPlace) }
             resetIndex()
             header.at.set(Field.ghost, header.at.u64(Field.headNumber))
             let count = header[Field.queueCount]
             while header[Field.queueCount] == count { _ = try cleanRecord(now: 0, &after) }
             try roll(isNewTail: true)
         }
-        resetIndex()
-        finish(ShardHeader.Pending.clear)
+        finishClear()
         // What the new begin took, the log that ended gives back.
         giveBack(downTo: allocated)
+    }
+
+    /// The head names itself as the log's tail: what is before it is free, and the index knows nothing of it.
+    func finishClear() {
+        while header[Field.queueCount] > 1 { releaseTail() }
+        header.at.set(Field.provenTail, header.at.u64(Field.headNumber))
+        resetIndex()
+        finish(ShardHeader.Pending.clear)
     }
 
     /// An empty table of the smallest size.

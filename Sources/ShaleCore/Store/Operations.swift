@@ -289,7 +289,6 @@ extension Engine {
             let share = max(1, left / UInt64(shards))
             for i in 0..<shards where left > 0 {
                 let shard = Shard(ref, i)
-                if shard.header[ShardHeader.Field.entries] <= shard.header[ShardHeader.Field.pinned] { continue }
                 // A few hundred at a time, so that nobody waits long for the lock.
                 let wanted = min(share, left, 256)
                 let done = try change(shard) { after throws(Failure) in
