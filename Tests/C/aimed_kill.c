@@ -5,7 +5,8 @@
  *   - every key is as the completed or the intended operation left it, before
  *     the shard is mended, after it, and for whoever opens the cache later;
  *   - once the shard has been mended nothing comes to light any more;
- *   - no lock is stuck, and no more than the one shard is rebuilt;
+ *   - no lock is stuck, and nothing is rebuilt;
+ *   - an index that is made anew shows the same;
  *   - nothing counts as damaged, and the counters are what a walk finds, inside and outside (account.h);
  *   - on the disk is no more than the capacity that is on record.
  *
@@ -39,7 +40,7 @@ static void mend(shale_cache *cache) {
     }
 }
 
-static void check_sums(shale_cache *cache, const situation *s, uint64_t n, uint64_t most_rebuilds) {
+static void check_sums(shale_cache *cache, const situation *s, uint64_t n) {
     for (uint32_t tag = 1000; tag < 1400; tag++)
         CHECK_STATUS(SHALE_OK, shale_invalidate(cache, &tag, sizeof tag));
     CHECK_STATUS(SHALE_OK, shale_purge(cache, NULL));
@@ -57,8 +58,7 @@ static void check_sums(shale_cache *cache, const situation *s, uint64_t n, uint6
     shale_value_free(&value);
     shale_report report = {.struct_size = sizeof report};
     CHECK_STATUS(SHALE_OK, shale_verify(cache, &report));
-    bool holds = CHECK(stats.rebuilds <= most_rebuilds) & CHECK_EQUAL(0, stats.corrupt_records) &
-                 CHECK_EQUAL(0, report.corrupt_records) & CHECK_EQUAL(entries, stats.entries) &
+    bool holds = CHECK_EQUAL(0, report.corrupt_records) & CHECK_EQUAL(entries, stats.entries) &
                  CHECK_EQUAL(raw, stats.raw_bytes) & CHECK(report.records >= entries);
     if (!holds)
         fprintf(stderr, "  %s, event %" PRIu64 "\n", s->name, n);
@@ -132,14 +132,15 @@ static bool play(const situation *s, uint64_t n, bool attached, saved_file *data
     if (!attached)
         REQUIRE_STATUS(SHALE_OK, try_open(s, true, &cache));
     bool holds = check_keys(cache, s, n, attached ? "seen by the survivor" : "when opened", seen);
+    bool writes = n % 2; /* else what was appended last stays the last */
     recover(cache);
-    if (n % 2) /* else what was appended last stays the last */
+    if (writes)
         mend(cache);
     holds &= check_keys(cache, s, n, "mended", seen_mended);
     memcpy(last, shared->ledger.completed, sizeof last);
     for (uint64_t key = 0; key < shared->ledger.keys; key++) {
         /* What mending evicts; what a clear that had begun removes ("clear … go from shard to shard"). */
-        bool may_change = !seen_mended[key] && ((s->evicts && n % 2) || s->act == clear_all);
+        bool may_change = !seen_mended[key] && ((s->evicts && writes) || s->act == clear_all);
         holds &= check_that(seen[key] == seen_mended[key] || may_change, __FILE__, __LINE__, "changed when it was mended",
                             ": %s, event %" PRIu64 ", key %" PRIu64 ", was %" PRIu64 ", is %" PRIu64, s->name, n, key, seen[key],
                             seen_mended[key]);
@@ -148,12 +149,18 @@ static bool play(const situation *s, uint64_t n, bool attached, saved_file *data
     bool is_new = s->closes && (s->boot_id || s->other_capacity || s->prepare == prepare_empty);
     if (check_account(aimed_directory, s->name).faults)
         fprintf(stderr, "  event %" PRIu64 "\n", n);
-    check_sums(cache, s, n, is_new ? (s->shards ? s->shards : 1) + 1 : s->rebuilds ? 2 : 1);
+    if (writes)
+        check_sums(cache, s, n);
+    shale_stats stats = {.struct_size = sizeof stats};
+    CHECK_STATUS(SHALE_OK, shale_get_stats(cache, &stats));
+    if (!CHECK(stats.rebuilds <= (is_new ? (s->shards ? s->shards : 1) + 1 : 0)) | !CHECK_EQUAL(0, stats.corrupt_records))
+        fprintf(stderr, "  %s, event %" PRIu64 "\n", s->name, n);
     CHECK_STATUS(SHALE_OK, shale_close(cache));
 
     REQUIRE_STATUS(SHALE_OK, try_open(s, true, &cache));
     holds &= check_keys(cache, s, n, "opened later", seen_later);
-    check_still_works(cache);
+    if (writes)
+        check_still_works(cache);
     CHECK_STATUS(SHALE_OK, shale_close(cache));
     holds &= check_new_index(s, n);
     if (!holds)

@@ -434,7 +434,8 @@ struct Table {
         let nearest = growing ? lowest : Table.lowestFraction(old + 1, shape.buckets) - 1
         if Table.scale(UInt32(truncatingIfNeeded: nearest), next) != old {
             let p = bucket(old)
-            for i in stride(from: 0, to: Table.bucketSize, by: Slot.size) { p.release(i, p.u64(i) & ~Slot.reachBit) }
+            // (The farthest first: what a kill leaves is a reach all the same.)
+            for i in stride(from: Table.bucketSize - Slot.size, through: 0, by: -Slot.size) { p.release(i, p.u64(i) & ~Slot.reachBit) }
         }
     }
 }

@@ -193,6 +193,7 @@ enum Attachment {
         }
         let recorded = block
         let change = try compare(&block, configuration, files, alone: alone)
+        if change == .grow { try recoverShards(of: recorded, &files, configuration) }
         let geometry = Geometry(block)
         let data = try mapData(&files, geometry, writable: !configuration.isReadOnly)
         files.dataBase = data
@@ -406,6 +407,31 @@ enum Attachment {
         }
         let mark = data.u64(Superblock.cleanMark)
         return mark != 0 && page.u64(IndexHead.cleanMark) == mark ? .clean : .stale
+    }
+
+    /// An index that is to be replaced is asked once more: what killed writers have appended and nobody has seen would
+    /// come to light, with the log alone.
+    private static func recoverShards(of block: Superblock, _ files: inout CacheFiles, _ configuration: Configuration) throws(Failure) {
+        let geometry = Geometry(block)
+        let fd = shim_sys_openat(files.directory, name(CacheFiles.indexName), Int32(SHIM_O_RDONLY), 0)
+        if fd < 0 { return }
+        var isQuiet = true, state: UInt64 = 0
+        for i in 0..<geometry.shards {
+            let at = Geometry.indexHead + i * geometry.shardStride + ShardHeader.Field.state
+            if shim_sys_pread(Int32(fd), &state, 8, Int64(at)) == 8, state != ShardHeader.State.quiet { isQuiet = false }
+        }
+        _ = shim_sys_close(Int32(fd))
+        if isQuiet { return }
+        let data = try mapData(&files, geometry, writable: true)
+        defer { shim_sys_unmap(data, geometry.dataSize) }
+        files.dataBase = data
+        let engine = try attachIndex(&files, configuration, block, data, alone: true, isNew: false, mustReplace: false)
+        shim_sys_unmap(engine.ref.pointee.index, geometry.indexSize)
+        freeState(engine.ref)
+        // (It is opened again by whoever attaches.)
+        _ = shim_sys_close(files.index)
+        files.index = -1
+        files.indexIdentity = CacheFiles.Identity()
     }
 
     /// Settles what killed writers have left; whether there was any.
