@@ -48,7 +48,7 @@ extension Store {
 }
 
 extension Shard {
-    func brokenInvariants() -> [String] { tableInvariants() + sumInvariants() + logInvariants() }
+    func brokenInvariants() -> [String] { tableInvariants() + victimInvariants() + sumInvariants() + logInvariants() }
 
     /// Every slot is where its fraction says, and its bucket reaches it.
     private func tableInvariants() -> [String] {
@@ -77,6 +77,32 @@ extension Shard {
                 if !Slot.isPart(word0), !keys.insert(Array(UnsafeRawBufferPointer(start: key, count: record.keyLength))).inserted { broken.append("two slots for one key") }
                 if Slot.isTouched(word0) != record.isKind(.touch) { broken.append("location \(location): the slot and the record disagree on being touched") }
                 if Slot.isPinned(word0) != record.isPinned { broken.append("location \(location): the slot and the record disagree on being pinned") }
+            }
+        }
+        return broken
+    }
+
+    /// What is not above a heap's limit has an item there that is no higher.
+    private func victimInvariants() -> [String] {
+        var broken: [String] = []
+        let shape = table.shape, current = header[Field.heapCurrent], state = header[Field.sweepState]
+        var lowest: [[UInt32: UInt64]] = [[:], [:]]
+        for which in 0..<2 {
+            for i in 0..<header[Field.heapCounts + which * 8] {
+                let item = (which == 0 ? victims.heaps.0 : victims.heaps.1).u64(i * 8)
+                let group = Victims.Item.lowestFraction(item)
+                lowest[which][group] = min(lowest[which][group] ?? UInt64.max, Victims.Item.rank(item))
+            }
+        }
+        for position in 0..<(shape.extent + Table.spill) {
+            for i in 0..<4 {
+                let word0 = table.bucket(position).u64(i * Slot.size), rank = Victims.rank(table.bucket(position).u64(i * Slot.size + 8))
+                if Slot.isFree(word0) || Slot.isPart(word0) || Slot.isPinned(word0) { continue }
+                let group = table.fraction(at: position, word0, shape) & ~Victims.Item.groupMask
+                let here = (lowest[current][group] ?? UInt64.max) <= rank, next = (lowest[1 - current][group] ?? UInt64.max) <= rank
+                if rank <= header.at.u64(Field.heapLimit), !here { broken.append("bucket \(position): stamp \(rank) will never leave") }
+                let isSwept = state == Victims.State.complete || state == Victims.State.sweeping && position < header[Field.sweepAt]
+                if isSwept, rank <= header.at.u64(Field.sweepLimit), !here, !next { broken.append("bucket \(position): the sweep left out stamp \(rank)") }
             }
         }
         return broken
