@@ -245,19 +245,20 @@ static const void *hear_get(uint32_t key, unsigned which) {
 
 /* ---- one reader stopped before each of its steps, and a sweep in between ---- */
 
-static bool play_late(uint64_t n, uint64_t max_entries) {
-    const uint32_t key = 10;
+/* The limit is 64 entries: a sweep begins with the 63rd, and ends before the first of them leaves. Then the next one
+ * begins, which ends some sets later. The keys from `used` on are used once more. */
+static bool play_late(uint64_t n, uint32_t key, uint32_t filled, uint32_t used, uint32_t leaving) {
     actor reader;
-    open_cache(max_entries, most_keys);
-    for (uint32_t i = 0; i < 60; i++)
+    open_cache(64, most_keys);
+    for (uint32_t i = 0; i < filled; i++)
         set(i);
     start(&reader, get, key, n);
-    /* Nearly all others are used after it has drawn its stamp, so that a sweep's limit is above that. */
-    for (uint32_t i = key + 1; i < 60; i++)
+    for (uint32_t i = used; i < filled; i++)
         get(i);
-    uint32_t next = 60;
-    while (uses[0].is_present)
+    uint32_t next = filled;
+    while (uses[leaving - 1].is_present)
         set(next++);
+    CHECK(uses[key].is_present);
     bool was_stopped = finish_actor(&reader);
     for (uint32_t end = next + 200; next < end; next++)
         set(next);
@@ -268,8 +269,15 @@ static bool play_late(uint64_t n, uint64_t max_entries) {
 
 static unsigned plays;
 
+/* Nearly all others are used after the stamp is drawn, so that it is below the limit of the sweep that begins then. */
 static void test_sweep_between_stamp_and_slot(void) {
-    for (uint64_t n = 0; play_late(n, 64); n++)
+    for (uint64_t n = 0; play_late(n, 10, 60, 11, 1); n++)
+        plays++;
+}
+
+/* The entry is in the heap in use when the sweep for the next one passes it; its stamp is one for the next. */
+static void test_next_sweep_between_stamp_and_slot(void) {
+    for (uint64_t n = 0; play_late(n, 15, 64, 40, 10); n++)
         plays++;
 }
 
@@ -635,6 +643,7 @@ int main(int argument_count, char **arguments) {
     shim_faults.call = hear_call;
     shim_faults.random = fixed_random;
     RUN(test_sweep_between_stamp_and_slot);
+    RUN(test_next_sweep_between_stamp_and_slot);
     RUN(test_two_readers);
     RUN(test_reader_and_set);
     RUN(test_touch_and_reader);
