@@ -5,6 +5,7 @@
  *
  * clocks [seconds] [seed] */
 #include "check.h"
+#include "excuses.h"
 
 /* The last point in time that a record can hold; what would end later never ends. */
 enum { unit = 64000, far_units = 0xffffff };
@@ -43,7 +44,10 @@ typedef struct {
     int64_t created, expires, gone; /* SHALE_NEVER: never */
     int64_t stale;                  /* as it was set, for a later touch */
     bool exists;
-    bool may_be_swept; /* the clock has been where it was gone */
+    /* The clock has been where it was gone, and jumped back: "Expired entries count ... until a sweep, the cleaner or
+     * shale_purge meets them" ("Known limits"). So it may be there again or not. test_limits, whose clock goes forward
+     * only, does without. */
+    bool may_be_swept;
 } known;
 
 static int64_t point(int64_t ms) {
@@ -81,7 +85,9 @@ static void check_now(shale_cache *cache, uint32_t key, known *entry, shale_valu
     shale_status got = shale_get(cache, &key, sizeof key, 0, value);
     shale_status got_stale = shale_get(cache, &key, sizeof key, SHALE_GET_STALE | SHALE_GET_PEEK, value);
     moments++;
-    if (entry->may_be_swept && got == SHALE_MISS && got_stale == SHALE_MISS)
+    count_look();
+    if ((expected != SHALE_MISS || expected_stale != SHALE_MISS) && entry->may_be_swept && got == SHALE_MISS && got_stale == SHALE_MISS &&
+        excused(0, "swept before the clock jumped back"))
         return;
     check_that(got == expected && got_stale == expected_stale, __FILE__, __LINE__, "age",
                ": at %" PRId64 " an entry of %" PRId64 " that expires %" PRId64 " and is gone %" PRId64
@@ -93,6 +99,13 @@ static void check_now(shale_cache *cache, uint32_t key, known *entry, shale_valu
         CHECK_EQUAL(entry->expires, value->expires_ms);
         CHECK(holds_bytes(value, &key, sizeof key));
     }
+}
+
+static void check_kept(const known *entry, shale_status status) {
+    count_look();
+    if (is_kept(entry) && status == SHALE_MISS && entry->may_be_swept && excused(0, "swept before the clock jumped back"))
+        return;
+    CHECK_STATUS(is_kept(entry) ? SHALE_OK : SHALE_MISS, status);
 }
 
 /* ---- every limit against every other ---- */
@@ -244,8 +257,7 @@ static void test_jumps(int64_t duration) {
         } else if (choice < 400) {
             int64_t age = random_age(&source, false);
             shale_status status = shale_touch(cache, &key, sizeof key, age);
-            if (!entry->may_be_swept)
-                CHECK_STATUS(is_kept(entry) ? SHALE_OK : SHALE_MISS, status);
+            check_kept(entry, status);
             if (status == SHALE_OK) {
                 if (entry->expires != SHALE_NEVER && entry->gone == SHALE_NEVER)
                     entry->stale = SHALE_NEVER; /* an end that no record can hold */
@@ -254,8 +266,7 @@ static void test_jumps(int64_t duration) {
             }
         } else if (choice < 450) {
             shale_status status = shale_remove(cache, &key, sizeof key, 0);
-            if (!entry->may_be_swept)
-                CHECK_STATUS(is_kept(entry) ? SHALE_OK : SHALE_MISS, status);
+            check_kept(entry, status);
             *entry = (known){0};
         } else if (choice < 460) {
             CHECK_STATUS(SHALE_OK, shale_purge(cache, NULL));
@@ -302,6 +313,7 @@ int main(int argument_count, char **arguments) {
     int64_t duration = (argument_count > 1 ? atoi(arguments[1]) : 2) * 1000;
     seed = argument_count > 2 ? strtoull(arguments[2], NULL, 0) : (uint64_t)time(NULL) * 1000003 + (uint64_t)getpid();
     watch((unsigned)(duration / 1000) + 60);
+    begin_excuses();
     RUN(test_ages_below_none_are_refused);
     RUN(test_limits);
     uint64_t limits = moments;
@@ -309,5 +321,6 @@ int main(int argument_count, char **arguments) {
     if (check_failures)
         fprintf(stderr, "reproduce: clocks %" PRId64 " %" PRIu64 "\n", duration / 1000, seed);
     printf("%" PRIu64 " looks at entries around limits, %" PRIu64 " under a clock that jumps\n", limits, moments - limits);
+    print_excuses();
     return finish();
 }

@@ -615,6 +615,7 @@ int main(int argument_count, char **arguments) {
     seed = argument_count > 2 ? strtoull(arguments[2], NULL, 0) : (uint64_t)time(NULL) * 1000003 + (uint64_t)getpid();
     if (!getenv("TMPDIR") && access("/dev/shm", W_OK) == 0)
         setenv("TMPDIR", "/dev/shm", 1);
+    begin_excuses();
     account = mmap(NULL, sizeof *account, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     REQUIRE(account != MAP_FAILED);
     char *first = path_to("disk/x"); /* makes the temporary directory */
@@ -643,6 +644,7 @@ int main(int argument_count, char **arguments) {
     printf("%" PRIu64 " situations on %d kinds of full disk: %" PRIu64 " sets, %" PRIu64 " of them without room; %" PRIu64
            " openings, %" PRIu64 " of them without room; seed %" PRIu64 "\n",
            account->situations, on_disks, account->sets, account->full_sets, account->opens, account->full_opens, seed);
+    print_excuses();
     free(first);
     free(root);
     free(directory);

@@ -101,6 +101,7 @@ typedef struct {
     shale_cache *cache;
     random_source source;
     uint64_t member, calls, kill_at;
+    uint64_t versions[key_count]; /* last seen of each key, and perhaps replaced since */
     shale_value value;
     unsigned char bytes[large];
 } worker;
@@ -201,6 +202,14 @@ static uint64_t next_value(worker *w) {
     return w->member << 32 | ++w->calls;
 }
 
+/* The version of the key now, or one that was seen before. */
+static uint64_t seen_version(worker *w, uint32_t key) {
+    uint64_t before = w->versions[key];
+    if (shale_get(w->cache, &key, sizeof key, SHALE_GET_PEEK, &w->value) == SHALE_OK)
+        w->versions[key] = w->value.version;
+    return before && random_below(&w->source, 2) ? before : w->versions[key];
+}
+
 static void set(worker *w, uint32_t key, enum call_kind kind, int64_t age, uint64_t tag, size_t size) {
     shale_set_options options = {.struct_size = sizeof options, .max_age_ms = age, .tag_count = tag != 0};
     uint64_t version = 0, value = next_value(w);
@@ -208,9 +217,9 @@ static void set(worker *w, uint32_t key, enum call_kind kind, int64_t age, uint6
     options.tags = &tags;
     options.new_version = &version;
     if (kind == call_set_version) {
-        if (shale_get(w->cache, &key, sizeof key, SHALE_GET_PEEK, &w->value) != SHALE_OK)
+        options.version = seen_version(w, key);
+        if (options.version == 0)
             return;
-        options.version = w->value.version;
     }
     options.flags = kind == call_set_absent ? SHALE_SET_IF_ABSENT : kind == call_set_present ? SHALE_SET_IF_PRESENT
                   : kind == call_set_version ? SHALE_SET_IF_VERSION : 0;
@@ -232,8 +241,8 @@ static void set(worker *w, uint32_t key, enum call_kind kind, int64_t age, uint6
 
 static void remove_key(worker *w, uint32_t key) {
     uint64_t version = 0;
-    if (random_below(&w->source, 3) == 0 && shale_get(w->cache, &key, sizeof key, SHALE_GET_PEEK, &w->value) == SHALE_OK)
-        version = w->value.version;
+    if (random_below(&w->source, 3) == 0)
+        version = seen_version(w, key);
     record *r = begin_call(w, call_remove, key);
     r->call.asked = version;
     note(w);
