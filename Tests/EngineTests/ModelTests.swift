@@ -29,6 +29,10 @@ struct ModelTests {
         "room for all", Options(capacity: 64 << 20), keys: 2_000, sizes: 1...2_000, limitedByEntriesAlone: true,
         maxPinned: 100)
 
+    static let nothingEvicted = ModelConfiguration(
+        "nothing evicted", Options(capacity: 64 << 20, shards: 2), keys: 1_000, sizes: 1...2_000, limitedByEntriesAlone: true,
+        maxPinned: 100, evicts: false)
+
     @Test("A cache limited by entries answers as the model does and evicts exactly the least recently used", arguments: seeds)
     func limitedByEntries(seed: UInt64) throws {
         try run(Self.fiftyEntries, seed)
@@ -52,6 +56,11 @@ struct ModelTests {
     @Test("A cache with room for everything never loses anything", arguments: seeds)
     func unlimited(seed: UInt64) throws {
         try run(Self.roomForAll, seed)
+    }
+
+    @Test("A cache that evicts nothing needs no excuse, after rebuilds either", arguments: seeds)
+    func withoutEvictions(seed: UInt64) throws {
+        try run(Self.nothingEvicted, seed)
     }
 
     private func run(_ configuration: ModelConfiguration, _ seed: UInt64) throws {

@@ -11,8 +11,8 @@ typedef struct {
     enum {
         absent,
         present,
-        maybe, /* or evicted meanwhile */
-        ghost  /* not there, but its record may be, for a rebuild to find */
+        maybe, /* or evicted meanwhile (design.md, "Eviction"); inputs without world.evicts do without, but for case 12 */
+        ghost  /* not there, but its record may be, for a rebuild to find ("A rebuild") */
     } where;
     uint32_t serial; /* what its value follows from */
     size_t size, meta_size;

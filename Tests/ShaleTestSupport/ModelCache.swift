@@ -19,9 +19,8 @@ public struct ModelCache {
         public var tags: [[UInt8]]
         public var pinned: Bool
         public var version: UInt64
-        /// shale.h does not say whether touch and increment move created_ms, so
-        /// it may be any moment of this list.
-        public var created: [Int64]
+        /// Of the last set: touch and increment leave it.
+        public var created: Int64
         public var expires: Int64
         public var staleFor: Int64
         /// Position in the order of use: larger is newer.
@@ -88,7 +87,7 @@ public struct ModelCache {
         if options.flags & SHALE_SET_IF_VERSION != 0, state == .gone || entries[key]!.version != options.version { return .conflict }
         replace(key, Entry(
             value: value, meta: options.meta, tags: options.tags,
-            pinned: options.flags & SHALE_SET_PINNED != 0, version: 0, created: [now],
+            pinned: options.flags & SHALE_SET_PINNED != 0, version: 0, created: now,
             expires: expiry(options.maxAge), staleFor: staleFor(options.stale), use: 0))
         return .ok
     }
@@ -104,7 +103,6 @@ public struct ModelCache {
         let (sum, overflow) = old.addingReportingOverflow(delta)
         if overflow { return (.invalid, 0) }
         entry.value = sum.littleEndianBytes
-        entry.created.append(now)
         replace(key, entry)
         return (.ok, sum)
     }
@@ -133,7 +131,6 @@ public struct ModelCache {
     public mutating func touch(_ key: Key, _ maxAge: Int64) -> Status {
         guard state(key) != .gone else { return .miss }
         entries[key]!.expires = expiry(maxAge)
-        entries[key]!.created.append(now)
         collect(key)
         return .ok
     }

@@ -152,7 +152,7 @@ class CacheMachine(RuleBasedStateMachine):
     def purge(self) -> None:
         self.cache.purge()
         self.model = {key: self.model[key] for key in self.model if self.kept(key)}
-        # What was invalidated counts until it is swept.
+        # What was invalidated counts until it is swept (design.md, "Invalidate a tag").
         assert len(self.cache) >= len(self.model)
 
     @rule()

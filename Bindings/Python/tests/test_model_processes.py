@@ -95,6 +95,7 @@ class ProcessesMachine(CacheMachine):
         before = {key: known for key in self.model if (known := self.kept(key))}
         evicted = self.cache.evict(count)
         self.model = {key: before[key] for key in self.cache.keys(stale=True)}
+        # Who leaves is not known here: a dict has no order of use ("Eviction" in design.md has one).
         lost = [known for key, known in before.items() if key not in self.model]
         assert len(lost) <= evicted <= count
         assert not any(known.pinned for known in lost)
@@ -118,7 +119,9 @@ class ProcessesMachine(CacheMachine):
         seconds=st.floats(0, 0.003),
     )
     def kill_in_a_burst(self, keys: list[Any], size: int, seconds: float) -> None:
-        """Each of the keys is as it was or as it was to be."""
+        """Each of the keys is as it was or as it was to be: the call never returned, so it need
+        not count (design.md, "A process is killed"). Nothing else may differ; `kill` strikes
+        between calls and needs no such choice."""
         self.bursts += 1
         value = f"burst {self.bursts} " + "b" * (size if keys == ["large"] else min(size, 10_000))
         self.worker.begin("set_many", [(key, value) for key in keys])
