@@ -408,6 +408,12 @@ static inline void shim_sys_populate(void *p, size_t n) { madvise(p, n, SHIM_POP
 static inline void shim_sys_huge_pages(void *p, size_t n) { madvise(p, n, MADV_HUGEPAGE); }
 /* No reading ahead, which would also make pages of the file's cache larger than one. */
 static inline void shim_sys_random_access(void *p, size_t n) { madvise(p, n, MADV_RANDOM); }
+/* Brings a page into memory, by itself where nothing is read ahead. (Linux 5.14 and later; a load could raise a signal
+ * where a hole of a full tmpfs is read.) */
+enum { SHIM_POPULATE_READ = 22 };
+static inline void shim_sys_touch(void *p) {
+    madvise((void *)((uintptr_t)p & ~(uintptr_t)4095), 4096, SHIM_POPULATE_READ);
+}
 /* Begins to read what is not in memory yet. */
 static inline void shim_sys_will_need(void *p, size_t n) { madvise(p, n, MADV_WILLNEED); }
 /* Whether a page is in memory; also where that cannot be told. */

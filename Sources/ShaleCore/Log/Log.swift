@@ -99,12 +99,14 @@ extension Shard {
 
     /// Counted first, so that a kill in between never lets the directory outgrow its capacity.
     private func allocate(_ place: Int) throws(Failure) {
+        Holes(engine: engine).forget(number, place: place)
         changeAllocated(place, to: .preparing, by: 1)
         do throws(Failure) { try engine.pointee.files.allocateData(offset(ofPlace: place), segmentSize) } catch {
             giveUp(place)
             if error.isDiskFull { header[Field.noSpace] = Log.patience }
             throw error
         }
+        Holes(engine: engine).touchEnds(number, place: place)
         addFree(place)
     }
 
@@ -162,6 +164,7 @@ extension Shard {
             return false
         }
         changeAllocated(place, to: .absent, by: -1)
+        Holes(engine: engine).touchNeighbours(number, place: place)
         return true
     }
 
@@ -189,6 +192,7 @@ extension Shard {
             done = false
             isFull = error.isDiskFull
         }
+        if done { Holes(engine: engine).touchEnds(number, place: place) }
         if done, isFast {
             let p = engine.pointee.data + offset(ofPlace: place)
             if hasHugePages { shim_sys_huge_pages(p, segmentSize) }
@@ -204,6 +208,7 @@ extension Shard {
     func beginPreparing() -> Preparation? {
         if wantsPlace, header[Field.noSpace] == 0, header[Field.allocated] < budgetedPlaces, let place = firstPlace(.absent) {
             beginChange()
+            Holes(engine: engine).forget(number, place: place)
             changeAllocated(place, to: .preparing, by: 1)
             endChange()
             return Preparation(place: place, takeovers: header[Field.takeovers])

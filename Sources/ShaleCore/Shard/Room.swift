@@ -270,6 +270,7 @@ extension Shard {
             try files.allocateIndex(base + geometry.table, Geometry.tableBytes(buckets))
             try files.allocateIndex(base + geometry.heaps.0, Geometry.heapBytes(buckets))
             try files.allocateIndex(base + geometry.heaps.1, Geometry.heapBytes(buckets))
+            Holes(engine: engine).partIndex(number, buckets: max(buckets, table.shape.extent))
             return true
         } catch {
             if error.isDiskFull { header[Field.noSpace] = Log.patience }
@@ -324,5 +325,6 @@ extension Shard {
         released = engine.pointee.files.releaseIndex(base + geometry.heaps.0 + heapKeep, heapMost - heapKeep) && released
         released = engine.pointee.files.releaseIndex(base + geometry.heaps.1 + heapKeep, heapMost - heapKeep) && released
         if released { header[Field.tablePages] = geometry.shardIndexBytes(buckets: buckets) }
+        Holes(engine: engine).partIndex(number, buckets: buckets)
     }
 }

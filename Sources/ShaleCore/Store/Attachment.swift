@@ -343,6 +343,7 @@ enum Attachment {
             let engine = try finish(block, configuration, files, data, index, geometry) { ref throws(Failure) in
                 if isAtRest { isUsable = try isConsistent(ref) }
                 if alone, isUsable {
+                    try Holes(engine: ref).partAll()
                     try removeCleanMark(files, data, index)
                     try initialiseLocks(ref)
                     // What a killed writer left could not be judged before it was settled.
@@ -515,6 +516,7 @@ enum Attachment {
             try initialiseLocks(ref)
             // The index is complete before the path leads to it; the rebuild below is per shard and marked.
             if !isNew { try rebuildAll(ref) }
+            try Holes(engine: ref).partAll()
             let renamed = shim_sys_renameat(directory, name(CacheFiles.newIndexName), name(CacheFiles.indexName))
             if renamed < 0 { throw Failure.system("rename", path, CacheFiles.newIndexName, renamed) }
         }

@@ -1,0 +1,95 @@
+import CShalePlatform
+
+/// Keeps what is in the file's cache apart from the holes beside it.
+///
+/// File systems allocate all that a large page of the file's cache covers as soon as a byte of it changes, the part
+/// that lies in a hole too, which nobody counts (ext4 on Linux 6.18: up to 2 MiB beside each part of a file). Such
+/// pages come from whoever reads a file with reading ahead: `cat`, a backup. No page is made where another one is:
+/// as long as the last page before a hole and the first one behind it are in the file's cache by themselves, no large
+/// page spans the hole's ends. So both are touched, and what spans the ends nevertheless is parted by giving the hole
+/// back once more. No such page comes while they are mapped, unless memory is so short that they are taken away.
+///
+/// All of it happens where space is allocated or given back, and when the first writer comes: not in a steady state.
+struct Holes {
+    let engine: EngineRef
+
+    private var files: CacheFiles { engine.pointee.files }
+    private var geometry: Geometry { engine.pointee.geometry }
+    private var apply: Bool { !files.isMemory && !engine.pointee.isReadOnly && files.index >= 0 }
+
+    /// The hole's ends, as offsets in a file. `hasEnd`: something is behind it.
+    private func part(inIndex: Bool, _ from: Int, _ to: Int, hasBegin: Bool = true, hasEnd: Bool) {
+        if from >= to { return }
+        let base = inIndex ? engine.pointee.index : engine.pointee.data
+        for _ in 0..<4 {
+            if hasBegin { shim_sys_touch(base + from - 1) }
+            if hasEnd { shim_sys_touch(base + to) }
+            if !(hasBegin && shim_sys_is_resident(base + from)), !(hasEnd && shim_sys_is_resident(base + to - pageSize)) { return }
+            guard inIndex ? files.releaseIndex(from, to - from) : files.releaseData(from, to - from) else { return }
+        }
+    }
+
+    // MARK: The index
+
+    /// Behind the table and the heaps of a shard, for so many buckets.
+    @inline(never)
+    func partIndex(_ shard: Int, buckets: Int) {
+        guard apply else { return }
+        let g = geometry, base = Geometry.indexHead + shard * g.shardStride
+        let heap = Geometry.heapBytes(buckets)
+        part(inIndex: true, base + g.heaps.0 + heap, base + g.heaps.1, hasEnd: true)
+        part(inIndex: true, base + g.heaps.1 + heap, base + g.table, hasEnd: true)
+        part(inIndex: true, base + g.table + Geometry.tableBytes(buckets), base + g.shardStride, hasEnd: shard + 1 < g.shards)
+    }
+
+    // MARK: The data
+
+    /// Places lie in turn, the shards' one behind the other.
+    private func state(_ i: Int) -> Log.PlaceState { Shard(engine, i % geometry.shards).state(ofPlace: i / geometry.shards) }
+    private func isThere(_ i: Int) -> Bool {
+        guard i >= 0, i < geometry.rows * geometry.shards else { return false }
+        return state(i) == .free || state(i) == .inLog
+    }
+    private func index(_ shard: Int, _ place: Int) -> Int { place * geometry.shards + shard }
+
+    /// What is in the file's cache of a place that is about to be allocated: it spans the place's ends perhaps.
+    /// Under the shard's lock, while nobody else takes the place.
+    func forget(_ shard: Int, place: Int) {
+        guard apply, geometry.hasSmallPages else { return }
+        let at = geometry.segments + index(shard, place) * geometry.segmentSize
+        if shim_sys_is_resident(engine.pointee.data + at) || shim_sys_is_resident(engine.pointee.data + (at + geometry.segmentSize - pageSize)) {
+            _ = files.releaseData(at, geometry.segmentSize)
+        }
+    }
+
+    /// Of a place that was allocated.
+    func touchEnds(_ shard: Int, place: Int) {
+        guard apply, geometry.hasSmallPages else { return }
+        let at = engine.pointee.data + (geometry.segments + index(shard, place) * geometry.segmentSize)
+        shim_sys_touch(at)
+        shim_sys_touch(at + geometry.segmentSize - 1)
+    }
+
+    /// Beside a place that was given back.
+    func touchNeighbours(_ shard: Int, place: Int) {
+        guard apply, geometry.hasSmallPages else { return }
+        let i = index(shard, place), at = engine.pointee.data + (geometry.segments + i * geometry.segmentSize)
+        if isThere(i - 1) { shim_sys_touch(at - 1) }
+        if isThere(i + 1) { shim_sys_touch(at + geometry.segmentSize) }
+    }
+
+    // MARK: All of them
+
+    /// Where nobody else writes: parts what others have read while nobody looked, before the first store.
+    func partAll() throws(Failure) {
+        guard apply else { return }
+        let g = geometry, size = try files.dataSize(engine)
+        for i in 0..<g.shards { partIndex(i, buckets: Shard(engine, i).table.shape.extent) }
+        if size > g.segments { part(inIndex: false, g.head, g.segments, hasEnd: isThere(0)) }
+        guard g.hasSmallPages else { return }
+        for i in 0..<max(0, (size - g.segments) / g.segmentSize) where state(i) == .absent {
+            let from = g.segments + i * g.segmentSize
+            part(inIndex: false, from, from + g.segmentSize, hasBegin: isThere(i - 1), hasEnd: isThere(i + 1))
+        }
+    }
+}

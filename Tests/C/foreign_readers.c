@@ -1,0 +1,126 @@
+/* Others read the files of a cache, as `cat`, a backup or a search do, with large reads from the first byte to the
+ * last: while it is empty, while it grows, after space was given back, after it was made smaller, and while nobody
+ * has it open. What is on the disk stays below the capacity all the same. */
+#include "check.h"
+#include "usage.h"
+
+#include <fcntl.h>
+
+static char *directory;
+static uint64_t capacity;
+static double worst;
+
+static shale_cache *open_it(uint32_t shards) {
+    shale_options options = {.struct_size = sizeof options, .capacity = capacity, .shards = shards,
+                             .segment_size = shards > 1 ? 128 << 10 : 0, .flags = SHALE_OPEN_NO_SYNC};
+    shale_cache *cache = NULL;
+    REQUIRE_STATUS(SHALE_OK, shale_open(directory, &options, &cache));
+    return cache;
+}
+
+static void check_space(const char *when) {
+    uint64_t used = disk_usage(directory);
+    if ((double)used / (double)capacity > worst)
+        worst = (double)used / (double)capacity;
+    check_that(used <= capacity, __FILE__, __LINE__, "more on the disk than the capacity", " %s: %" PRIu64 " of %" PRIu64, when, used,
+               capacity);
+}
+
+static void each_file(void (*act)(int file)) {
+    static const char *const names[] = {"shale.data", "shale.index"};
+    for (int i = 0; i < 2; i++) {
+        char path[512];
+        snprintf(path, sizeof path, "%s/%s", directory, names[i]);
+        int file = open(path, O_RDONLY);
+        REQUIRE(file >= 0);
+        act(file);
+        close(file);
+    }
+}
+
+static void read_file(int file) {
+    static char buffer[1 << 20];
+    posix_fadvise(file, 0, 0, POSIX_FADV_SEQUENTIAL);
+    while (read(file, buffer, sizeof buffer) > 0)
+        ;
+}
+/* As if the machine had been started anew. */
+static void forget_file(int file) {
+    REQUIRE(fsync(file) == 0);
+    posix_fadvise(file, 0, 0, POSIX_FADV_DONTNEED);
+}
+
+/* Sets, and hits that leave stamps, with readers of the files now and then. */
+static void use(shale_cache *cache, uint64_t from, uint64_t count, size_t size, int readings, const char *when) {
+    static char bytes[4096];
+    random_source source = {from + size};
+    shale_value value = SHALE_VALUE_INIT;
+    static const shale_set_options options = {.struct_size = sizeof options, .flags = SHALE_SET_UNCOMPRESSED};
+    for (uint64_t i = 0; i < count; i++) {
+        uint64_t key = from + i, other = from + random_below(&source, i + 1);
+        REQUIRE_STATUS(SHALE_OK, shale_set(cache, &key, sizeof key, bytes, size, &options));
+        shale_get(cache, &other, sizeof other, 0, &value);
+        if (readings && i % (count / (uint64_t)readings + 1) == 0)
+            each_file(read_file);
+        if (i % (count / 50 + 1) == 0)
+            check_space(when);
+    }
+    shale_value_free(&value);
+    check_space(when);
+}
+
+static void read_while_open(uint32_t shards) {
+    remove_tree(directory);
+    shale_cache *cache = open_it(shards);
+    each_file(read_file);
+    check_space("when it is empty");
+    use(cache, 0, capacity / 3000 * 3 / 2, 3000, 10, "while the log grows");
+    /* The table takes places from the log. */
+    use(cache, 1 << 30, capacity / 160, 60, 20, "while the table grows");
+    CHECK_STATUS(SHALE_OK, shale_clear(cache));
+    each_file(read_file);
+    use(cache, 2 << 30, capacity / 3000, 3000, 5, "after a clear");
+    CHECK_STATUS(SHALE_OK, shale_close(cache));
+    capacity /= 2;
+    cache = open_it(shards);
+    each_file(read_file);
+    use(cache, 0, capacity / 160, 60, 5, "after it was made smaller");
+    CHECK_STATUS(SHALE_OK, shale_close(cache));
+}
+
+static void read_while_closed(uint32_t shards) {
+    remove_tree(directory);
+    shale_cache *cache = open_it(shards);
+    use(cache, 0, capacity / 400 * 3 / 2, 300, 0, "before");
+    CHECK_STATUS(SHALE_OK, shale_close(cache));
+    each_file(forget_file);
+    each_file(read_file);
+    cache = open_it(shards);
+    check_space("once it is open");
+    use(cache, 0, capacity / 400 / 4, 300, 2, "when it was read before it was opened");
+    CHECK_STATUS(SHALE_OK, shale_close(cache));
+}
+
+static void one_shard(void) {
+    capacity = 8 << 20;
+    read_while_open(1);
+    capacity = 8 << 20;
+    read_while_closed(1);
+}
+static void many_shards(void) {
+    capacity = 64 << 20;
+    read_while_open(16);
+    capacity = 64 << 20;
+    read_while_closed(32);
+}
+
+int main(void) {
+    watch(240);
+    directory = path_to("foreign_readers");
+    RUN(one_shard);
+    RUN(many_shards);
+    printf("at most %.1f %% of the capacity\n", worst * 100);
+    remove_tree(directory);
+    free(directory);
+    return finish();
+}
