@@ -19,7 +19,8 @@
  *     the like) cannot share mappings and are refused.
  *   - A cache may drop any entry to make room. Keep the truth elsewhere.
  *   - A completed set survives `kill -9`. A power cut may take what was written
- *     after the last shale_sync() or the last orderly shale_close().
+ *     after the last shale_sync() or the last orderly shale_close(), and what a
+ *     full cache has moved or evicted since to reuse its space.
  *   - The files are mapped: truncating them, or a media error below them,
  *     raises SIGBUS, as with every mapped store.
  *   - Processes that share a cache must share a PID namespace and a libc.
@@ -255,7 +256,11 @@ shale_status shale_open(const char *SHALE_NULLABLE directory, const shale_option
 /* Closes the handle, also when it returns an error. NULL is allowed. The last
  * process to close syncs (unless SHALE_OPEN_NO_SYNC). */
 shale_status shale_close(shale_cache *SHALE_NULLABLE cache);
-/* Returns when all that was completed before the call is on the disk. */
+/* Returns when all that was completed before the call is on the disk. After a
+ * power cut each entry is as it was then, or as later; nothing is older, and
+ * nothing that was removed, replaced or invalidated before is back. What may
+ * be a miss: an entry whose place a full cache has reused since (having moved
+ * the entry elsewhere), a key that was changed since, what was evicted. */
 shale_status shale_sync(shale_cache *SHALE_NULLABLE cache);
 
 /* Stores a value. Values up to a quarter of the capacity, and up to 1 GiB; key,

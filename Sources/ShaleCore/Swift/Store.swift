@@ -288,7 +288,8 @@ public final class Store: Sendable {
     /// Removes what is past its age and its stale period. Returns how many.
     @discardableResult
     public func purge() throws(ShaleError) -> Int { try throwing { () throws(Failure) in Int(try engine.purge()) } }
-    /// Returns when all that was completed before the call is on the disk.
+    /// Returns when all that was completed before the call is on the disk. After a power cut each entry is as it was then, or as later.
+    /// What may be missing: an entry whose place a full cache has reused since, a key that was changed since, what was evicted.
     public func sync() throws(ShaleError) { try throwing { () throws(Failure) in try engine.sync() } }
     /// Reads every current record, checks it, and drops what is damaged.
     public func verify() throws(ShaleError) -> Report { try throwing { () throws(Failure) in try engine.verify() } }

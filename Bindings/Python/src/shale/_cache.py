@@ -156,7 +156,11 @@ class Cache:
         check(self._pool.close())
 
     def sync(self) -> None:
-        """Returns when all that was completed before the call is on the disk."""
+        """Returns when all that was completed before the call is on the disk.
+
+        After a power cut each entry is as it was then, or as later. What may be missing: an entry whose place a full cache has
+        reused since, a key that was changed since, what was evicted.
+        """
         self._call(_library.sync)
 
     def __enter__(self) -> Cache:
