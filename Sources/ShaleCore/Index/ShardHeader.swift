@@ -24,10 +24,8 @@ struct ShardHeader {
         static let freeCount = 248
         static let headPlace = 256, headOffset = 264, headNumber = 272, tailOffset = 280, queueFirst = 288, queueCount = 296
         static let allocated = 304, tablePages = 320, ghost = 328, lastNumber = 336, noSpace = 344
-        /// Not zero until the sums were counted anew since somebody attached alone: they come from an index without checksums.
-        static let unsure = 352
-        /// When the head's segment was begun: milliseconds since 1970.
-        static let begunTime = 360
+        /// The longest pinned record, or a longer one (bit 0: it may have gone); and what is pinned in bytes.
+        static let pinnedMost = 352, pinnedBytes = 360
         /// What has to be finished once it was begun: `Pending`.
         static let pending = 368
         /// The tail's segment; the next one to come where the log is empty.
@@ -37,6 +35,10 @@ struct ShardHeader {
         static let sweepAt = 384, sweepLimit = 392, sweepState = 400, heapCounts = 408, heapCurrent = 424, rebases = 432, heapLimit = 440
         static let sets = 448, removes = 456, evictions = 464, expirations = 472, invalidations = 480, cleaned = 488, corrupt = 496, rebuilds = 504
         static let dictionaries = 512 // 16 words
+        /// When the head's segment was begun: milliseconds since 1970.
+        static let begunTime = 640
+        /// Not zero until the sums were counted anew since somebody attached alone: they come from an index without checksums.
+        static let unsure = 648
         // For whoever locks the shard after its writer was killed: see `Recovery`.
         /// Not zero while a transaction is open; the word that commits it, and its value then.
         static let transaction = 704, commitAt = 712, commitValue = 720

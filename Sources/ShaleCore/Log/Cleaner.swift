@@ -34,7 +34,7 @@ extension Shard {
             if let slot = slot(pointingTo: at, keyHash: keyHash) { try keep(slot, at, record, p, now: now, keyHash: keyHash, &after) }
         case .part:
             if let slot = table.find(UInt32(truncatingIfNeeded: keyHash), location: at) {
-                if record.keyLength == PartKey.size, isOwned(PartKey(at: p + record.keyOffset)) { try copy(slot, at, record, p, keyHash: keyHash) } else { drop(slot, &after) }
+                if record.keyLength == PartKey.size, isOwned(PartKey(at: p + record.keyOffset)) { try copy(slot, at, record, p, keyHash: keyHash, &after) } else { drop(slot, &after) }
             }
         case .touch:
             // Its target came before it and took the age along, unless the record's body names another.
@@ -94,7 +94,7 @@ extension Shard {
                 drop(slot, &after)
                 return
             }
-            try copy(slot, at, record, p, keyHash: keyHash)
+            try copy(slot, at, record, p, keyHash: keyHash, &after)
             return
         }
         // Merge the touch into the copy.
@@ -110,12 +110,23 @@ extension Shard {
             drop(slot, &after)
             return
         }
-        try merge(slot, touch, touchAt, record, p, keyHash: keyHash)
+        try merge(slot, touch, touchAt, record, p, keyHash: keyHash, &after)
     }
 
-    private func copy(_ slot: Memory, _ at: UInt32, _ record: RecordHeader, _ p: Memory, keyHash: UInt64) throws(Failure) {
+    /// Room at the head for a copy. False where it was evicted instead: what is left is for what is pinned, which
+    /// takes a place whatever the budget. (It never has to, but where an older library has pinned too much.)
+    private func provideCopy(_ slot: Memory, _ length: Int, isPinned: Bool, _ after: inout Aftermath) throws(Failure) -> Bool {
+        if !isPinned, !spares(length) {
+            evict(slot, &after)
+            return false
+        }
+        if length > headRoom { try roll(overdraws: isPinned) }
+        return true
+    }
+
+    private func copy(_ slot: Memory, _ at: UInt32, _ record: RecordHeader, _ p: Memory, keyHash: UInt64, _ after: inout Aftermath) throws(Failure) {
         let length = record.length
-        if length > headRoom { try roll() }
+        guard try provideCopy(slot, length, isPinned: record.isPinned, &after) else { return }
         let target = location(place: header[Field.headPlace], offset: header[Field.headOffset])
         let from = placeOf(at)
         let to = Place(number: header.at.u64(Field.headNumber), offset: UInt64(offset(of: target)))
@@ -131,14 +142,15 @@ extension Shard {
         moveRecord(slot, to: target, headEnd: header[Field.headOffset] + length)
     }
 
-    private func merge(_ slot: Memory, _ touch: RecordHeader, _ touchAt: Memory, _ record: RecordHeader, _ p: Memory, keyHash: UInt64) throws(Failure) {
+    private func merge(_ slot: Memory, _ touch: RecordHeader, _ touchAt: Memory, _ record: RecordHeader, _ p: Memory, keyHash: UInt64,
+                       _ after: inout Aftermath) throws(Failure) {
         let before = measure(Slot.location(slot.u64(0)))
         var flags = record.flags & ~RecordHeader.Flag.keepsStale
         if touch.keepsStale { flags |= RecordHeader.Flag.keepsStale }
         var merged = RecordHeader(kind: record.isKind(.manifest) ? .manifest : .value, codec: record.codec, flags: flags, tagCount: record.tagCount, keyLength: record.keyLength,
                                   metaLength: record.metaLength, storedLength: record.storedLength, rawLength: record.rawLength,
                                   created: record.created, expires: touch.expires, dictionary: record.dictionary)
-        if merged.length > headRoom { try roll() }
+        guard try provideCopy(slot, merged.length, isPinned: record.isPinned, &after) else { return }
         merged.bodyCheck = 0
         let oldMix = placeOf(location(place: queued(0), offset: header[Field.tailOffset])).mix(secret: secret)
         var draft = Draft(merged, keyHash: keyHash, key: p + record.keyOffset, meta: p + record.metaOffset, stored: p + record.storedOffset, bodyHash: record.bodyCheck ^ oldMix)

@@ -45,7 +45,7 @@ extension Shard {
     private var indexBytes: Int { header[Field.tablePages] }
 
     /// What the budget leaves beside the tables.
-    @inline(__always) private var budgetedPlaces: Int {
+    @inline(__always) var budgetedPlaces: Int {
         min(geometry.rows, max(0, geometry.shardBudget &- indexBytes) &>> geometry.segmentShift)
     }
     /// How many places the shard may use: what its budget leaves beside the tables, or, on a full
@@ -62,11 +62,11 @@ extension Shard {
         return nil
     }
 
-    /// Sees that a place is free. Prefers what exists on disk.
-    private func provideFree() throws(Failure) {
+    /// Sees that a place is free. Prefers what exists on disk. `overdraws`: one beyond the budget where there is none.
+    private func provideFree(overdraws: Bool) throws(Failure) {
         if header[Field.noSpace] > 0 { header[Field.noSpace] -= 1 }
         if header[Field.freeCount] > 0 { return }
-        let allowed = header[Field.allocated] < budgetedPlaces
+        let allowed = overdraws || header[Field.allocated] < budgetedPlaces
         var cause: Failure?
         // Also where the disk was full lately: otherwise the call fails for certain.
         if allowed, let place = firstPlace(.absent) {
@@ -138,7 +138,7 @@ extension Shard {
     /// Gives free places back to the file system until the budget holds with `extra` more bytes.
     func trim(extra: Int = 0) {
         while header[Field.allocated] * segmentSize + indexBytes + extra > geometry.shardBudget,
-              freePlaces > Log.reserve, releaseFree() {}
+              freePlaces > reserve, releaseFree() {}
     }
 
     /// Gives free places back until there are no more than so many places on disk.
@@ -235,8 +235,8 @@ extension Shard {
     var headRoom: Int { segmentSize - header[Field.headOffset] - RecordHeader.size }
 
     /// Ends the head and begins a segment. `isNewTail`: the log starts here; `finishClear` frees all before it.
-    func roll(isNewTail: Bool = false) throws(Failure) {
-        try provideFree()
+    func roll(isNewTail: Bool = false, overdraws: Bool = false) throws(Failure) {
+        try provideFree(overdraws: overdraws)
         let place = queued(-header[Field.freeCount]), previous = header.at.u64(Field.headNumber), newNumber = nextNumber
         // (Also where this is taken back: no two places ever have the same number.)
         header.at.set(Field.lastNumber, newNumber)

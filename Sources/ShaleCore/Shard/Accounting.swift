@@ -5,6 +5,8 @@ struct Measure {
     var bytes = 0
     var raw = 0
     var stored = 0
+    /// All of `bytes`, where nothing may evict it.
+    var pinned = 0
     var dictionary: UInt16 = 0
     var blob = Aftermath.Blob()
 }
@@ -12,7 +14,8 @@ struct Measure {
 extension Measure {
     /// A record by itself: all there is to a plain value.
     @inline(__always) init(_ record: RecordHeader) {
-        self.init(bytes: record.length, raw: record.rawLength, stored: record.storedLength,
+        let length = record.length
+        self.init(bytes: length, raw: record.rawLength, stored: record.storedLength, pinned: record.isPinned ? length : 0,
                   dictionary: record.codec == RecordHeader.Codec.dictionary ? record.dictionary : 0)
     }
 }
@@ -32,6 +35,7 @@ extension Shard {
             let own = m.bytes
             m = measure(target.location)
             m.bytes += own
+            m.pinned = record.isPinned ? m.bytes : 0
         case .manifest where record.storedLength == Manifest.size:
             let manifest = Manifest(at: p + record.storedOffset)
             guard manifest.isPlausible else { return m }
@@ -50,7 +54,22 @@ extension Shard {
         adjust(Field.live, sign * m.bytes)
         adjust(Field.raw, sign * m.raw)
         adjust(Field.stored, sign * m.stored)
+        if m.pinned != 0 { accountPinned(m.pinned, sign: sign) }
         if m.dictionary != 0 { adjust(dictionaryField(m.dictionary), sign) }
+    }
+
+    @inline(never)
+    private func accountPinned(_ bytes: Int, sign: Int) {
+        adjust(Field.pinnedBytes, sign * bytes)
+        let most = header[Field.pinnedMost]
+        if sign > 0 {
+            // (Lengths are multiples of 8.)
+            if bytes > most { header[Field.pinnedMost] = bytes | most & 1 }
+        } else if header[Field.pinnedBytes] == 0 {
+            header[Field.pinnedMost] = 0
+        } else if bytes == most {
+            header[Field.pinnedMost] = most | 1
+        }
     }
 
     /// One entry in the place of another, of the same key and kind.
@@ -59,6 +78,10 @@ extension Shard {
         adjust(Field.live, new.bytes &- old.bytes)
         adjust(Field.raw, new.raw &- old.raw)
         adjust(Field.stored, new.stored &- old.stored)
+        if old.pinned | new.pinned != 0 {
+            accountPinned(old.pinned, sign: -1)
+            accountPinned(new.pinned, sign: 1)
+        }
         if old.dictionary != new.dictionary {
             if old.dictionary != 0 { adjust(dictionaryField(old.dictionary), -1) }
             if new.dictionary != 0 { adjust(dictionaryField(new.dictionary), 1) }
@@ -124,7 +147,7 @@ extension Shard {
     /// Sums up anew from the slots, after damage has made the running sums unsure.
     func recount() {
         pend(ShardHeader.Pending.recount)
-        for field in [Field.entries, Field.used, Field.live, Field.raw, Field.stored, Field.pinned] { header[field] = 0 }
+        for field in [Field.entries, Field.used, Field.live, Field.raw, Field.stored, Field.pinned, Field.pinnedBytes, Field.pinnedMost] { header[field] = 0 }
         for i in 0..<16 { header[Field.dictionaries + i * 8] = 0 }
         forEachSlot { slot, word0 in
             account(measure(Slot.location(word0)), sign: 1)

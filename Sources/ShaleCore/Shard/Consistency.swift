@@ -12,7 +12,7 @@ extension Shard {
     /// `isClean`: a close left the index as it is, so the log ends where it was synced.
     func isConsistent(dataSize: Int, indexSize: Int, isClean: Bool) -> Bool {
         // No number that later sums could carry over an edge.
-        for field in stride(from: Field.state, to: Field.dictionaries + 128, by: 8) where header.at.u64(field) >= SegmentHeader.beyond { return false }
+        for field in stride(from: Field.state, to: Field.unsure + 8, by: 8) where header.at.u64(field) >= SegmentHeader.beyond { return false }
         let isQuiet = header.at.u64(Field.state) == ShardHeader.State.quiet
         return header.at.u64(Field.state) <= ShardHeader.State.rebuilding && !(isQuiet && header.at.u64(Field.epoch) & 1 != 0)
             && isTableConsistent(indexSize, isQuiet) && isLogConsistent(dataSize, isQuiet) && !(isQuiet && header[Field.queueCount] > 0 && !agreesWithSynced(isClean))
@@ -29,7 +29,7 @@ extension Shard {
               header[Field.sweepState] <= Victims.State.complete, header[Field.sweepAt] <= geometry.maxBuckets + Table.spill,
               header[Field.used] <= (shape.extent + Table.spill) * 4 else { return false }
         if !isQuiet { return true }
-        return header[Field.entries] <= header[Field.used] && header[Field.pinned] <= header[Field.entries] && tags.isConsistent
+        return header[Field.entries] <= header[Field.used] && header[Field.pinned] <= header[Field.entries] && header[Field.pinnedBytes] <= header[Field.live] && tags.isConsistent
     }
 
     private func isLogConsistent(_ dataSize: Int, _ isQuiet: Bool) -> Bool {

@@ -109,7 +109,7 @@ extension Shard {
     }
 
     private func sumInvariants() -> [String] {
-        let fields = [(Field.entries, "entries"), (Field.used, "used"), (Field.live, "live"), (Field.raw, "raw"), (Field.stored, "stored"), (Field.pinned, "pinned")]
+        let fields = [(Field.entries, "entries"), (Field.used, "used"), (Field.live, "live"), (Field.raw, "raw"), (Field.stored, "stored"), (Field.pinned, "pinned"), (Field.pinnedBytes, "pinned bytes")]
         let before = fields.map { header[$0.0] }
         recount()
         return zip(fields, before).compactMap { field, value in header[field.0] == value ? nil : "\(field.1) is \(value), its sum \(header[field.0])" }

@@ -12,32 +12,37 @@ extension Shard {
         static let livePercent = 82
     }
 
-    var wantedFree: Int { wantedFree(of: usablePlaces) }
-    @inline(__always) private func wantedFree(of usable: Int) -> Int { max(Log.reserve + 1, usable / Pace.freeShare) }
+    var wantedFree: Int { wantedFree(of: usablePlaces, loss) }
+    @inline(__always) private func wantedFree(of usable: Int, _ loss: Int) -> Int { max(Log.reserve + 1, usable / Pace.freeShare + loss) }
 
     /// Live bytes at most, so that a whole round of cleaning always gains something.
-    var liveLimit: Int { liveLimit(of: usablePlaces) }
-    @inline(__always) private func liveLimit(of usable: Int) -> Int {
+    var liveLimit: Int { liveLimit(of: usablePlaces, loss) }
+    @inline(__always) func liveLimit(of places: Int, _ loss: Int) -> Int {
+        let usable = places - loss
         let byShare = usable * segmentSize / 100 * Pace.livePercent
         let byReserve = (usable - Log.reserve - 1) * (segmentSize - segmentSize / 16)
         return max(segmentSize / 2, min(byShare, byReserve))
     }
 
-    /// Makes room for a record of `length` bytes at the head; `live` where it will be current, `pins` where nothing may evict it.
-    func makeRoom(_ length: Int, live: Bool, pins: Bool = false, now: UInt64, _ after: inout Aftermath) throws(Failure) {
-        let usable = usablePlaces
-        if live {
-            let limit = liveLimit(of: usable)
+    /// Makes room for a record of `length` bytes at the head; `live` where it will be current, `pins`: what may not be evicted then,
+    /// `own`: pinned bytes of the entry that it replaces.
+    func makeRoom(_ length: Int, live: Bool, pins: Int = 0, replacing own: Int = 0, now: UInt64, _ after: inout Aftermath) throws(Failure) {
+        let needed = pins > 0 ? try admitPin(length, most: pins, replacing: own, now: now, &after) : 0
+        let usable = usablePlaces, loss = loss
+        // (An entry that replaces a pinned one of its length needs nothing.)
+        if live, own == 0 || length > own {
+            let limit = liveLimit(of: usable, loss) + own
             if length > limit { throw tooLarge(length) }
+            if header[Field.pinnedBytes] + length > limit { throw pinnedFill() }
             while header[Field.live] + length > limit {
                 // A manifest's parts are in other shards mostly: evicting more here would empty this one in vain.
                 if after.blobCount == 0, evict(now: now, &after) || dropOrphans(&after) { continue }
                 after.crowdedBy = crowdingPart()
-                throw noSpace("pinned entries fill the cache; unpin or remove some, or raise its capacity")
+                throw pinnedFill()
             }
             if header[Field.live] + length > limit - limit / 16 { victims.sweep(buckets: 64) { dropIfGone($0, now: now, &after) } }
         }
-        if usable - header[Field.queueCount] < wantedFree(of: usable) {
+        if usable - header[Field.queueCount] < wantedFree(of: usable, loss) {
             var left = length * Pace.factor + segmentSize / 256
             while left > 0 {
                 let cleaned = try clean(now: now, isAhead: true, &after)
@@ -45,12 +50,12 @@ extension Shard {
                 left -= cleaned
             }
         }
-        var rounds = 0
-        let isFirstPinned = pins && header[Field.pinned] == 0
-        while length > headRoom || isFirstPinned && freePlaces < Log.reserve {
-            if availablePlaces > Log.reserve {
+        var rounds = 0, idle = 0
+        while length > headRoom || freePlaces < needed {
+            let reserve = max(reserve, needed)
+            if availablePlaces > reserve {
                 do throws(Failure) {
-                    try provideHead(length, pins: pins)
+                    try provideHead(length, reserve)
                     break
                 } catch {
                     // On a full disk, what there is has to do; for a process that may not make the file larger, too.
@@ -59,20 +64,27 @@ extension Shard {
             }
             // Rare: a run of segments with nothing to gain. Clean whole ones, and evict where that is not enough.
             rounds += 1
+            idle += 1
             if rounds > 2 {
                 let aim = max(0, header[Field.live] - segmentSize / 4)
-                while header[Field.live] > aim, evict(now: now, &after) {}
+                while header[Field.live] > aim, evict(now: now, &after) { idle = 0 }
             }
             let tail = queued(0)
             var cleaned = 0
             while header[Field.queueCount] > 1, queued(0) == tail {
                 cleaned += try clean(now: now, &after)
             }
-            if cleaned == 0 || rounds > 4 * geometry.rows + 16 {
+            // With nothing left to evict, a round of the log gains all that can be gained.
+            if cleaned == 0 || idle > 2 * header[Field.queueCount] + 2 {
                 // The disk may have room again; if not, the attempt says why.
                 header[Field.noSpace] = 0
-                guard availablePlaces > Log.reserve else { throw noSpace("pinned entries fill the cache; unpin or remove some, or raise its capacity") }
-                try provideHead(length, pins: pins)
+                // More is pinned than may be: an older library has done that. What makes it less is not refused.
+                guard availablePlaces > reserve else {
+                    guard needed == 0, !live || own > 0 else { throw pinnedFill() }
+                    if length > headRoom { try roll(overdraws: true) }
+                    break
+                }
+                try provideHead(length, reserve)
                 break
             }
         }
@@ -80,11 +92,13 @@ extension Shard {
 
     /// Begins a segment where the head has no room for `length` bytes. What may not be evicted has to be moved,
     /// on a full disk too: where entries are pinned, the cleaner's reserve is there before the log grows.
-    private func provideHead(_ length: Int, pins: Bool) throws(Failure) {
+    private func provideHead(_ length: Int, _ reserve: Int) throws(Failure) {
         let rolls = length > headRoom
-        if pins || header[Field.pinned] > 0 { try provide(rolls ? Log.reserve + 1 : Log.reserve) }
+        if reserve > Log.reserve || header[Field.pinnedBytes] > 0 { try provide(rolls ? reserve + 1 : reserve) }
         if rolls { try roll() }
     }
+
+    private func pinnedFill() -> Failure { noSpace("pinned entries fill the cache; unpin or remove some, or raise its capacity") }
 
     @inline(never)
     func noSpace(_ why: StaticString) -> Failure {
@@ -256,9 +270,11 @@ extension Shard {
         let wanted = geometry.shardIndexBytes(buckets: buckets)
         if wanted > header[Field.tablePages] {
             func fits(beside segments: Int) -> Bool { segments * segmentSize + wanted <= geometry.shardBudget }
+            // What is pinned needs its places.
+            guard pinsFit(in: max(0, geometry.shardBudget - wanted) >> geometry.segmentShift) else { return false }
             if !fits(beside: header[Field.allocated]) {
                 // No segment goes for a table that does not fit beside those that `trim` leaves at least.
-                guard availablePlaces > Log.reserve, fits(beside: header[Field.queueCount] + Log.reserve) else { return false }
+                guard availablePlaces > reserve, fits(beside: header[Field.queueCount] + reserve) else { return false }
                 trim(extra: wanted - header[Field.tablePages])
                 guard fits(beside: header[Field.allocated]) else { return false }
             }

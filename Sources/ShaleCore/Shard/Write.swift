@@ -121,7 +121,8 @@ extension Shard {
         }
         if draft.record.codec == RecordHeader.Codec.dictionary, !DictionaryCache.mayUse(engine, draft.record.dictionary) { return .dictionaryRetired }
         let tableHasRoom = maintainTable(&after)
-        try makeRoom(draft.record.length, live: true, pins: draft.record.isPinned, now: now, &after)
+        let own = header[Field.pinnedBytes] == 0 ? 0 : lookup(key, isPart: isPart).map { self.measure(Slot.location($0.u64(0))).pinned } ?? 0
+        try makeRoom(draft.record.length, live: true, pins: draft.record.isPinned ? draft.record.length : 0, replacing: own, now: now, &after)
         let found = lookup(key, isPart: isPart)
         // Making a slot evicts, it never appends: the room is still there.
         let slot = if let found { found } else { try makeSlot(key, tableHasRoom: tableHasRoom, isPart: isPart, now: now, &after) }
@@ -273,7 +274,7 @@ extension Shard {
         let flags = (before.value.isPinned ? RecordHeader.Flag.pinned : 0) | lifetime.flag
         let record = RecordHeader(kind: .touch, flags: flags, keyLength: key.length, storedLength: TouchTarget.size, rawLength: TouchTarget.size,
                                   created: before.value.created, expires: lifetime.expires)
-        try makeRoom(record.length, live: true, now: now, &after)
+        try makeRoom(record.length, live: true, pins: record.isPinned ? record.length + before.value.length : 0, now: now, &after)
         // Cleaning may have moved the value, or let it go.
         guard let current = entry(key, now: now), !current.isGone else { return .miss }
         let target = TouchTarget(location: current.valueLocation, number: numberWord(place(of: current.valueLocation)).u64(0), lsn: current.value.lsn)
@@ -406,7 +407,7 @@ extension Shard {
         raiseEpoch(by: 2)
         tags.removeAll()
         victims.reset()
-        for field in [Field.entries, Field.used, Field.live, Field.raw, Field.stored, Field.pinned, Field.entriesHint] { header[field] = 0 }
+        for field in [Field.entries, Field.used, Field.live, Field.raw, Field.stored, Field.pinned, Field.pinnedBytes, Field.pinnedMost, Field.entriesHint] { header[field] = 0 }
         for i in 0..<16 { header[Field.dictionaries + i * 8] = 0 }
         if header[Field.tablePages] > geometry.shardIndexBytes(buckets: Table.leastBuckets) { shrinkPages(Table.leastBuckets) }
     }

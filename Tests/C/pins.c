@@ -1,0 +1,209 @@
+/* Pinned entries stay, and whatever is pinned, the cache goes on: nothing that was accepted is lost, what is refused
+ * changes nothing, and what needs no room of its own always succeeds. */
+#include "check.h"
+#include "pattern.h"
+
+enum { most_pins = 20000 };
+
+typedef struct {
+    uint64_t capacity;
+    uint32_t shards, segment_size;
+    size_t pinned_size, other_size; /* values, at most */
+    size_t meta_size;               /* of a pinned entry, at most */
+    unsigned every;                 /* one set in so many pins */
+} history;
+
+static const history *now;
+static shale_cache *cache;
+static random_source source;
+static unsigned char bytes[1 << 20];
+
+/* What is pinned: a key's number and the sizes of its value and meta. */
+static struct {
+    uint32_t size, meta;
+} pins[most_pins];
+static uint32_t pin_count, other_count;
+
+static shale_stats stats(void) {
+    shale_stats result = {.struct_size = sizeof result};
+    CHECK_STATUS(SHALE_OK, shale_get_stats(cache, &result));
+    return result;
+}
+
+static uint32_t size_up_to(size_t most) {
+    return (uint32_t)(most / 2 + random_below(&source, most - most / 2 + 1));
+}
+
+static shale_status set_pinned(uint32_t number, uint32_t size, uint32_t meta, uint32_t flags) {
+    char key[32];
+    snprintf(key, sizeof key, "pinned %u", number);
+    pattern_fill(bytes, number, 0, size);
+    const char *name = "a tag";
+    shale_bytes tag = {name, strlen(name)};
+    shale_set_options options = {.struct_size = sizeof options, .flags = flags | SHALE_SET_UNCOMPRESSED, .meta = bytes, .meta_size = meta,
+                                 .tags = &tag, .tag_count = number % 3 == 0};
+    return shale_set(cache, key, strlen(key), bytes, size, &options);
+}
+
+static shale_status set_other(uint32_t number, uint32_t size) {
+    char key[32];
+    snprintf(key, sizeof key, "other %u", number);
+    pattern_fill(bytes, number, 0, size);
+    shale_set_options options = {.struct_size = sizeof options, .flags = SHALE_SET_UNCOMPRESSED};
+    return shale_set(cache, key, strlen(key), bytes, size, &options);
+}
+
+static void check_pins(const char *when) {
+    shale_value value = SHALE_VALUE_INIT;
+    unsigned missing = 0, wrong = 0;
+    for (uint32_t i = 0; i < pin_count; i++) {
+        char key[32];
+        snprintf(key, sizeof key, "pinned %u", i);
+        shale_status status = shale_get(cache, key, strlen(key), SHALE_GET_PEEK, &value);
+        pattern_fill(bytes, i, 0, pins[i].size);
+        missing += status != SHALE_OK;
+        wrong += status == SHALE_OK && (!holds_bytes(&value, bytes, pins[i].size) || value.meta_size != pins[i].meta || !(value.flags & SHALE_VALUE_PINNED));
+    }
+    check_that(missing + wrong == 0, __FILE__, __LINE__, when, ": of %u pinned entries %u are missing and %u wrong", pin_count, missing, wrong);
+    shale_value_free(&value);
+}
+
+/* Until pins are refused several times: then a few must have been accepted, and nothing else have happened. */
+static void fill(void) {
+    unsigned refused = 0;
+    for (uint32_t i = 0; refused < 20 && i < 40000 && pin_count < most_pins; i++) {
+        if (i % now->every != 0) {
+            CHECK_STATUS(SHALE_OK, set_other(other_count++ % 50000, size_up_to(now->other_size)));
+            continue;
+        }
+        uint32_t size = size_up_to(now->pinned_size), meta = now->meta_size ? size_up_to(now->meta_size) : 0;
+        shale_stats before = stats();
+        shale_status status = set_pinned(pin_count, size, meta, SHALE_SET_PINNED);
+        if (status == SHALE_OK) {
+            pins[pin_count].size = size;
+            pins[pin_count++].meta = meta;
+            continue;
+        }
+        CHECK_STATUS(SHALE_E_FULL, status);
+        refused++;
+        shale_stats after = stats();
+        CHECK_EQUAL(before.entries, after.entries);
+        CHECK_EQUAL(before.evictions, after.evictions);
+        CHECK_EQUAL(before.live_bytes, after.live_bytes);
+        CHECK(strstr(shale_last_error(), "pinned") != NULL);
+    }
+    CHECK(refused == 20);
+}
+
+/* What takes no room that stays, whatever is pinned. */
+static void check_goes_on(const char *when) {
+    unsigned before = check_failures;
+    char key[60000];
+    memset(key, 'k', sizeof key);
+    for (uint32_t i = 0; i < 300; i++) {
+        char tag[32];
+        snprintf(tag, sizeof tag, "tag %u", i);
+        CHECK_STATUS(SHALE_OK, shale_invalidate(cache, tag, strlen(tag)));
+        /* Of a key that may be in the log yet: a tombstone. */
+        snprintf(key, sizeof key, "other %u", (unsigned)random_below(&source, 50000));
+        CHECK(shale_remove(cache, key, strlen(key), 0) >= 0);
+        memset(key, 'k', 32);
+        if (i % 10 == 0)
+            CHECK(shale_remove(cache, key, sizeof key - i, 0) >= 0);
+    }
+    check_pins(when);
+    if (check_failures != before)
+        fprintf(stderr, "  %s\n", when);
+}
+
+static void check_takes_others(const char *when) {
+    unsigned before = check_failures;
+    int64_t sum = 0;
+    for (uint32_t i = 0; i < 2000; i++) {
+        CHECK_STATUS(SHALE_OK, set_other(other_count++ % 50000, 100));
+        CHECK_STATUS(SHALE_OK, shale_increment(cache, "sum", 3, 1, 0, &sum));
+        CHECK_STATUS(SHALE_OK, shale_touch(cache, "sum", 3, 1000000));
+    }
+    check_pins(when);
+    if (check_failures != before)
+        fprintf(stderr, "  %s\n", when);
+}
+
+static void open_again(const char *directory) {
+    shale_options options = {.struct_size = sizeof options};
+    if (cache)
+        CHECK_STATUS(SHALE_OK, shale_close(cache));
+    options.capacity = now->capacity, options.shards = now->shards, options.segment_size = now->segment_size;
+    options.compression = SHALE_COMPRESSION_NONE;
+    options.flags = SHALE_OPEN_NO_SYNC;
+    REQUIRE_STATUS(SHALE_OK, shale_open(directory, &options, &cache));
+}
+
+/* Every other pinned entry becomes one like any other, the rest is removed: each of these calls succeeds. */
+static void check_unpins(void) {
+    for (uint32_t i = 0; i < pin_count; i++) {
+        char key[32];
+        snprintf(key, sizeof key, "pinned %u", i);
+        CHECK_STATUS(SHALE_OK, i % 2 ? shale_remove(cache, key, strlen(key), 0) : set_pinned(i, pins[i].size, pins[i].meta, 0));
+    }
+    uint32_t count = pin_count;
+    pin_count = 0;
+    for (; pin_count < count / 2; pin_count++) {
+        pins[pin_count].size = size_up_to(now->pinned_size), pins[pin_count].meta = 0;
+        CHECK_STATUS(SHALE_OK, set_pinned(pin_count, pins[pin_count].size, 0, SHALE_SET_PINNED));
+    }
+    check_pins("pinned again");
+}
+
+static void run_history(const history *which) {
+    now = which;
+    unsigned before = check_failures;
+    pin_count = other_count = 0;
+    cache = NULL;
+    source.state = 1;
+    char *directory = path_to("pins"), *index = path_to("pins/shale.index");
+    open_again(directory);
+    fill();
+    uint64_t pinned_bytes = 0;
+    for (uint32_t i = 0; i < pin_count; i++)
+        pinned_bytes += pins[i].size + pins[i].meta;
+    printf("%u MiB, pins of %zu and meta of %zu: %u pinned, %.0f %%\n", (unsigned)(now->capacity >> 20), now->pinned_size, now->meta_size,
+           pin_count, 100.0 * (double)pinned_bytes / (double)now->capacity);
+    check_goes_on("filled");
+    check_takes_others("filled");
+    open_again(directory);
+    check_goes_on("opened again");
+    check_takes_others("opened again");
+    REQUIRE(shale_close(cache) == SHALE_OK && remove(index) == 0);
+    cache = NULL;
+    open_again(directory);
+    check_goes_on("index made anew");
+    fill();
+    check_goes_on("filled again");
+    check_unpins();
+    CHECK_STATUS(SHALE_OK, shale_close(cache));
+    if (check_failures != before)
+        fprintf(stderr, "  in a cache of %u MiB with pins of %zu\n", (unsigned)(now->capacity >> 20), now->pinned_size);
+    remove_tree(directory);
+    free(directory);
+    free(index);
+}
+
+static void test_pins_never_jam_a_shard(void) {
+    static const history histories[] = {
+        {.capacity = 64 << 20, .pinned_size = 100000, .other_size = 130000, .every = 2},
+        {.capacity = 4 << 20, .pinned_size = 1000, .meta_size = 60000, .other_size = 16000, .every = 3},
+        {.capacity = 16 << 20, .pinned_size = 30000, .meta_size = 65000, .other_size = 40000, .every = 2},
+        {.capacity = 2 << 20, .pinned_size = 4000, .other_size = 16000, .every = 2},
+        {.capacity = 1 << 20, .pinned_size = 16000, .meta_size = 65000, .other_size = 16000, .every = 3},
+        {.capacity = 8 << 20, .shards = 4, .pinned_size = 9000, .other_size = 14000, .every = 2},
+    };
+    for (size_t i = 0; i < sizeof histories / sizeof *histories; i++)
+        run_history(&histories[i]);
+}
+
+int main(void) {
+    watch(170);
+    RUN(test_pins_never_jam_a_shard);
+    return finish();
+}
