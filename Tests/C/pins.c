@@ -10,13 +10,14 @@ typedef struct {
     uint32_t shards, segment_size;
     size_t pinned_size, other_size; /* values, at most */
     size_t meta_size;               /* of a pinned entry, at most */
+    size_t other_meta;              /* of another entry, at most */
     unsigned every;                 /* one set in so many pins */
 } history;
 
 static const history *now;
 static shale_cache *cache;
 static random_source source;
-static unsigned char bytes[1 << 20];
+static unsigned char bytes[2 << 20];
 
 /* What is pinned: a key's number and the sizes of its value and meta. */
 static struct {
@@ -49,8 +50,16 @@ static shale_status set_other(uint32_t number, uint32_t size) {
     char key[32];
     snprintf(key, sizeof key, "other %u", number);
     pattern_fill(bytes, number, 0, size);
-    shale_set_options options = {.struct_size = sizeof options, .flags = SHALE_SET_UNCOMPRESSED};
+    shale_set_options options = {.struct_size = sizeof options, .flags = SHALE_SET_UNCOMPRESSED, .meta = bytes,
+                                 .meta_size = now->other_meta ? random_below(&source, now->other_meta) : 0};
     return shale_set(cache, key, strlen(key), bytes, size, &options);
+}
+
+static bool is_there(const char *key) {
+    shale_value value = SHALE_VALUE_INIT;
+    shale_status status = shale_get(cache, key, strlen(key), 0, &value);
+    shale_value_free(&value);
+    return status == SHALE_OK;
 }
 
 static void check_pins(const char *when) {
@@ -202,8 +211,76 @@ static void test_pins_never_jam_a_shard(void) {
         run_history(&histories[i]);
 }
 
+/* Their parts are pinned as well: nothing that is written later takes one. */
+static void test_pinned_large_values_stay(void) {
+    static const history full = {.capacity = 8 << 20, .shards = 1, .segment_size = 128 << 10, .other_meta = 64000};
+    now = &full;
+    pin_count = 0;
+    cache = NULL;
+    const uint32_t size = 100000;
+    char *directory = path_to("large"), *index = path_to("large/shale.index");
+    open_again(directory);
+    for (; pin_count < 18; pin_count++) {
+        pins[pin_count].size = size, pins[pin_count].meta = 0;
+        CHECK_STATUS(SHALE_OK, set_pinned(pin_count, size, 0, SHALE_SET_PINNED));
+    }
+    for (int round = 0; round < 2; round++) {
+        for (uint32_t i = 0; i < 6000; i++)
+            CHECK_STATUS(SHALE_OK, set_other(i, (uint32_t)random_below(&source, 15000)));
+        check_pins(round ? "after the index was made anew" : "beside many others");
+        CHECK_STATUS(SHALE_OK, shale_close(cache));
+        cache = NULL;
+        CHECK(remove(index) == 0);
+        open_again(directory);
+    }
+    for (uint32_t i = 0; i < pin_count; i++)
+        CHECK_STATUS(SHALE_OK, set_pinned(i, size, 0, 0));
+    for (uint32_t i = 0; i < 6000; i++)
+        CHECK_STATUS(SHALE_OK, set_other(i, (uint32_t)random_below(&source, 15000)));
+    CHECK(!is_there("pinned 0"));
+    CHECK_STATUS(SHALE_OK, shale_close(cache));
+    free(directory);
+    free(index);
+}
+
+static shale_status set_large(const char *key, size_t size, uint32_t flags, uint64_t version, uint64_t *new_version) {
+    shale_set_options options = {.struct_size = sizeof options, .flags = flags | SHALE_SET_UNCOMPRESSED, .version = version, .new_version = new_version};
+    return shale_set(cache, key, strlen(key), bytes, size, &options);
+}
+
+/* A large value whose condition does not hold costs nobody anything, and one whose condition holds replaces its entry. */
+static void test_a_condition_comes_first(void) {
+    static const history small = {.capacity = 4 << 20, .segment_size = 128 << 10};
+    now = &small;
+    cache = NULL;
+    char *directory = path_to("conditions");
+    open_again(directory);
+    uint64_t version = 0;
+    CHECK_STATUS(SHALE_OK, set_large("large", 1 << 20, 0, 0, &version));
+    for (uint32_t i = 0; i < 4000; i++)
+        CHECK_STATUS(SHALE_OK, set_other(i, 1000 - i % 2)), CHECK(i % 50 || is_there("large"));
+    shale_stats before = stats();
+    CHECK_STATUS(SHALE_CONFLICT, set_large("large", 1 << 20, SHALE_SET_IF_ABSENT, 0, NULL));
+    CHECK_STATUS(SHALE_CONFLICT, set_large("absent", 1 << 20, SHALE_SET_IF_PRESENT, 0, NULL));
+    CHECK_STATUS(SHALE_CONFLICT, set_large("large", 1 << 20, SHALE_SET_IF_VERSION, version + 1, NULL));
+    shale_stats after = stats();
+    CHECK_EQUAL(before.evictions, after.evictions);
+    CHECK_EQUAL(before.entries, after.entries);
+    /* The entry itself is the oldest of all, and the parts of what replaces it need room. */
+    for (int i = 0; i < 4; i++) {
+        for (uint32_t n = 0; n < 300; n++)
+            CHECK_STATUS(SHALE_OK, set_other(n, 100));
+        CHECK_STATUS(SHALE_OK, set_large("large", 1 << 20, i % 2 ? SHALE_SET_IF_PRESENT : SHALE_SET_IF_VERSION, version, &version));
+        CHECK_STATUS(SHALE_CONFLICT, set_large("large", 1 << 20, SHALE_SET_IF_ABSENT, 0, NULL));
+    }
+    CHECK_STATUS(SHALE_OK, shale_close(cache));
+    free(directory);
+}
+
 int main(void) {
     watch(170);
+    RUN(test_pinned_large_values_stay);
+    RUN(test_a_condition_comes_first);
     RUN(test_pins_never_jam_a_shard);
     return finish();
 }

@@ -195,7 +195,7 @@ extension Shard {
             let p = table.bucket((start + i) % end)
             for j in stride(from: 0, to: Table.bucketSize, by: Slot.size) {
                 let word0 = p.u64(j)
-                guard !Slot.isFree(word0), Slot.isPart(word0), isSound(Slot.location(word0)) else { continue }
+                guard !Slot.isFree(word0), Slot.isPart(word0), !Slot.isPinned(word0), isSound(Slot.location(word0)) else { continue }
                 let at = address(Slot.location(word0))
                 let record = RecordHeader(at: at)
                 guard record.isKind(.part), record.keyLength == PartKey.size,

@@ -104,21 +104,32 @@ extension Shard {
 
     // MARK: Set
 
+    @inline(__always) private func holds(_ condition: Condition, _ key: Key, now: UInt64) -> Bool {
+        if case .always = condition { return true }
+        let existing = entry(key, now: now)
+        return switch condition {
+        case .always: true
+        case .ifAbsent: existing.map { !$0.isFresh } ?? true
+        case .ifPresent: existing.map { $0.isFresh } ?? false
+        case .ifVersion(let version): existing.map { !$0.isGone && $0.value.lsn == version } ?? false
+        }
+    }
+
+    /// Whether a conditional set of a large value may begin. The entry becomes the newest, so that it is the last to
+    /// make room for the parts of what is to replace it.
+    func mayReplace(_ key: Key, _ condition: Condition, now: UInt64) -> Bool {
+        guard holds(condition, key, now: now) else { return false }
+        guard let slot = lookup(key) else { return true }
+        while true {
+            let word1 = slot.u64(8)
+            if shim_cas64(slot + 8, word1, Slot.used(word1, stamp: nextStamp())) { return true }
+        }
+    }
+
     /// Stores a value, manifest or part. Conflict where the condition does not hold.
     func put(_ draft: inout Draft, _ key: Key, condition: Condition, now: UInt64, _ after: inout Aftermath) throws(Failure) -> PutOutcome {
         let isPart = draft.record.isKind(.part)
-        switch condition {
-        case .always: break
-        default:
-            let existing = entry(key, now: now)
-            let holds = switch condition {
-            case .always: true
-            case .ifAbsent: existing.map { !$0.isFresh } ?? true
-            case .ifPresent: existing.map { $0.isFresh } ?? false
-            case .ifVersion(let version): existing.map { !$0.isGone && $0.value.lsn == version } ?? false
-            }
-            if !holds { return .conflict }
-        }
+        if !holds(condition, key, now: now) { return .conflict }
         if draft.record.codec == RecordHeader.Codec.dictionary, !DictionaryCache.mayUse(engine, draft.record.dictionary) { return .dictionaryRetired }
         let tableHasRoom = maintainTable(&after)
         let own = header[Field.pinnedBytes] == 0 ? 0 : lookup(key, isPart: isPart).map { self.measure(Slot.location($0.u64(0))).pinned } ?? 0

@@ -157,6 +157,12 @@ extension Engine {
 
     /// Parts first, each in the shard of its own hash, then the manifest under the user's key.
     private func setLarge(_ shard: Shard, _ entry: Pending, _ value: Bytes, _ options: SetOptions, _ scratch: Scratch, _ version: inout UInt64) throws(Failure) -> Status {
+        // Before anything makes room for parts that need not be stored; the manifest's put asks again.
+        if case .always = options.condition {} else {
+            let condition = options.condition
+            let mayBegin = try change(shard) { (_: inout Aftermath) throws(Failure) in shard.mayReplace(entry.key, condition, now: entry.now) }
+            if !mayBegin { return .conflict }
+        }
         // A part of an eighth of a segment fills segments without waste.
         let share = (ref.pointee.geometry.segmentSize - SegmentHeader.size - RecordHeader.size) / Sizes.partsPerSegment
         let partLength = (share - RecordHeader.size - PartKey.size) & ~7
@@ -219,7 +225,10 @@ extension Engine {
         return try partKey(entry.key, blob, i) { key throws(Failure) in
             let part = Pending(key: key, lifetime: .forever, now: entry.now)
             var version: UInt64 = 0
-            while try put(Shard(ref, keyHash: key.hash), part, .part, encoded, raw: length, SetOptions(), &version) == .dictionaryRetired {
+            // What is pinned is lost with any of its parts.
+            var own = SetOptions()
+            own.isPinned = options.isPinned
+            while try put(Shard(ref, keyHash: key.hash), part, .part, encoded, raw: length, own, &version) == .dictionaryRetired {
                 encoded = Encoded(codec: RecordHeader.Codec.raw, dictionary: 0, bytes: start, count: length)
             }
             return encoded.count
