@@ -59,7 +59,7 @@ static bool next_record(const layout *l, const unsigned char *place, size_t *at,
         return false;
     const unsigned char *p = place + *at;
     unsigned kind = record_kind(p);
-    if (!half(p, 16) || kind < 1 || kind > 8 || record_length(p) > l->segment - *at)
+    if (!half(p, 16) || kind < 1 || kind > kind_loss || record_length(p) > l->segment - *at)
         return false;
     *record = p;
     *at += record_length(p);
@@ -89,6 +89,8 @@ static void walk_places(const layout *l, const unsigned char *data, uint32_t siz
                     note(&lsns, word(p, stored_offset(p)));
                 if (record_kind(p) == kind_part)
                     note(&lsns, word(p, key_offset(p)));
+                if (record_kind(p) == kind_loss)
+                    note(&segments_seen, word(p, key_offset(p) + 8));
                 if (record_kind(p) <= kind_manifest)
                     note(&ids_seen, id_of(p));
             }
@@ -123,6 +125,8 @@ static void walk_places(const layout *l, const unsigned char *data, uint32_t siz
                 add(rank_of(&lsns, word(p, key_offset(p)))), add(word(p, key_offset(p) + 16));
             if (record_kind(p) == kind_manifest)
                 add(rank_of(&lsns, word(p, stored_offset(p))));
+            if (record_kind(p) == kind_loss)
+                add(word(p, key_offset(p))), add(rank_of(&segments_seen, word(p, key_offset(p) + 8)));
             if (record_kind(p) == kind_touch)
                 add(word(p, stored_offset(p))), add(rank_of(&segments_seen, word(p, stored_offset(p) + 8)));
         }

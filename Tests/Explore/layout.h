@@ -23,7 +23,7 @@ enum {
     w_evictions = 464, w_corrupt = 496, w_dictionaries = 512,
     w_transaction = 704, w_pending = 368, w_tail_number = 376, w_proven_tail = 312, w_free_count = 248,
 };
-enum { kind_value = 1, kind_manifest, kind_part, kind_tombstone, kind_touch, kind_invalidate, kind_end, kind_gap };
+enum { kind_value = 1, kind_manifest, kind_part, kind_tombstone, kind_touch, kind_invalidate, kind_end, kind_gap, kind_loss };
 enum { place_absent, place_free, place_in_log, place_preparing };
 
 typedef struct {

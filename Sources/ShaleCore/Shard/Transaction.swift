@@ -10,7 +10,7 @@ import CShalePlatform
 /// Transactions are short: a record and its slot, an entry that leaves, a new head. They never nest; a call is a row
 /// of them, with the shard in order between any two. Costs some 60 instructions.
 extension Shard {
-    @inline(__always) func begin() {
+    @inline(never) func begin() {
         let at = header.at
         at.set(Field.commitAt, 0)
         at.set(Field.stampedSlot, 0)
@@ -21,7 +21,7 @@ extension Shard {
     }
 
     /// Ends the transaction: the change happens with the store of this word, which must not have had the value before.
-    @inline(__always) func commit(_ word: Memory, _ value: UInt64) {
+    @inline(never) func commit(_ word: Memory, _ value: UInt64) {
         let at = header.at
         at.set(Field.commitValue, value)
         at.release(Field.commitAt, UInt64(truncatingIfNeeded: word - at))
@@ -39,7 +39,7 @@ extension Shard {
 
     /// Within a transaction: replaces a current slot's second word, before readers see the first one. A reader's later
     /// stamp stays.
-    @inline(__always) func restamp(_ slot: Memory, _ stamp: UInt64, expiry: UInt64) {
+    @inline(never) func restamp(_ slot: Memory, _ stamp: UInt64, expiry: UInt64) {
         let at = header.at
         while true {
             let old = slot.u64(8)
@@ -60,7 +60,7 @@ extension Shard {
 
     /// A transaction of its own kind, without a savepoint: the slot points to the copy behind the head's end, and the
     /// head's end follows. Until the slot does, the copy is no record; no rebuild ever finds a record twice.
-    @inline(__always) func moveRecord(_ slot: Memory, to target: UInt32, headEnd: Int) {
+    @inline(never) func moveRecord(_ slot: Memory, to target: UInt32, headEnd: Int) {
         header[Field.copyEnd] = headEnd
         header.at.release(Field.copiedSlot, UInt64(truncatingIfNeeded: slot - header.at))
         table.move(slot, to: target)

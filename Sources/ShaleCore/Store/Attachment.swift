@@ -91,6 +91,7 @@ enum Attachment {
         _ = shim_sys_filesystem(files.directory, &type)
         // NFS, SMB, SMB2, CIFS, AFS, Coda, NCP, 9P, Ceph, Lustre, GFS2, OCFS2.
         let remote: [UInt64] = [0x6969, 0x517B, 0xFE53_4D42, 0xFF53_4D42, 0x5346_414F, 0x7375_7245, 0x564C, 0x0102_1997, 0x00C3_6400, 0x0BD0_0BD0, 0x0116_1970, 0x7461_636F]
+        files.isOverlay = type == 0x794C_7630
         if remote.contains(type) {
             throw Message().adding(files.path).adding(" is on a file system that cannot share mappings between machines; keep the cache on a local one").failure(.filesystem)
         }
@@ -177,6 +178,8 @@ enum Attachment {
         let alone: Bool
         if configuration.isReadOnly {
             _ = shim_sys_lock(files.data, Lock.readers, Int32(SHIM_READ_LOCK), false)
+            // Who writes now has had the copy made.
+            files.mayBeLower = files.isOverlay && !shim_sys_is_locked(files.data, Lock.writers)
             alone = false
         } else {
             let exclusive = shim_sys_lock(files.data, Lock.writers, Int32(SHIM_WRITE_LOCK), false)

@@ -11,6 +11,10 @@ struct CacheFiles {
     var dataIdentity = Identity()
     var indexIdentity = Identity()
     var isReadOnly = false
+    var isOverlay = false
+    /// A read-only handle may have mapped the lower file of an overlay, which nobody writes to: the first writer gets a
+    /// copy. Reading by the descriptor finds that one (since Linux 4.19).
+    var mayBeLower = false
     var dataBase: Memory?
     var indexBase: Memory?
     /// Two hashes of the boot's id; 0 and 0 where it cannot be known, which equals no other.

@@ -51,10 +51,23 @@ extension Engine {
     @inline(never)
     func checkGeneration() throws(Failure) {
         let own = ref.pointee.privateGeneration
+        if ref.pointee.files.mayBeLower { try checkOverlay() }
         shim_fence_acquire()
         if own == 0 ? ref.pointee.index.acquire(IndexHead.retired) != 0 : ref.pointee.data.acquire(Superblock.generation) &+ 1 != own {
             throw Message().adding(ref.pointee.files.path).adding(": a writer has made a new index since this read-only handle was opened; open it again").failure(.busy)
         }
+    }
+
+    /// By a system call for each read, where nothing cheaper shows it.
+    private func checkOverlay() throws(Failure) {
+        // (Twice, as a writer may count between the two looks.)
+        for _ in 0..<2 {
+            var generation: UInt64 = 0
+            guard try ref.pointee.files.readData(ref, Superblock.generation, into: &generation, 8) else { break }
+            if generation == ref.pointee.data.acquire(Superblock.generation) { return }
+        }
+        throw Message().adding(ref.pointee.files.path)
+            .adding(": a writer has made the overlay copy the cache since this read-only handle was opened; open it again").failure(.busy)
     }
 
     // MARK: Set
