@@ -117,11 +117,24 @@ extension Shard {
     /// takes a place whatever the budget. (It never has to, but where an older library has pinned too much.)
     private func provideCopy(_ slot: Memory, _ length: Int, isPinned: Bool, _ after: inout Aftermath) throws(Failure) -> Bool {
         if !isPinned, !spares(length) {
-            evict(slot, &after)
+            evictWhole(slot, &after)
             return false
         }
         if length > headRoom { try roll(overdraws: isPinned) }
         return true
+    }
+
+    /// With a part goes the value that it belongs to, where that is in this shard: without one part it is nothing.
+    private func evictWhole(_ slot: Memory, _ after: inout Aftermath) {
+        let word0 = slot.u64(0), p = address(Slot.location(word0)), record = RecordHeader(at: p)
+        if Slot.isPart(word0), record.keyLength == PartKey.size {
+            let key = PartKey(at: p + record.keyOffset)
+            if Shard(engine, keyHash: key.owner).number == number {
+                evictOwner(Aftermath.Blob(blob: key.blob, owner: key.owner, parts: 0), &after)
+                if (slot.u64(0) ^ word0) & ~Slot.reachBit != 0 { return }
+            }
+        }
+        evict(slot, &after)
     }
 
     private func copy(_ slot: Memory, _ at: UInt32, _ record: RecordHeader, _ p: Memory, keyHash: UInt64, _ after: inout Aftermath) throws(Failure) {

@@ -265,9 +265,10 @@ extension Shard {
     private func allocateTable(_ buckets: Int) -> Bool {
         guard buckets <= geometry.maxBuckets - Table.spill else { return false }
         let base = Geometry.indexHead + number * geometry.shardStride, files = engine.pointee.files
-        // Another process's table may grow. (The table is the last part of the region.)
-        guard files.mayIndexReach(base + geometry.table + Geometry.tableBytes(buckets)) else { return false }
         let wanted = geometry.shardIndexBytes(buckets: buckets)
+        // Another process's table may grow. (The table is the last part of the region.) Asked of the kernel, so last:
+        // where the budget forbids it, each insertion comes by.
+        var mayReach: Bool { files.mayIndexReach(base + geometry.table + Geometry.tableBytes(buckets)) }
         if wanted > header[Field.tablePages] {
             func fits(beside segments: Int) -> Bool { segments * segmentSize + wanted <= geometry.shardBudget }
             // What is pinned needs its places.
@@ -275,9 +276,11 @@ extension Shard {
             if !fits(beside: header[Field.allocated]) {
                 // No segment goes for a table that does not fit beside those that `trim` leaves at least.
                 guard availablePlaces > reserve, fits(beside: header[Field.queueCount] + reserve) else { return false }
+                guard mayReach else { return false }
                 trim(extra: wanted - header[Field.tablePages])
                 guard fits(beside: header[Field.allocated]) else { return false }
             }
+            guard mayReach else { return false }
             // Counted first, so that a kill in between never lets the directory outgrow its capacity.
             header[Field.tablePages] = wanted
         }
