@@ -8,7 +8,7 @@ import CShalePlatform
 /// (`Recovery`). So each change has one moment at which it happens, the same for readers and for those who recover.
 ///
 /// Transactions are short: a record and its slot, an entry that leaves, a new head. They never nest; a call is a row
-/// of them, with the shard in order between any two. Costs some 60 instructions.
+/// of them, with the shard in order between any two. Costs some 90 instructions.
 extension Shard {
     @inline(never) func begin() {
         let at = header.at
