@@ -18,9 +18,8 @@ extension Shard {
     /// Live bytes at most, so that a whole round of cleaning always gains something.
     var liveLimit: Int { liveLimit(of: usablePlaces, loss) }
     @inline(__always) func liveLimit(of places: Int, _ loss: Int) -> Int {
-        let usable = places - loss
-        let byShare = usable * segmentSize / 100 * Pace.livePercent
-        let byReserve = (usable - Log.reserve - 1) * (segmentSize - segmentSize / 16)
+        let byShare = (places - loss) * segmentSize / 100 * Pace.livePercent
+        let byReserve = (places - max(Log.reserve, loss + 1) - 1) * (segmentSize - segmentSize / 16)
         return max(segmentSize / 2, min(byShare, byReserve))
     }
 
