@@ -1,5 +1,5 @@
 /* A writer that is killed in the middle of a set: whoever locks its shard next
- * has to rebuild it. For programs that link shale_faults. */
+ * recovers it. For programs that link shale_faults. */
 #ifndef KILLED_H
 #define KILLED_H
 

@@ -117,7 +117,7 @@ static void test_a_reader_of_anothers_cache(void) {
     fill(cache, round_now = 2);
     as(nobody, reads, directory);
 
-    kill_a_writer(cache, "killed"); /* a shard that wants a rebuild: it is read as it was */
+    kill_a_writer(cache, "killed"); /* a shard that nobody has recovered: it is read as it was */
     as(nobody, reads, directory);
     fill(cache, round_now = 3);
 
