@@ -4,7 +4,9 @@
  *
  * What design.md promises of them ("Cleaning"): a tombstone, an invalidation, and an entry that replaces a pinned one no
  * shorter than itself always find room. The cache goes over its capacity for it, by the loss at most, until the cleaner
- * has been round, or enough is unpinned. And nothing that is pinned is gone meanwhile. */
+ * has been round, or enough is unpinned. And nothing that is pinned is gone meanwhile.
+ *
+ * older_pins [seed] */
 #include "afterwards.h"
 #include "excuses.h"
 #include "pattern.h"
@@ -24,6 +26,7 @@ static const history *now;
 static shale_cache *cache;
 static char *directory;
 static random_source source;
+static uint64_t seed;
 static unsigned char bytes[400000];
 
 /* What is pinned, by the number of its key; size 0: nothing. */
@@ -267,7 +270,7 @@ static unsigned make_jam(void) {
 
 static void run_history(const history *which) {
     now = which;
-    source.state = 1;
+    source.state = seed;
     most_over = 0;
     memset(pins, 0, sizeof pins);
     directory = path_to("jammed");
@@ -350,7 +353,7 @@ static void test_large_values_without_pinned_parts(void) {
     enum { count = 20, most = 20000, least = 100 };
     static const history full = {.capacity = 8 << 20};
     now = &full;
-    source.state = 1;
+    source.state = seed;
     memset(pins, 0, sizeof pins);
     begin_excuses();
     directory = path_to("large");
@@ -397,7 +400,8 @@ static void test_large_values_without_pinned_parts(void) {
     free(directory);
 }
 
-int main(void) {
+int main(int argument_count, char **arguments) {
+    seed = argument_count > 1 ? strtoull(arguments[1], NULL, 0) : 1;
     watch(170);
     RUN(test_more_pins_than_may_be);
     RUN(test_large_values_without_pinned_parts);
