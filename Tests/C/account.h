@@ -34,9 +34,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define XXH_INLINE_ALL
-#include <xxhash.h>
-
 /* What the two files hold, by the audit's own count. */
 typedef struct {
     uint64_t capacity, shards, entries, slots, live, raw, stored, pinned;
@@ -298,11 +295,7 @@ static bool account_verify_record(const audit *a, uint64_t place, uint64_t at, r
     *r = record_at(a->data, base + at);
     if (r->codec > 2 || r->tags > 8 || r->length > room)
         return false;
-    uint64_t extension = r->key - (base + at) - record_header_bytes;
-    uint64_t words[] = {word_at(p), word_at(p + 16) >> 32 << 32, word_at(p + 24), word_at(p + 32), word_at(p + 40),
-                        r->key_size ? account_hash(a->data + r->key, r->key_size, a->secret) : 0,
-                        extension ? account_hash(p + record_header_bytes, extension, a->secret) : 0, account_number(a, place), base + at};
-    return (uint32_t)account_hash(words, sizeof words, a->secret) == half_at(p + 16);
+    return head_check_of(a->data, r, account_number(a, place), base + at, a->secret) == half_at(p + 16);
 }
 
 /* Tombstones, invalidations, ends, gaps and losses have no body. */
@@ -401,8 +394,10 @@ static void account_prove_tail(audit *a, uint64_t number, uint64_t offset) {
 static bool account_segment_header(audit *a, uint64_t place, uint64_t number) {
     const unsigned char *p = a->data + place_offset(&a->l, a->shard, place);
     uint64_t words[] = {word_at(p), word_at(p + 8), word_at(p + 16), word_at(p + 24), word_at(p + 32), word_at(p + 48), word_at(p + 56)};
-    return words[0] == SEGMENT_MAGIC && half_at(p + segment_place) == place && half_at(p + segment_shard) == a->shard &&
-           word_at(p + segment_number) == number && word_at(p + segment_check) == account_hash(words, sizeof words, a->secret);
+    bool has_offset = words[6] != 0; /* the tail's; in format 1 it is not there, and not checked */
+    return words[0] == SEGMENT_MAGIC && half_at(p + segment_place) == place && half_at(p + segment_shard) == a->shard && word_at(p + segment_number) == number &&
+           (word_at(p + segment_check) == account_hash(words, sizeof words, a->secret) ||
+            (!has_offset && word_at(p + segment_check) == account_hash(words, sizeof words - 8, a->secret)));
 }
 
 /* Where a rebuild begins: at the furthest tail that a sound header or the synced tail names. Notes all sound headers,

@@ -201,7 +201,6 @@ static void test_touched_entries_survive_cleaning(void) {
 static void test_purge(void) {
     const int64_t start = clock_ms = 1700000000000;
     shale_cache *cache = open_at(NULL, 0, 0);
-    shale_stats stats = {.struct_size = sizeof stats};
     uint64_t purged = 99;
     char key[20];
     for (int i = 0; i < 300; i++) {
@@ -216,12 +215,12 @@ static void test_purge(void) {
     clock_ms = start + 1501;
     CHECK_STATUS(SHALE_OK, shale_purge(cache, &purged));
     CHECK_EQUAL(100, purged);
-    CHECK_STATUS(SHALE_OK, shale_get_stats(cache, &stats));
+    shale_stats stats = stats_of(cache);
     CHECK_EQUAL(200, stats.entries);
     CHECK_EQUAL(100, stats.expirations);
     clock_ms = start + 200000000;
     CHECK_STATUS(SHALE_OK, shale_purge(cache, NULL));
-    CHECK_STATUS(SHALE_OK, shale_get_stats(cache, &stats));
+    stats = stats_of(cache);
     CHECK_EQUAL(100, stats.entries);
     CHECK_STATUS(SHALE_E_INVALID, shale_purge(NULL, NULL));
     shale_close(cache);

@@ -2,7 +2,7 @@
  * with kills in between, never fails and loses nothing.
  *
  * attach [seconds] [seed] */
-#include "check.h"
+#include "afterwards.h"
 
 #include <stdatomic.h>
 #include <sys/mman.h>
@@ -86,11 +86,11 @@ static void run(const char *directory, int64_t duration, uint64_t process_count,
         CHECK_EQUAL(0, wait_for(children[i]));
 
     REQUIRE_STATUS(SHALE_OK, shale_open(directory, NULL, &cache));
-    shale_stats stats = {.struct_size = sizeof stats};
-    CHECK_STATUS(SHALE_OK, shale_get_stats(cache, &stats));
+    shale_stats stats = stats_of(cache);
     CHECK_EQUAL(0, stats.evictions);
     if (!kills)
         CHECK_EQUAL(0, stats.rebuilds);
+    check_afterwards(cache, directory, kills ? "after kills" : "after many openings");
     CHECK_STATUS(SHALE_OK, shale_close(cache));
     printf("%" PRIu64 " processes: %" PRIu64 " openings, %" PRIu64 " killed, %" PRIu64 " shards rebuilt\n",
            process_count, (uint64_t)ledger->openings, killed, stats.rebuilds);

@@ -205,6 +205,12 @@ static inline shale_status get_text(shale_cache *cache, const char *key, uint32_
     return shale_get(cache, key, strlen(key), flags, value);
 }
 
+static inline shale_stats stats_of(shale_cache *cache) {
+    shale_stats stats = {.struct_size = sizeof stats};
+    CHECK_STATUS(SHALE_OK, shale_get_stats(cache, &stats));
+    return stats;
+}
+
 static inline bool holds_bytes(const shale_value *value, const void *data, size_t size) {
     return value->size == size && (size == 0 || memcmp(value->data, data, size) == 0);
 }

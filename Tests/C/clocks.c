@@ -193,8 +193,7 @@ static void test_limits_from(int64_t base) {
             grid[k].exists &= is_kept(&grid[k]);
             left += grid[k].exists;
         }
-        shale_stats stats = {.struct_size = sizeof stats};
-        CHECK_STATUS(SHALE_OK, shale_get_stats(cache, &stats));
+        shale_stats stats = stats_of(cache);
         check_that(stats.entries == left, __FILE__, __LINE__, "purge",
                    ": %" PRIu64 " entries are left at %" PRId64 ", not %" PRIu64 "; seed %" PRIu64, stats.entries, clock_ms, left, seed);
     }

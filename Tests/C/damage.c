@@ -22,9 +22,6 @@
 #include <sys/resource.h>
 #include <sys/stat.h>
 
-#define XXH_INLINE_ALL
-#include <xxhash.h>
-
 #include "faults.h"
 
 enum { most_keys = 5000, fill_keys = 2500, counters = 8, most_ranges = 8, largest = 48 << 10, batch = 50, case_seconds = 20 };
@@ -1066,8 +1063,7 @@ static void fill(const specimen *s, shale_cache *cache, const expectation *e, un
 }
 
 static uint64_t corrupt_records(shale_cache *cache) {
-    shale_stats stats = {.struct_size = sizeof stats};
-    CHECK_STATUS(SHALE_OK, shale_get_stats(cache, &stats));
+    shale_stats stats = stats_of(cache);
     progress->rebuilt += stats.rebuilds < 1000 ? stats.rebuilds : 0; /* the counter itself may be damaged */
     return stats.corrupt_records;
 }

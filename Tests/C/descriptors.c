@@ -154,8 +154,7 @@ static void test_every_combination(void) {
         }
         check_entries(cache);
         CHECK_STATUS(SHALE_OK, shale_purge(cache, NULL));
-        shale_stats stats = {.struct_size = sizeof stats};
-        CHECK_STATUS(SHALE_OK, shale_get_stats(cache, &stats));
+        shale_stats stats = stats_of(cache);
         CHECK(stats.data_bytes <= 4 << 20 && stats.index_bytes <= 4 << 20);
         shale_status cleared = shale_clear(cache); /* begins a segment */
         CHECK(cleared == SHALE_OK || (is_lost[1] && is_refusal(cleared, directory)));
@@ -168,7 +167,7 @@ static void test_every_combination(void) {
         }
 
         REQUIRE_STATUS(SHALE_OK, shale_open(directory, NULL, &cache));
-        CHECK_STATUS(SHALE_OK, shale_get_stats(cache, &stats));
+        stats = stats_of(cache);
         CHECK_EQUAL(0, stats.rebuilds);
         if (cleared == SHALE_OK)
             CHECK_EQUAL(0, stats.entries);
@@ -254,8 +253,7 @@ static void test_a_rebuild_without_the_file(void) {
         REQUIRE_STATUS(SHALE_OK, shale_open(directory, NULL, &other));
         CHECK_STATUS(SHALE_OK, set_text(other, "key", "value", NULL));
         check_entries(other);
-        shale_stats stats = {.struct_size = sizeof stats};
-        CHECK_STATUS(SHALE_OK, shale_get_stats(other, &stats));
+        shale_stats stats = stats_of(other);
         CHECK_EQUAL(1, stats.rebuilds);
         CHECK_EQUAL(0, stats.corrupt_records);
         CHECK_STATUS(SHALE_OK, shale_close(other));

@@ -1,7 +1,7 @@
 /* One process may not make files larger (ulimit -f); others share its cache and
  * may. It goes on with the places that there are: its own sets displace what was
  * written first. The others' cache grows as before, and loses nothing but that. */
-#include "check.h"
+#include "afterwards.h"
 
 #include <sys/resource.h>
 
@@ -29,12 +29,6 @@ static bool holds(shale_cache *cache, uint64_t key, size_t size) {
     return found;
 }
 
-static shale_stats stats(shale_cache *cache) {
-    shale_stats now = {.struct_size = sizeof now};
-    CHECK_STATUS(SHALE_OK, shale_get_stats(cache, &now));
-    return now;
-}
-
 /* From here on. The signal that a store beyond it would raise is left as it is. */
 static void limit_files(const char *directory) {
     char path[512];
@@ -52,7 +46,7 @@ static void test_others_grow(void) {
     shale_cache *cache = open_cache(directory, 48 * mib);
     for (uint64_t key = 0; key < first; key++)
         REQUIRE_STATUS(SHALE_OK, set(cache, key, value_bytes, 0));
-    CHECK_EQUAL(0, stats(cache).evictions);
+    CHECK_EQUAL(0, stats_of(cache).evictions);
     pid_t child = fork();
     if (child == 0) {
         begin_child(60);
@@ -69,18 +63,19 @@ static void test_others_grow(void) {
     }
     CHECK_EQUAL(0, wait_for(child));
     /* What it displaced is about what it stored. */
-    uint64_t displaced = stats(cache).evictions, stored = limited + 300;
+    uint64_t displaced = stats_of(cache).evictions, stored = limited + 300;
     check_that(displaced > 0 && displaced < stored + 2 * segment_bytes / value_bytes, __FILE__, __LINE__, "displaced", ": %" PRIu64 " by %" PRIu64,
                displaced, stored);
-    uint64_t disk = stats(cache).data_bytes;
+    uint64_t disk = stats_of(cache).data_bytes;
     for (uint64_t key = first; key < all; key++)
         REQUIRE_STATUS(SHALE_OK, set(cache, key, value_bytes, 0));
-    CHECK_EQUAL((int64_t)displaced, (int64_t)stats(cache).evictions);
-    CHECK(stats(cache).data_bytes > disk);
+    CHECK_EQUAL((int64_t)displaced, (int64_t)stats_of(cache).evictions);
+    CHECK(stats_of(cache).data_bytes > disk);
     uint64_t found = 0;
     for (uint64_t key = 0; key < all; key++)
         found += holds(cache, key, value_bytes);
     check_that(found + displaced >= all, __FILE__, __LINE__, "nothing else is gone", ": %" PRIu64 " found, %" PRIu64 " displaced", found, displaced);
+    check_afterwards(cache, directory, "beside a limited process");
     CHECK_STATUS(SHALE_OK, shale_close(cache));
 }
 
@@ -107,10 +102,11 @@ static void test_says_why(void) {
         _exit(check_failures != 0);
     }
     CHECK_EQUAL(0, wait_for(child));
-    uint64_t entries = stats(cache).entries;
+    uint64_t entries = stats_of(cache).entries;
     for (uint64_t key = 20000; key < 20000 + 2 * small_bytes / value_bytes; key++)
         CHECK_STATUS(SHALE_OK, set(cache, key, value_bytes, SHALE_SET_PINNED));
-    CHECK_EQUAL((int64_t)entries + 2 * small_bytes / value_bytes, (int64_t)stats(cache).entries);
+    CHECK_EQUAL((int64_t)entries + 2 * small_bytes / value_bytes, (int64_t)stats_of(cache).entries);
+    check_afterwards(cache, directory, "beside a limited process");
     CHECK_STATUS(SHALE_OK, shale_close(cache));
 }
 
@@ -132,10 +128,11 @@ static void test_table(void) {
         _exit(check_failures != 0);
     }
     CHECK_EQUAL(0, wait_for(child));
-    uint64_t displaced = stats(cache).evictions;
+    uint64_t displaced = stats_of(cache).evictions;
     for (uint64_t key = first; key < all; key++)
         REQUIRE_STATUS(SHALE_OK, set(cache, key, 1, 0));
-    CHECK_EQUAL((int64_t)displaced, (int64_t)stats(cache).evictions);
+    CHECK_EQUAL((int64_t)displaced, (int64_t)stats_of(cache).evictions);
+    check_afterwards(cache, directory, "beside a limited process");
     CHECK_STATUS(SHALE_OK, shale_close(cache));
 }
 

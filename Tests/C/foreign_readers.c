@@ -1,7 +1,7 @@
 /* Others read the files of a cache, as `cat`, a backup or a search do, with large reads from the first byte to the
  * last: while it is empty, while it grows, after space was given back, after it was made smaller, and while nobody
- * has it open. What is on the disk stays below the capacity all the same. */
-#include "check.h"
+ * has it open. What is on the disk stays below the capacity all the same, and the audit of both files finds nothing. */
+#include "afterwards.h"
 #include "usage.h"
 
 #include <fcntl.h>
@@ -44,6 +44,16 @@ static void read_file(int file) {
     while (read(file, buffer, sizeof buffer) > 0)
         ;
 }
+/* The audit, after all that may read files here: cat, a search, and a backup. */
+static void audit_when_read(const char *when) {
+    char command[1024];
+    snprintf(command, sizeof command, "cat '%s'/* > /dev/null; grep -c 'no such words' '%s'/* > /dev/null; tar -cf - -C '%s' . 2> /dev/null | cat > /dev/null",
+             directory, directory, directory);
+    CHECK_EQUAL(0, system(command));
+    CHECK_EQUAL(0, check_files(directory, account_read_files, when).orphans);
+    check_space(when);
+}
+
 /* As if the machine had been started anew. */
 static void forget_file(int file) {
     REQUIRE(fsync(file) == 0);
@@ -74,17 +84,24 @@ static void read_while_open(uint32_t shards) {
     shale_cache *cache = open_it(shards);
     each_file(read_file);
     check_space("when it is empty");
+    audit_when_read("when it is empty");
     use(cache, 0, capacity / 3000 * 3 / 2, 3000, 10, "while the log grows");
+    audit_when_read("when the log has grown");
     /* The table takes places from the log. */
     use(cache, 1 << 30, capacity / 160, 60, 20, "while the table grows");
     CHECK_STATUS(SHALE_OK, shale_clear(cache));
     each_file(read_file);
+    audit_when_read("after a clear");
     use(cache, 2 << 30, capacity / 3000, 3000, 5, "after a clear");
+    audit_when_read("when it was used after a clear");
+    check_still_works(cache);
     CHECK_STATUS(SHALE_OK, shale_close(cache));
     capacity /= 2;
     cache = open_it(shards);
     each_file(read_file);
     use(cache, 0, capacity / 160, 60, 5, "after it was made smaller");
+    audit_when_read("after it was made smaller");
+    check_still_works(cache);
     CHECK_STATUS(SHALE_OK, shale_close(cache));
 }
 
@@ -98,6 +115,8 @@ static void read_while_closed(uint32_t shards) {
     cache = open_it(shards);
     check_space("once it is open");
     use(cache, 0, capacity / 400 / 4, 300, 2, "when it was read before it was opened");
+    audit_when_read("when it was read before it was opened");
+    check_still_works(cache);
     CHECK_STATUS(SHALE_OK, shale_close(cache));
 }
 

@@ -35,10 +35,9 @@ static void check_range(shale_cache *cache, uint32_t range, uint32_t count) {
 
 static void check_reopens_trusted(const char *directory, uint32_t ranges) {
     shale_cache *cache = open_cache(directory);
-    shale_stats stats = {.struct_size = sizeof stats};
     for (uint32_t range = 1; range <= ranges; range++)
         check_range(cache, range, 500);
-    CHECK_STATUS(SHALE_OK, shale_get_stats(cache, &stats));
+    shale_stats stats = stats_of(cache);
     CHECK_EQUAL(0, stats.rebuilds);
     CHECK_STATUS(SHALE_OK, shale_close(cache));
 }

@@ -221,8 +221,7 @@ static void check_texts(uint32_t from, uint32_t to) {
 }
 
 static uint64_t dictionaries(void) {
-    shale_stats stats = {.struct_size = sizeof stats};
-    CHECK_STATUS(SHALE_OK, shale_get_stats(texts, &stats));
+    shale_stats stats = stats_of(texts);
     return stats.dictionaries;
 }
 

@@ -229,12 +229,6 @@ static void audit_files(const char *when) {
     EXPECT(found.faults == 0, "%s: %u faults, first: %s", when, found.faults, found.first_fault);
 }
 
-static shale_stats stats(void) {
-    shale_stats now = {.struct_size = sizeof now};
-    CHECK_STATUS(SHALE_OK, shale_get_stats(cache, &now));
-    return now;
-}
-
 static void start_anew(void) {
     here->empty();
     remove_tree(directory);
@@ -317,7 +311,7 @@ static void test_fill(void) {
     check_disk();
     audit_files("on a full disk");
     check_set_and_remove(cache);
-    uint64_t full = stats().data_bytes;
+    uint64_t full = stats_of(cache).data_bytes;
     close_cache();
     step("opening a cache that fills the disk");
     if (EXPECT(open_cache(0, 0), "%s", "no room to open it")) {
@@ -327,10 +321,10 @@ static void test_fill(void) {
         step("there is room again");
         here->empty();
         /* The disk is tried again after a number of segments. */
-        for (uint64_t n = 0; n < 16000 && stats().data_bytes <= full + 4 * mib; n++)
+        for (uint64_t n = 0; n < 16000 && stats_of(cache).data_bytes <= full + 4 * mib; n++)
             EXPECT(put(2100 + n % 2000, 6000, SHALE_SET_UNCOMPRESSED), "%s", shale_last_error());
-        EXPECT(stats().data_bytes > full + 4 * mib, "the cache does not grow again: %" PRIu64 " bytes after %" PRIu64,
-               stats().data_bytes, full);
+        EXPECT(stats_of(cache).data_bytes > full + 4 * mib, "the cache does not grow again: %" PRIu64 " bytes after %" PRIu64,
+               stats_of(cache).data_bytes, full);
     }
     recover(0, true);
 }

@@ -15,6 +15,7 @@
  * others are somewhere in theirs. All is bounded in calls; how fast it goes decides nothing.
  *
  * histories [rounds, 24] [seed] */
+#include "afterwards.h"
 #include "history.h"
 #include "pattern.h"
 
@@ -471,10 +472,10 @@ static void play_round(random_source *source) {
             w->cache = open_cache();
         }
     }
-    shale_stats stats = {.struct_size = sizeof stats};
-    CHECK_STATUS(SHALE_OK, shale_get_stats(w->cache, &stats));
+    shale_stats stats = stats_of(w->cache);
     CHECK_EQUAL(0, stats.corrupt_records);
     CHECK(the_round.kind == kind_evict || the_round.kind == kind_tight || stats.evictions == 0);
+    check_afterwards(w->cache, the_round.directory, kind_names[the_round.kind]);
     CHECK_STATUS(SHALE_OK, shale_close(w->cache));
     shale_value_free(&w->value);
     free(w);

@@ -1,7 +1,7 @@
 /* Writers of large values that are killed, or stopped for long, take no space
  * from the others: neither while these stay attached, nor from whoever opens the
  * cache later. And a writer that goes on after that loses nothing. */
-#include "check.h"
+#include "afterwards.h"
 #include "faults.h"
 #include "pattern.h"
 
@@ -36,12 +36,6 @@ static bool is_there(shale_cache *cache, uint64_t key, size_t size) {
                  CHECK(!pattern_check(value.data, value.size, key, &version));
     shale_value_free(&value);
     return holds;
-}
-
-static shale_stats stats_of(shale_cache *cache) {
-    shale_stats stats = {.struct_size = sizeof stats};
-    CHECK_STATUS(SHALE_OK, shale_get_stats(cache, &stats));
-    return stats;
 }
 
 /* As many small entries as find room, twice over. */
@@ -94,6 +88,7 @@ static void beside_others(void) {
     CHECK_STATUS(SHALE_OK, put(cache, 1, most));
     is_there(cache, 1, most);
     CHECK(fill(cache) >= usual - usual / 50);
+    check_afterwards(cache, directory, "beside killed writers");
     CHECK_STATUS(SHALE_OK, shale_close(cache));
 }
 
@@ -105,6 +100,7 @@ static void alone(void) {
     CHECK_EQUAL(0, stats_of(cache).live_bytes);
     CHECK_STATUS(SHALE_OK, put(cache, 1, most));
     is_there(cache, 1, most);
+    check_afterwards(cache, directory, "after killed writers");
     CHECK_STATUS(SHALE_OK, shale_close(cache));
 }
 
@@ -125,6 +121,7 @@ static void stopped(bool knows) {
     CHECK_EQUAL(0, wait_for(writer));
     is_there(cache, 1000000, large);
     shim_faults.uptime_ahead = 0;
+    check_afterwards(cache, directory, "after a stopped writer");
     CHECK_STATUS(SHALE_OK, shale_close(cache));
 }
 static void stopped_and_knows(void) {

@@ -6,6 +6,11 @@
 #include <stdint.h>
 #include <string.h>
 
+#ifndef XXH_INLINE_ALL
+#define XXH_INLINE_ALL
+#endif
+#include <xxhash.h>
+
 enum { page_bytes = 4096, index_head_bytes = 3 * page_bytes, record_header_bytes = 48, segment_header_bytes = 64 };
 
 /* Fields of the superblock and the words beside it. */
@@ -144,6 +149,16 @@ static inline record_view record_at(const unsigned char *data, uint64_t offset) 
     r.stored_size = half_at(p + 24);
     r.length = round_up(r.stored + r.stored_size - offset, 8);
     return r;
+}
+
+/* What its head check is in a segment of that number, at that offset of shale.data. */
+static inline uint32_t head_check_of(const unsigned char *data, const record_view *r, uint64_t number, uint64_t at, uint64_t secret) {
+    const unsigned char *p = data + r->offset;
+    uint64_t extension = r->key - r->offset - record_header_bytes;
+    uint64_t words[] = {word_at(p), word_at(p + 16) >> 32 << 32, word_at(p + 24), word_at(p + 32), word_at(p + 40),
+                        r->key_size ? XXH3_64bits_withSeed(data + r->key, r->key_size, secret) : 0,
+                        extension ? XXH3_64bits_withSeed(p + record_header_bytes, extension, secret) : 0, number, at};
+    return (uint32_t)XXH3_64bits_withSeed(words, sizeof words, secret);
 }
 
 #endif

@@ -2,7 +2,7 @@
  * that is killed while it loads keeps the others waiting for its lease's time, no
  * longer. Whoever misses and gets the lease after the value was set gets the
  * value: a hook sets it in between. */
-#include "check.h"
+#include "afterwards.h"
 #include "faults.h"
 #include "gate.h"
 
@@ -91,6 +91,7 @@ static void test_killed(void) {
     load(cache, key, lease);
     CHECK_EQUAL(0, ask(cache, key, 0, SHALE_OK, &value));
     shale_value_free(&value);
+    check_afterwards(cache, directory, "after a kill");
     CHECK_STATUS(SHALE_OK, shale_close(cache));
     close_gate(&held);
 }

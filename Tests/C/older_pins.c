@@ -82,15 +82,6 @@ static void remove_index(void) {
 
 /* ---- the older library's work ---------------------------------------------------------------------------------- */
 
-static uint32_t head_check(const unsigned char *data, const record_view *r, uint64_t number, uint64_t secret) {
-    const unsigned char *p = data + r->offset;
-    uint64_t extension = r->key - r->offset - record_header_bytes;
-    uint64_t words[] = {word_at(p), word_at(p + 16) >> 32 << 32, word_at(p + 24), word_at(p + 32), word_at(p + 40),
-                        r->key_size ? account_hash(data + r->key, r->key_size, secret) : 0,
-                        extension ? account_hash(p + record_header_bytes, extension, secret) : 0, number, r->offset};
-    return (uint32_t)account_hash(words, sizeof words, secret);
-}
-
 /* Marks the records of a kind whose keys begin so. Returns how many there are. */
 static unsigned pin_records(enum record_kind kind, const char *begin) {
     char path[512];
@@ -109,11 +100,11 @@ static unsigned pin_records(enum record_kind kind, const char *begin) {
             continue;
         for (uint64_t at = segment_header_bytes; at + record_header_bytes <= segment;) {
             record_view r = record_at(data, base + at);
-            if (r.kind == 0 || at + r.length > segment || half_at(data + r.offset + 16) != head_check(data, &r, number, secret))
+            if (r.kind == 0 || at + r.length > segment || half_at(data + r.offset + 16) != head_check_of(data, &r, number, r.offset, secret))
                 break;
             if (r.kind == kind && r.key_size > strlen(begin) && memcmp(data + r.key, begin, strlen(begin)) == 0) {
                 data[r.offset + 21] |= 0x10;
-                uint32_t check = head_check(data, &r, number, secret);
+                uint32_t check = head_check_of(data, &r, number, r.offset, secret);
                 memcpy(data + r.offset + 16, &check, 4);
                 marked++;
             }
@@ -202,12 +193,10 @@ static void check_kills(void) {
 
 /* What is refused changes nothing. */
 static void check_refuses(void) {
-    shale_stats before = {.struct_size = sizeof before}, after = before;
-    CHECK_STATUS(SHALE_OK, shale_get_stats(cache, &before));
+    uint64_t before = stats_of(cache).entries;
     CHECK_STATUS(SHALE_E_FULL, set("new", 0, now->value, now->meta, SHALE_SET_PINNED));
     CHECK(strstr(shale_last_error(), "pinned") != NULL);
-    CHECK_STATUS(SHALE_OK, shale_get_stats(cache, &after));
-    CHECK_EQUAL(before.entries, after.entries);
+    CHECK_EQUAL(before, stats_of(cache).entries);
 }
 
 /* ---- more is pinned than may be ------------------------------------------------------------------------------------ */
@@ -235,8 +224,7 @@ static uint32_t fill(void) {
         REQUIRE_STATUS(SHALE_OK, set(is_pinned ? "pinned" : "other", count, size, meta, 0));
         if (is_pinned)
             pins[count].size = (uint32_t)size, pins[count].meta = (uint32_t)meta;
-        shale_stats stats = {.struct_size = sizeof stats};
-        CHECK_STATUS(SHALE_OK, shale_get_stats(cache, &stats));
+        shale_stats stats = stats_of(cache);
         if (stats.evictions == evictions)
             continue;
         evictions = stats.evictions;
@@ -309,8 +297,7 @@ static void run_history(const history *which) {
     for (uint32_t i = 0; i < 3000; i++)
         CHECK_STATUS(SHALE_OK, set("other", i, 1000, 0, 0));
     CHECK_STATUS(SHALE_OK, set("new", 0, now->value, now->meta, SHALE_SET_PINNED));
-    check_still_works(cache);
-    check_account(directory, "unpinned");
+    check_afterwards(cache, directory, "unpinned");
     close_cache();
     printf("%" PRIu64 " MiB, %u entries pinned with values up to %zu and metas up to %zu: %" PRIu64 " bytes over the capacity, %" PRIu64 " are the loss\n",
            now->capacity >> 20, pinned, now->value, now->meta, most_over, loss_bytes);
@@ -392,8 +379,7 @@ static void test_large_values_without_pinned_parts(void) {
     for (uint32_t i = 1; i < count; i += 2)
         CHECK_STATUS(SHALE_OK, get_large(i, 200000));
     check_pins("beside large values that were set again");
-    check_still_works(cache);
-    check_account(directory, "set again");
+    check_afterwards(cache, directory, "set again");
     close_cache();
     print_excuses();
     remove_tree(directory);

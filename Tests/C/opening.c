@@ -79,8 +79,7 @@ static void test_contents_are_kept(void) {
     CHECK_EQUAL(expires, value.expires_ms);
     CHECK_EQUAL(SHALE_VALUE_PINNED, value.flags);
     CHECK_STATUS(SHALE_MISS, get_text(cache, "removed", 0, &value));
-    shale_stats stats = {.struct_size = sizeof stats};
-    CHECK_STATUS(SHALE_OK, shale_get_stats(cache, &stats));
+    shale_stats stats = stats_of(cache);
     CHECK_EQUAL(4 << 20, stats.capacity);
     CHECK_EQUAL(1, stats.entries);
     CHECK_EQUAL(0, stats.rebuilds);
@@ -153,8 +152,7 @@ static void test_handles_are_closed_in_any_order(void) {
         }
         shale_cache *cache = NULL;
         REQUIRE_STATUS(SHALE_OK, shale_open(directory, &other, &cache));
-        shale_stats stats = {.struct_size = sizeof stats};
-        CHECK_STATUS(SHALE_OK, shale_get_stats(cache, &stats));
+        shale_stats stats = stats_of(cache);
         CHECK_EQUAL(3, stats.entries);
         CHECK_EQUAL(0, stats.rebuilds);
         CHECK_STATUS(SHALE_OK, shale_close(cache));
@@ -236,8 +234,7 @@ static void test_read_only(void) {
         CHECK_STATUS(SHALE_E_PERMISSION, shale_clear(reader));
         CHECK_STATUS(SHALE_E_PERMISSION, shale_evict(reader, 1, NULL));
         CHECK_STATUS(SHALE_E_PERMISSION, shale_purge(reader, NULL));
-        shale_stats stats = {.struct_size = sizeof stats};
-        CHECK_STATUS(SHALE_OK, shale_get_stats(reader, &stats));
+        shale_stats stats = stats_of(reader);
         CHECK_EQUAL(1, stats.entries);
         shale_cursor *cursor = NULL;
         REQUIRE_STATUS(SHALE_OK, shale_cursor_open(reader, &cursor));
@@ -334,10 +331,9 @@ static void test_what_belongs_to_the_cache(void) {
     char *directory = path_to("belongs");
     shale_options options = {.struct_size = sizeof options, .capacity = 16 << 20, .max_entries = 5000, .shards = 4,
                              .segment_size = 256 << 10};
-    shale_stats stats = {.struct_size = sizeof stats};
     shale_cache *cache = NULL;
     REQUIRE_STATUS(SHALE_OK, shale_open(directory, &options, &cache));
-    CHECK_STATUS(SHALE_OK, shale_get_stats(cache, &stats));
+    shale_stats stats = stats_of(cache);
     CHECK_EQUAL(4, stats.shards);
     CHECK_EQUAL(5000, stats.max_entries);
     CHECK_STATUS(SHALE_OK, shale_close(cache));
@@ -350,7 +346,7 @@ static void test_what_belongs_to_the_cache(void) {
     CHECK_STATUS(SHALE_E_INVALID, open_status(directory, &options));
 
     REQUIRE_STATUS(SHALE_OK, shale_open(directory, NULL, &cache));
-    CHECK_STATUS(SHALE_OK, shale_get_stats(cache, &stats));
+    stats = stats_of(cache);
     CHECK_EQUAL(4, stats.shards);
     CHECK_EQUAL(5000, stats.max_entries);
     CHECK_EQUAL(16 << 20, stats.capacity);
@@ -361,7 +357,6 @@ static void test_what_belongs_to_the_cache(void) {
 static void test_capacity_is_kept_and_changed(void) {
     char *directory = path_to("capacity");
     shale_options options = {.struct_size = sizeof options, .capacity = 8 << 20, .compression = SHALE_COMPRESSION_NONE};
-    shale_stats stats = {.struct_size = sizeof stats};
     shale_value value = SHALE_VALUE_INIT;
     shale_cache *cache = NULL;
     char data[1000];
@@ -374,7 +369,7 @@ static void test_capacity_is_kept_and_changed(void) {
     }
     CHECK(disk_usage(directory) <= 8 << 20);
     CHECK(disk_usage(directory) > 4 << 20);
-    CHECK_STATUS(SHALE_OK, shale_get_stats(cache, &stats));
+    shale_stats stats = stats_of(cache);
     CHECK(stats.evictions > 0);
     CHECK(stats.entries > 4000);
     CHECK(stats.data_bytes + stats.index_bytes <= 8 << 20);
@@ -401,7 +396,7 @@ static void test_capacity_is_kept_and_changed(void) {
     CHECK_STATUS(SHALE_OK, shale_get(cache, &last, sizeof last, 0, &value));
     CHECK(holds_bytes(&value, data, 100 + last % 900));
     CHECK_STATUS(SHALE_MISS, shale_get(cache, &first, sizeof first, 0, &value));
-    CHECK_STATUS(SHALE_OK, shale_get_stats(cache, &stats));
+    stats = stats_of(cache);
     CHECK_EQUAL(4 << 20, stats.capacity);
     check_account(directory, "smaller");
     check_still_works(cache);
@@ -410,7 +405,7 @@ static void test_capacity_is_kept_and_changed(void) {
     options.capacity = 0;
     options.max_entries = 100;
     REQUIRE_STATUS(SHALE_OK, shale_open(directory, &options, &cache));
-    CHECK_STATUS(SHALE_OK, shale_get_stats(cache, &stats));
+    stats = stats_of(cache);
     CHECK(stats.entries <= 100);
     CHECK_EQUAL(100, stats.max_entries);
     CHECK_STATUS(SHALE_OK, shale_get(cache, &last, sizeof last, 0, &value));
@@ -450,7 +445,7 @@ static void test_a_lower_entry_limit_is_applied(void) {
         CHECK_STATUS(SHALE_OK, shale_close(cache));
         options.max_entries = 100;
         REQUIRE_STATUS(SHALE_OK, shale_open(directory, &options, &cache));
-        CHECK_STATUS(SHALE_OK, shale_get_stats(cache, &stats));
+        stats = stats_of(cache);
         CHECK_EQUAL(100, stats.entries);
         for (uint32_t n = 0; n < 100; n++, last--)
             CHECK_STATUS(SHALE_OK, shale_get(cache, &last, sizeof last, 0, &value));

@@ -99,9 +99,8 @@ static void set(uint32_t key) {
     CHECK_STATUS(SHALE_OK, shale_set(cache, &key, sizeof key, "v", 1, NULL));
     end_use(key, begun, true);
     uses[key].is_present = true;
-    shale_stats stats = {.struct_size = sizeof stats};
     is_looking = true;
-    CHECK_STATUS(SHALE_OK, shale_get_stats(cache, &stats));
+    shale_stats stats = stats_of(cache);
     is_looking = false;
     if (stats.evictions != last_left)
         check_order();

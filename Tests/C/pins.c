@@ -1,6 +1,6 @@
 /* Pinned entries stay, and whatever is pinned, the cache goes on: nothing that was accepted is lost, what is refused
  * changes nothing, and what needs no room of its own always succeeds. */
-#include "check.h"
+#include "afterwards.h"
 #include "pattern.h"
 
 enum { most_pins = 20000 };
@@ -24,12 +24,6 @@ static struct {
     uint32_t size, meta;
 } pins[most_pins];
 static uint32_t pin_count, other_count;
-
-static shale_stats stats(void) {
-    shale_stats result = {.struct_size = sizeof result};
-    CHECK_STATUS(SHALE_OK, shale_get_stats(cache, &result));
-    return result;
-}
 
 static uint32_t size_up_to(size_t most) {
     return (uint32_t)(most / 2 + random_below(&source, most - most / 2 + 1));
@@ -86,7 +80,7 @@ static void fill(void) {
             continue;
         }
         uint32_t size = size_up_to(now->pinned_size), meta = now->meta_size ? size_up_to(now->meta_size) : 0;
-        shale_stats before = stats();
+        shale_stats before = stats_of(cache);
         shale_status status = set_pinned(pin_count, size, meta, SHALE_SET_PINNED);
         if (status == SHALE_OK) {
             pins[pin_count].size = size;
@@ -95,7 +89,7 @@ static void fill(void) {
         }
         CHECK_STATUS(SHALE_E_FULL, status);
         refused++;
-        shale_stats after = stats();
+        shale_stats after = stats_of(cache);
         CHECK_EQUAL(before.entries, after.entries);
         CHECK_EQUAL(before.evictions, after.evictions);
         CHECK_EQUAL(before.live_bytes, after.live_bytes);
@@ -190,6 +184,7 @@ static void run_history(const history *which) {
     fill();
     check_goes_on("filled again");
     check_unpins();
+    check_afterwards(cache, directory, "pinned again");
     CHECK_STATUS(SHALE_OK, shale_close(cache));
     if (check_failures != before)
         fprintf(stderr, "  in a cache of %u MiB with pins of %zu\n", (unsigned)(now->capacity >> 20), now->pinned_size);
@@ -238,6 +233,7 @@ static void test_pinned_large_values_stay(void) {
     for (uint32_t i = 0; i < 6000; i++)
         CHECK_STATUS(SHALE_OK, set_other(i, (uint32_t)random_below(&source, 15000)));
     CHECK(!is_there("pinned 0"));
+    check_afterwards(cache, directory, "unpinned");
     CHECK_STATUS(SHALE_OK, shale_close(cache));
     free(directory);
     free(index);
@@ -259,11 +255,11 @@ static void test_a_condition_comes_first(void) {
     CHECK_STATUS(SHALE_OK, set_large("large", 1 << 20, 0, 0, &version));
     for (uint32_t i = 0; i < 4000; i++)
         CHECK_STATUS(SHALE_OK, set_other(i, 1000 - i % 2)), CHECK(i % 50 || is_there("large"));
-    shale_stats before = stats();
+    shale_stats before = stats_of(cache);
     CHECK_STATUS(SHALE_CONFLICT, set_large("large", 1 << 20, SHALE_SET_IF_ABSENT, 0, NULL));
     CHECK_STATUS(SHALE_CONFLICT, set_large("absent", 1 << 20, SHALE_SET_IF_PRESENT, 0, NULL));
     CHECK_STATUS(SHALE_CONFLICT, set_large("large", 1 << 20, SHALE_SET_IF_VERSION, version + 1, NULL));
-    shale_stats after = stats();
+    shale_stats after = stats_of(cache);
     CHECK_EQUAL(before.evictions, after.evictions);
     CHECK_EQUAL(before.entries, after.entries);
     /* The entry itself is the oldest of all, and the parts of what replaces it need room. */
@@ -273,6 +269,7 @@ static void test_a_condition_comes_first(void) {
         CHECK_STATUS(SHALE_OK, set_large("large", 1 << 20, i % 2 ? SHALE_SET_IF_PRESENT : SHALE_SET_IF_VERSION, version, &version));
         CHECK_STATUS(SHALE_CONFLICT, set_large("large", 1 << 20, SHALE_SET_IF_ABSENT, 0, NULL));
     }
+    check_afterwards(cache, directory, "after conditions");
     CHECK_STATUS(SHALE_OK, shale_close(cache));
     free(directory);
 }

@@ -3,7 +3,7 @@
  * last run they are killed, one after another, and replaced.
  *
  * processes [seconds] [seed] */
-#include "check.h"
+#include "afterwards.h"
 #include "pattern.h"
 
 #include <stdatomic.h>
@@ -160,11 +160,10 @@ static void run(const char *directory, const shale_options *options, int64_t dur
     for (int i = 0; i < process_count; i++)
         CHECK_EQUAL(0, wait_for(children[i]));
 
-    shale_stats stats = {.struct_size = sizeof stats};
     shale_report report = {.struct_size = sizeof report};
     CHECK_STATUS(SHALE_OK, shale_verify(cache, &report));
     CHECK_EQUAL(0, report.corrupt_records);
-    CHECK_STATUS(SHALE_OK, shale_get_stats(cache, &stats));
+    shale_stats stats = stats_of(cache);
     CHECK_EQUAL(0, stats.corrupt_records);
     CHECK(stats.evictions > 0 && stats.cleaned_bytes > 0);
     if (!kills) {
@@ -174,6 +173,8 @@ static void run(const char *directory, const shale_options *options, int64_t dur
         CHECK_EQUAL(totals->gets, stats.hits + stats.misses);
         CHECK_EQUAL(totals->removes, stats.removes);
     }
+    if (directory)
+        check_afterwards(cache, directory, kills ? "after kills" : "after many processes");
     CHECK_STATUS(SHALE_OK, shale_close(cache));
     printf("%u shards: %" PRIu64 " sets, %" PRIu64 " hits, %" PRIu64 " misses, %" PRIu64 " evictions, %" PRIu64
            " killed, %" PRIu64 " shards rebuilt\n",

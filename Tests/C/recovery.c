@@ -8,6 +8,7 @@
  *   - keeps the order of use: entries are evicted as if nobody had been killed.
  *
  * recovery [places of each call, 150; 0: all] [seed] */
+#include "afterwards.h"
 #include "aimed.h"
 
 #include <ucontext.h>
@@ -109,8 +110,7 @@ static const struct {
 enum { call_count = sizeof calls / sizeof *calls };
 
 static uint64_t entries_of(shale_cache *cache) {
-    shale_stats stats = {.struct_size = sizeof stats};
-    CHECK_STATUS(SHALE_OK, shale_get_stats(cache, &stats));
+    shale_stats stats = stats_of(cache);
     CHECK_EQUAL(0, stats.rebuilds);
     CHECK_EQUAL(0, stats.corrupt_records);
     return stats.entries;
@@ -221,6 +221,7 @@ static bool strike_order(const situation *s, uint64_t n) {
     CHECK(code == 128 + SIGKILL || code == 0);
     check_order(cache, s, n);
     entries_of(cache);
+    check_afterwards(cache, aimed_directory, s->name);
     CHECK_STATUS(SHALE_OK, shale_close(cache));
     return code != 0;
 }
@@ -242,6 +243,7 @@ int main(int argument_count, char **arguments) {
             struck += strike_large(i, from + random_below(&source, to - from), cache);
         }
     }
+    check_afterwards(cache, aimed_directory, "after kills");
     CHECK_STATUS(SHALE_OK, shale_close(cache));
     for (int i = 0; i < ordered_count && check_failures == 0; i++) {
         strike_order(&ordered[i], 0);

@@ -8,7 +8,7 @@
  *     capacity, or without the index.
  *
  * returns [runs, 60] [seed] */
-#include "check.h"
+#include "afterwards.h"
 #include "faults.h"
 #include "pattern.h"
 
@@ -97,6 +97,7 @@ static void remove_the_evicted(uint64_t fillers, bool with_version) {
         if (!CHECK_STATUS(SHALE_MISS, shale_get(cache, &key, sizeof key, 0, &value)))
             fprintf(stderr, "  removed after %" PRIu64 " others, way %d\n", fillers, (int)way);
     shale_value_free(&value);
+    check_afterwards(cache, directory, "after a removal of evicted entries");
     CHECK_STATUS(SHALE_OK, shale_close(cache));
 }
 
@@ -185,9 +186,9 @@ static void run(uint64_t seed) {
     }
     shale_cache *cache = open_cache(capacity);
     check_keys(cache, "opened at last");
-    shale_stats stats = {.struct_size = sizeof stats};
-    CHECK_STATUS(SHALE_OK, shale_get_stats(cache, &stats));
+    shale_stats stats = stats_of(cache);
     CHECK_EQUAL(0, stats.evictions); /* or a miss would say nothing */
+    check_afterwards(cache, directory, "after kills");
     CHECK_STATUS(SHALE_OK, shale_close(cache));
 }
 

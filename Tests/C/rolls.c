@@ -58,8 +58,7 @@ int main(int argument_count, char **arguments) {
         CHECK(code == 128 + SIGKILL || code == 0);
         struck += code != 0;
         put(cache, random_below(&source, key_count), ++version); /* mends */
-        shale_stats stats = {.struct_size = sizeof stats};
-        CHECK_STATUS(SHALE_OK, shale_get_stats(cache, &stats));
+        shale_stats stats = stats_of(cache);
         if (!CHECK_EQUAL(0, stats.corrupt_records))
             fprintf(stderr, "again: rolls %" PRIu64 " %" PRIu64 "\n", kills, seed);
         CHECK_EQUAL(rebuilds, stats.rebuilds);
@@ -71,7 +70,7 @@ int main(int argument_count, char **arguments) {
         snprintf(path, sizeof path, "%s/shale.index", directory);
         CHECK_EQUAL(0, unlink(path));
         cache = open_cache();
-        CHECK_STATUS(SHALE_OK, shale_get_stats(cache, &stats));
+        stats = stats_of(cache);
         CHECK_EQUAL(0, stats.corrupt_records);
         rebuilds = stats.rebuilds;
         check_account(directory, "after a kill");

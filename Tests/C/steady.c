@@ -29,7 +29,6 @@ int main(void) {
     watch(300);
     char *directory = path_to("steady");
     shale_options options = {.struct_size = sizeof options, .capacity = 8 << 20};
-    shale_stats stats = {.struct_size = sizeof stats};
     shale_value value = SHALE_VALUE_INIT;
     shale_cache *cache = NULL;
     random_source source = {1};
@@ -44,7 +43,7 @@ int main(void) {
     mark("begin\n");
     operate(cache, &source, &value, operations);
     mark("end\n");
-    CHECK_STATUS(SHALE_OK, shale_get_stats(cache, &stats));
+    shale_stats stats = stats_of(cache);
     CHECK(stats.evictions > 0 && stats.cleaned_bytes > 0);
     CHECK_EQUAL(0, wrong);
     shale_value_free(&value);

@@ -6,6 +6,7 @@
  * Not where a shard is being mended: readers wait for that, by design.
  *
  * stopped_writer [places of each situation, 0: all] [seed] */
+#include "afterwards.h"
 #include "aimed.h"
 
 static void read_everything(shale_cache *cache, const situation *s, uint64_t n) {
@@ -56,10 +57,10 @@ static bool play(const situation *s, uint64_t n, saved_file *data, saved_file *i
         CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
     CHECK(memcmp(shared->ledger.completed, shared->ledger.intended, sizeof shared->ledger.completed) == 0);
     check_keys(cache, s, n, "at the end", NULL);
-    shale_stats stats = {.struct_size = sizeof stats};
-    CHECK_STATUS(SHALE_OK, shale_get_stats(cache, &stats));
+    shale_stats stats = stats_of(cache);
     CHECK_EQUAL(0, stats.rebuilds);
     CHECK_EQUAL(0, stats.corrupt_records);
+    check_afterwards(cache, aimed_directory, s->name);
     CHECK_STATUS(SHALE_OK, shale_close(cache));
     return stopped;
 }

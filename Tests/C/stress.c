@@ -631,10 +631,9 @@ static void play_round(random_source *source, shale_stats *before) {
     if (!attached)
         cache = open_cache(0);
     settle(cache);
-    shale_stats stats = {.struct_size = sizeof stats};
     CHECK_STATUS(SHALE_OK, shale_purge(cache, NULL)); /* what has expired is counted until then */
     sweep_tags(cache);
-    CHECK_STATUS(SHALE_OK, shale_get_stats(cache, &stats));
+    shale_stats stats = stats_of(cache);
     CHECK(stats.rebuilds - before->rebuilds <= killed_threads);
     CHECK_EQUAL(0, stats.corrupt_records);
     CHECK(the_round.is_tight || stats.evictions == 0); /* there is room for all: a miss is a loss */

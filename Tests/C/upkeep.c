@@ -9,8 +9,7 @@ static shale_cache *open_memory(uint64_t capacity, uint64_t max_entries) {
 }
 
 static uint64_t entries(shale_cache *cache) {
-    shale_stats stats = {.struct_size = sizeof stats};
-    CHECK_STATUS(SHALE_OK, shale_get_stats(cache, &stats));
+    shale_stats stats = stats_of(cache);
     return stats.entries;
 }
 
@@ -75,8 +74,7 @@ static void test_invalidate(void) {
         snprintf(key, sizeof key, "key %d", i);
         CHECK(is_there(cache, key) == (i % 2 != 0));
     }
-    shale_stats stats = {.struct_size = sizeof stats};
-    CHECK_STATUS(SHALE_OK, shale_get_stats(cache, &stats));
+    shale_stats stats = stats_of(cache);
     CHECK_EQUAL(2505, stats.invalidations);
     shale_close(cache);
 }
@@ -159,8 +157,7 @@ static void test_evict_takes_the_least_recently_used(void) {
     CHECK_STATUS(SHALE_OK, shale_evict(cache, UINT64_MAX, &evicted));
     CHECK_EQUAL(99, evicted); /* 5, 10, … 495: the pinned 0, 1 and 2 stay */
     CHECK_EQUAL(3, entries(cache));
-    shale_stats stats = {.struct_size = sizeof stats};
-    CHECK_STATUS(SHALE_OK, shale_get_stats(cache, &stats));
+    shale_stats stats = stats_of(cache);
     CHECK_EQUAL(997, stats.evictions);
     CHECK_STATUS(SHALE_E_INVALID, shale_evict(NULL, 1, NULL));
     shale_value_free(&value);
@@ -236,7 +233,6 @@ static void test_damage_is_dropped_never_returned(void) {
     shale_options options = {
         .struct_size = sizeof options, .capacity = 4 << 20, .compression = SHALE_COMPRESSION_NONE};
     shale_report report = {.struct_size = sizeof report};
-    shale_stats stats = {.struct_size = sizeof stats};
     shale_value value = SHALE_VALUE_INIT;
     shale_cache *cache = NULL;
     char data[64];
@@ -266,7 +262,7 @@ static void test_damage_is_dropped_never_returned(void) {
         CHECK_STATUS(i == 42 ? SHALE_MISS : SHALE_OK, shale_get(cache, &i, sizeof i, 0, &value));
         CHECK(i == 42 || holds_text(&value, data));
     }
-    CHECK_STATUS(SHALE_OK, shale_get_stats(cache, &stats));
+    shale_stats stats = stats_of(cache);
     CHECK(stats.corrupt_records >= 1);
     CHECK_EQUAL(99, stats.entries);
     CHECK_STATUS(SHALE_OK, shale_verify(cache, &report));
@@ -281,7 +277,6 @@ static void test_damage_is_dropped_never_returned(void) {
 
 static void test_stats(void) {
     shale_cache *cache = open_memory(4 << 20, 0);
-    shale_stats stats = {.struct_size = sizeof stats};
     shale_value value = SHALE_VALUE_INIT;
     char data[1000];
     memset(data, 's', sizeof data);
@@ -291,7 +286,7 @@ static void test_stats(void) {
         CHECK_STATUS(i < 100 ? SHALE_OK : SHALE_MISS, shale_get(cache, &i, sizeof i, 0, &value));
     for (uint32_t i = 90; i < 110; i++)
         CHECK_STATUS(i < 100 ? SHALE_OK : SHALE_MISS, shale_remove(cache, &i, sizeof i, 0));
-    CHECK_STATUS(SHALE_OK, shale_get_stats(cache, &stats));
+    shale_stats stats = stats_of(cache);
     CHECK_EQUAL(1, stats.shards);
     CHECK_EQUAL(4 << 20, stats.capacity);
     CHECK_EQUAL(0, stats.max_entries);

@@ -290,17 +290,16 @@ static void test_info_and_peek(void) {
     CHECK_EQUAL(0, value.size);
     CHECK_EQUAL(0, value.meta_size);
 
-    shale_stats before = {.struct_size = sizeof before}, after = before;
-    CHECK_STATUS(SHALE_OK, shale_get_stats(cache, &before));
+    shale_stats before = stats_of(cache);
     CHECK_STATUS(SHALE_OK, get_text(cache, "key", SHALE_GET_PEEK, &value));
     CHECK(holds_text(&value, "value"));
     CHECK_STATUS(SHALE_MISS, get_text(cache, "missing", SHALE_GET_PEEK, &value));
-    CHECK_STATUS(SHALE_OK, shale_get_stats(cache, &after));
+    shale_stats after = stats_of(cache);
     CHECK_EQUAL(before.hits, after.hits);
     CHECK_EQUAL(before.misses, after.misses);
     CHECK_STATUS(SHALE_OK, get_text(cache, "key", 0, &value));
     CHECK_STATUS(SHALE_MISS, get_text(cache, "missing", 0, &value));
-    CHECK_STATUS(SHALE_OK, shale_get_stats(cache, &after));
+    after = stats_of(cache);
     CHECK_EQUAL(before.hits + 1, after.hits);
     CHECK_EQUAL(before.misses + 1, after.misses);
     shale_value_free(&value);
@@ -329,7 +328,6 @@ static void test_compression(void) {
         CHECK_EQUAL(sizeof data, value.stored_size);
 
         /* Small and alike: enough of them for dictionaries to come into use. */
-        shale_stats stats = {.struct_size = sizeof stats};
         for (unsigned n = 0; n < 5000; n++) {
             char record[400];
             int size = snprintf(record, sizeof record,
@@ -340,7 +338,7 @@ static void test_compression(void) {
             CHECK_STATUS(SHALE_OK, shale_get(cache, &n, sizeof n, 0, &value));
             CHECK(holds_bytes(&value, record, (size_t)size));
         }
-        CHECK_STATUS(SHALE_OK, shale_get_stats(cache, &stats));
+        shale_stats stats = stats_of(cache);
         CHECK((stats.dictionaries > 0) == (kinds[i] == SHALE_COMPRESSION_DICTIONARY));
         shale_value_free(&value);
         CHECK_STATUS(SHALE_OK, shale_close(cache));

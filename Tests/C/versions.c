@@ -5,14 +5,10 @@
  *   - superblock: version 1, no bytes at 96;
  *   - segment headers: no tail's offset, and a check that leaves its word out;
  *   - no synced tails. */
-#include "check.h"
-#include "layout.h"
+#include "afterwards.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>
-
-#define XXH_INLINE_ALL
-#include <xxhash.h>
 
 enum { alike = 400, others = 40, keys = alike + others, large_size = 200000, most_size = 4096 };
 
@@ -178,8 +174,7 @@ static void test_a_cache_of_version_1_is_taken_over(void) {
     static description before[keys];
     shale_cache *cache = open_cache(8 << 20, 2, 0);
     fill(cache);
-    shale_stats stats = {.struct_size = sizeof stats};
-    CHECK_STATUS(SHALE_OK, shale_get_stats(cache, &stats));
+    shale_stats stats = stats_of(cache);
     CHECK(stats.dictionaries > 0);
     CHECK_EQUAL(0, stats.evictions);
     describe(cache, before);
@@ -195,7 +190,7 @@ static void test_a_cache_of_version_1_is_taken_over(void) {
     cache = open_cache(0, 0, 0);
     check_versions(2, 32);
     check_same(cache, before, "taken over");
-    CHECK_STATUS(SHALE_OK, shale_get_stats(cache, &stats));
+    stats = stats_of(cache);
     CHECK_EQUAL(0, stats.corrupt_records);
     /* Segments of both formats in one log. */
     for (unsigned i = 0; i < 2000; i++) {
@@ -209,6 +204,7 @@ static void test_a_cache_of_version_1_is_taken_over(void) {
     unlink(path_of("shale.index"));
     cache = open_cache(0, 0, 0);
     check_same(cache, before, "replayed");
+    check_afterwards(cache, directory, "replayed");
     CHECK_STATUS(SHALE_OK, shale_close(cache));
     check_versions(2, 32);
     free(directory);
@@ -229,6 +225,7 @@ static void test_a_half_upgrade_is_completed(void) {
     shale_value value = SHALE_VALUE_INIT;
     CHECK_STATUS(SHALE_OK, get_text(cache, "key", 0, &value));
     shale_value_free(&value);
+    check_afterwards(cache, directory, "half upgraded");
     CHECK_STATUS(SHALE_OK, shale_close(cache));
     check_versions(2, 32);
     free(directory);

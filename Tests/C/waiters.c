@@ -5,7 +5,7 @@
  * releases, and nobody wakes D. Here B has the lowest priority on the processor
  * where A is busy, and A holds the lock in a hook until B is dead. */
 #define _GNU_SOURCE
-#include "check.h"
+#include "afterwards.h"
 #include "faults.h"
 #include "gate.h"
 
@@ -138,6 +138,7 @@ int main(void) {
         close_gate(&second.go);
     }
     CHECK(came_about > 0);
+    check_afterwards(cache, directory, "after kills");
     CHECK_STATUS(SHALE_OK, shale_close(cache));
     free(directory);
     return finish();
