@@ -40,17 +40,18 @@ static struct {
 } model;
 
 typedef enum {
-    /* "A call that fails leaves its key as it was" and FULL: "pinned entries fill the cache" */
+    /* Pinned entries: "Otherwise the answer is `SHALE_E_FULL`, before anything has changed." And a known fault: "is answered
+     * in rare cases where nothing is pinned". */
     excuse_full_of_pins,
-    /* FULL: "the disk is full" */
+    /* shale.h: `SHALE_E_FULL`, "the disk is full" */
     excuse_full_disk,
     /* Known limits: "what is in the tail's segment goes first, whatever its stamp"; "An entry that finds no place at all is evicted." */
     excuse_forced_eviction,
-    /* What always holds: live bytes are limited; eviction. Known limits: "A cache may drop any entry to make room" */
+    /* Eviction: "Live bytes are held below 82 % of what the shard may use" */
     excuse_evicted,
     /* A rebuild: "entries that were evicted or expired may be indexed again" */
     excuse_came_back,
-    /* A process is killed: "Its call never returned, so it need not count" */
+    /* A process is killed: "It counts whole from the moment of its commit word on, or not at all" */
     excuse_killed,
     /* A power cut: "later records may survive an earlier one"; a rebuild, 3: "A value whose body is damaged still does, and is a miss then" */
     excuse_cut,
@@ -59,9 +60,11 @@ typedef enum {
     excuse_lacks_parts,
     /* What is checked when: "If the damage lies before the synced position, everything older in that shard is dropped" */
     excuse_damage,
-    /* Lock-free readers see a killed `clear` undone, and whoever locks the shard next finishes it. */
+    /* A process is killed: "A clear ... concern[s] the whole shard. They are noted when they begin, and recovery finishes
+     * them." Readers, who take no lock, see what was there until then. */
     excuse_clear_pending,
-    /* Known limits: "Delete `shale.index` ...": before anybody has settled what a killed writer left, his record counts. */
+    /* What a rebuild finds: "the log in order is the whole truth". So where the index is deleted before anybody has
+     * settled what a killed writer left, his record counts. */
     excuse_deleted_unsettled,
     /* The test's own limit: more alternatives than it notes. */
     excuse_unknown,

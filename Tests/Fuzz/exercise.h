@@ -79,6 +79,11 @@ static inline void read_everything(shale_cache *cache, bool strict) {
 static inline void expect_own(shale_cache *cache, const char *key, const void *bytes, size_t size) {
     shale_value value = SHALE_VALUE_INIT;
     shale_status status = shale_get(cache, key, strlen(key), 0, &value);
+    count_look();
+    /* Where records are forged with right checks, which "the secret only keeps others from" (design.md, "Known limits"),
+     * nothing is promised but that the bytes are the caller's own. index_file, whose records are sound, does without. */
+    if (status != SHALE_OK)
+        excused(0, "gone, as records were forged");
     if (status == SHALE_OK && (value.size != size || (size && memcmp(value.data, bytes, size) != 0)))
         FAIL("%s is not what was just set", key);
     shale_value_free(&value);

@@ -78,6 +78,34 @@ static inline void fail(const char *file, int line, const char *format, ...) {
             FAIL("%s (%s)", #expression, shale_last_error());                                                          \
     } while (0)
 
+/* ---- excuses ------------------------------------------------------------ */
+
+/* What a model accepts although a cache that loses nothing would not answer so: how often, of how many looks. Beside each
+ * stands the sentence of Documentation/design.md that allows it; at the end they are printed. */
+static struct {
+    uint64_t looks, used[8];
+    const char *why[8];
+} excuses UNUSED;
+
+static inline void print_excuses(void) {
+    fprintf(stderr, "excuses in %" PRIu64 " looks:", excuses.looks);
+    int shown = 0;
+    for (int i = 0; i < 8; i++)
+        if (excuses.used[i])
+            fprintf(stderr, "%s %s %" PRIu64 " (%.2f %%)", shown++ ? "," : "", excuses.why[i], excuses.used[i], 100.0 * (double)excuses.used[i] / (double)excuses.looks);
+    fprintf(stderr, "%s\n", shown ? "" : " none");
+}
+static inline void count_look(void) {
+    if (excuses.looks++ == 0)
+        atexit(print_excuses);
+}
+/* True; and counted. */
+static inline bool excused(int which, const char *why) {
+    excuses.used[which]++;
+    excuses.why[which] = why;
+    return true;
+}
+
 /* ---- a clock that the input moves --------------------------------------- */
 
 #define CLOCK_START INT64_C(1700000000000)

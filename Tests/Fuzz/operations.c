@@ -82,6 +82,12 @@ static void keep(entry *e, int64_t period) {
 /* What an entry is that may have been there, and is not. */
 static int missed(void) { return world.unmended ? maybe : ghost; }
 
+/* A look at an entry that may be there. Where it is not: "Eviction", or "Entries that come back displace others"; and what
+ * was seen to be gone stays so until a rebuild ("Evicted entries are misses, or are back"). */
+static bool may_be_gone(const entry *e) {
+    return e->where == ghost || (e->where == maybe && excused(0, "evicted, or displaced"));
+}
+
 /* Whatever the cache may drop for space it may have dropped by now. */
 static void doubt(void) {
     for (int i = 0; i < key_count; i++)
@@ -110,8 +116,9 @@ static void check_value(unsigned key, shale_status status, uint32_t flags, const
     entry *e = &world.entries[key];
     enum state state = state_of(e);
     bool visible = state == fresh || (state == stale && flags & SHALE_GET_STALE);
+    count_look();
     if (status == SHALE_MISS) {
-        EXPECT(!visible || e->where == maybe || e->where == ghost);
+        EXPECT(!visible || may_be_gone(e));
         EXPECT(value->size == 0 && value->meta_size == 0);
         if (e->where == maybe && visible)
             e->where = missed();
@@ -193,7 +200,7 @@ static void walk(shale_cache *cache, uint32_t flags) {
         entry *e = &world.entries[key];
         enum state state = state_of(e);
         if (!seen[key] && (state == fresh || (state == stale && flags & SHALE_GET_STALE))) {
-            EXPECT(e->where != present);
+            EXPECT(may_be_gone(e));
             if (e->where == maybe)
                 e->where = missed();
         }
@@ -210,12 +217,14 @@ static void new_version(unsigned key, uint64_t version) {
     world.entries[key].version = world.last_version = version;
 }
 
-/* A failed call leaves the key as it was; without pinned entries there is always room. */
+/* A failed call leaves the key as it was; without pinned entries there is always room. "An entry is pinned only if [...].
+ * Otherwise the answer is `SHALE_E_FULL`, before anything has changed." Beside pinned ones, others may find none. */
 static bool is_full(unsigned key, shale_status status) {
+    count_look();
     if (status != SHALE_E_FULL)
         return false;
     EXPECT(world.evicts && world.has_pinned);
-    return true;
+    return excused(1, "full of pinned entries");
 }
 
 static void set(shale_cache *cache, const command *c, unsigned key) {
@@ -279,7 +288,7 @@ static void set(shale_cache *cache, const command *c, unsigned key) {
     case maybe:
         EXPECT(holds == holds_there || holds == holds_gone);
         if (holds_there != holds_gone)
-            e->where = holds == holds_there ? present : missed();
+            e->where = holds == holds_there || !may_be_gone(e) ? present : missed();
         break;
     default: EXPECT(holds == holds_gone);
     }
@@ -319,7 +328,7 @@ static void increment(shale_cache *cache, const command *c, unsigned key) {
             }
             return;
         }
-        EXPECT(e->where == maybe);
+        EXPECT(e->where == maybe && may_be_gone(e));
     }
     EXPECT(status == (overflows ? SHALE_E_INVALID : SHALE_OK));
     if (overflows)
@@ -356,7 +365,7 @@ static void remove_key(shale_cache *cache, const command *c, unsigned key) {
     bool is_there = state_of(e) != gone && (e->where == present || e->where == maybe);
     bool agrees = version == 0 || version == e->version;
     if (status == SHALE_MISS) {
-        EXPECT(!is_there || e->where == maybe);
+        EXPECT(!is_there || may_be_gone(e));
         if (version == 0)
             e->where = absent;
         else if (e->where == maybe && is_there)
@@ -379,7 +388,7 @@ static void touch(shale_cache *cache, const command *c, unsigned key) {
         return;
     bool is_there = state_of(e) != gone && (e->where == present || e->where == maybe);
     if (status == SHALE_MISS) {
-        EXPECT(!is_there || e->where == maybe);
+        EXPECT(!is_there || may_be_gone(e));
         if (is_there)
             e->where = missed();
         return;

@@ -5,13 +5,20 @@ from pathlib import Path
 
 import pytest
 from hypothesis import settings
-from support import SMALL, Clock
+from support import SMALL, Clock, Excuses
 
 import shale
 
 # A failure prints what reproduces it; a busy machine is no failure.
 settings.register_profile("shale", deadline=None, print_blob=True)
 settings.load_profile("shale")
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    if Excuses.looks:
+        used = [f"{why} {n} ({n / Excuses.looks:.2%})" for why, n in Excuses.used.items()]
+        line = f"excuses in {Excuses.looks} looks: {', '.join(used) or 'none'}"
+        terminalreporter.write_line(line)
 
 
 @pytest.fixture

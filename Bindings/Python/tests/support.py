@@ -6,7 +6,9 @@ import os
 import subprocess
 import sys
 import textwrap
+from collections import Counter
 from pathlib import Path
+from typing import ClassVar
 
 from hypothesis import settings
 
@@ -16,6 +18,23 @@ SMALL = "8MiB"
 
 PYTHON_ROOT = Path(__file__).resolve().parents[1]
 REPOSITORY = PYTHON_ROOT.parents[1]
+
+
+class Excuses:
+    """Answers that a model accepts although a dict would not give them: how often, of how many
+    looks. Beside each use stands the sentence of design.md that allows it; conftest.py prints."""
+
+    looks = 0
+    used: ClassVar[Counter[str]] = Counter()
+
+
+def look() -> None:
+    Excuses.looks += 1
+
+
+def excused(why: str) -> bool:
+    Excuses.used[why] += 1
+    return True
 
 
 class Clock:

@@ -10,7 +10,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
-from support import SMALL, Clock, examples
+from support import SMALL, Clock, examples, look
 
 import shale
 
@@ -96,6 +96,7 @@ class CacheMachine(RuleBasedStateMachine):
 
     @rule(key=keys)
     def get(self, key: Any) -> None:
+        look()
         known, kept = self.fresh(key), self.kept(key)
         missing = "there is none"
         assert self.cache.get(key, missing) == (known.value if known else missing)
@@ -171,6 +172,7 @@ class CacheMachine(RuleBasedStateMachine):
 
     @invariant()
     def iteration_gives_what_is_fresh(self) -> None:
+        look()
         wanted = {key: known.value for key in self.model if (known := self.fresh(key))}
         assert dict(self.cache.items()) == wanted
 
