@@ -19,8 +19,9 @@
  *     the like) cannot share mappings and are refused.
  *   - A cache may drop any entry to make room. Keep the truth elsewhere.
  *   - A completed set survives `kill -9`. A power cut may take what was written
- *     after the last shale_sync() or the last orderly shale_close(), and what a
- *     full cache has moved or evicted since to reuse its space.
+ *     after the last shale_sync() or the last orderly shale_close(), a key that
+ *     was changed since altogether, and what a full cache has moved or evicted
+ *     since to reuse its space. shale_sync() says more.
  *   - The files are mapped: truncating them, or a media error below them,
  *     raises SIGBUS, as with every mapped store.
  *   - Processes that share a cache must share a PID namespace and a libc.
@@ -216,7 +217,7 @@ typedef struct {
     int64_t wait_ms;  /* how long to wait for a value that another is loading; 0: not at all */
     int64_t refresh_ahead_ms; /* 0: a fresh value is never loaded anew. Else each reader draws a time by chance,
                          with this mean, and loads where less is left of the value's age: so
-                         that the readers of a popular key never miss together. What a load
+                         that the readers of a popular key hardly ever miss together. What a load
                          takes, or some times that, is a good mean. */
 } shale_lease_options;
 
@@ -250,7 +251,9 @@ int shale_last_errno(void);
  *
  * Errors: INVALID, IO, FORMAT (a directory that holds other files), VERSION,
  * BUSY, FILESYSTEM, PERMISSION, FULL, MEMORY. Cost: constant, unless the index
- * cannot be trusted (after a power cut), when it is rebuilt from the data file. */
+ * cannot be trusted (after a power cut, or where the machine was started anew
+ * before the last orderly close), when it is rebuilt from the data file: the
+ * order of use is the order of writing then, and evicted entries may be back. */
 shale_status shale_open(const char *SHALE_NULLABLE directory, const shale_options *SHALE_NULLABLE options,
                         shale_cache *SHALE_NULLABLE *SHALE_NULLABLE cache);
 /* Closes the handle, also when it returns an error. NULL is allowed. The last
@@ -260,7 +263,8 @@ shale_status shale_close(shale_cache *SHALE_NULLABLE cache);
  * power cut each entry is as it was then, or as later; nothing is older, and
  * nothing that was removed, replaced or invalidated before is back. What may
  * be a miss: an entry whose place a full cache has reused since (having moved
- * the entry elsewhere), a key that was changed since, what was evicted. */
+ * the entry elsewhere), a key that was changed since, what was evicted, and in
+ * a full cache what evicted entries displace that come back. */
 shale_status shale_sync(shale_cache *SHALE_NULLABLE cache);
 
 /* Stores a value. Values up to a quarter of the capacity, and up to 1 GiB; key,
@@ -343,8 +347,8 @@ shale_status shale_purge(shale_cache *SHALE_NULLABLE cache, uint64_t *SHALE_NULL
 shale_status shale_verify(shale_cache *SHALE_NULLABLE cache, shale_report *SHALE_NULLABLE report);
 shale_status shale_get_stats(shale_cache *SHALE_NULLABLE cache, shale_stats *SHALE_NULLABLE stats);
 
-/* Walks all entries. Whatever lives throughout comes once or, if it is moved
- * meanwhile, more than once; in no promised order. Recency stays as it is. A
+/* Walks all entries. Whatever lives throughout comes once, what is removed and
+ * set again meanwhile may come twice; in no promised order. Recency stays as it is. A
  * cursor belongs to one thread at a time, holds no lock, and must be closed
  * before its cache. shale_cursor_next: OK, STALE (with SHALE_GET_STALE) or END;
  * `key` and `value` may be NULL. */

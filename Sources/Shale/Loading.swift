@@ -35,7 +35,7 @@ extension Cache {
     /// returned all the same.
     ///
     /// With the cache's `refreshAhead` above 0, a fresh hit may begin a load in the background, the likelier the
-    /// nearer its end and the longer the last load took, so that the readers of a popular key never miss together.
+    /// nearer its end and the longer the last load took, so that the readers of a popular key hardly ever miss together.
     ///
     /// - Parameters:
     ///   - key: What the value is stored under.

@@ -197,6 +197,11 @@ static void check_refuses(void) {
     CHECK_STATUS(SHALE_E_FULL, set("new", 0, now->value, now->meta, SHALE_SET_PINNED));
     CHECK(strstr(shale_last_error(), "pinned") != NULL);
     CHECK_EQUAL(before, stats_of(cache).entries);
+    uint32_t n = 0;
+    while (pins[n].size == 0)
+        n++;
+    CHECK_STATUS(SHALE_E_FULL, set("pinned", n, pins[n].size, pins[n].meta, SHALE_SET_PINNED));
+    check_pins("refused");
 }
 
 /* ---- more is pinned than may be ------------------------------------------------------------------------------------ */

@@ -11,7 +11,8 @@ import Synchronization
 /// ```
 ///
 /// Every method may be called from any thread. A completed `set` survives
-/// `kill -9`; a power cut may take what was written after the last `sync()`.
+/// `kill -9`; a power cut may take what was written after the last `sync()` or
+/// orderly close, and what a full store has moved or evicted since: see `sync()`.
 /// A store may drop any entry to make room: keep the truth elsewhere. The
 /// store closes when its last reference goes, or by `close()`.
 public final class Store: Sendable {
@@ -289,13 +290,15 @@ public final class Store: Sendable {
     @discardableResult
     public func purge() throws(ShaleError) -> Int { try throwing { () throws(Failure) in Int(try engine.purge()) } }
     /// Returns when all that was completed before the call is on the disk. After a power cut each entry is as it was then, or as later.
-    /// What may be missing: an entry whose place a full cache has reused since, a key that was changed since, what was evicted.
+    /// What may be missing: an entry whose place a full cache has reused since, a key that was changed since, what was evicted, and in
+    /// a full cache what evicted entries displace that come back.
     public func sync() throws(ShaleError) { try throwing { () throws(Failure) in try engine.sync() } }
     /// Reads every current record, checks it, and drops what is damaged.
     public func verify() throws(ShaleError) -> Report { try throwing { () throws(Failure) in try engine.verify() } }
     public func statistics() throws(ShaleError) -> Statistics { try throwing { () throws(Failure) in try engine.statistics() } }
 
-    /// Walks all entries: whatever lives throughout comes at least once, in no promised order, until `body` returns false.
+    /// Walks all entries, in no promised order, until `body` returns false: whatever lives throughout comes once, what is removed and
+    /// set again meanwhile may come twice.
     public func forEach(includingStale: Bool = false, _ body: (_ key: UnsafeRawBufferPointer, Entry, _ value: UnsafeRawBufferPointer) -> Bool) throws(ShaleError) {
         var cursor = Cursor(engine)
         var key = buffers.take(), value = buffers.take()

@@ -158,8 +158,9 @@ class Cache:
     def sync(self) -> None:
         """Returns when all that was completed before the call is on the disk.
 
-        After a power cut each entry is as it was then, or as later. What may be missing: an entry whose place a full cache has
-        reused since, a key that was changed since, what was evicted.
+        After a power cut each entry is as it was then, or as later. What may be missing: an entry
+        whose place a full cache has reused since, a key that was changed since, what was evicted,
+        and in a full cache what evicted entries displace that come back.
         """
         self._call(_library.sync)
 
@@ -496,8 +497,8 @@ class Cache:
     def __iter__(self) -> Iterator[Key]:
         """The keys of what is fresh, in no promised order.
 
-        What lives throughout comes once or, if it is moved meanwhile, more than
-        once. The cache may be changed during the iteration. Recency stays as it is.
+        What lives throughout comes once, what is removed and set again meanwhile may
+        come twice. The cache may be changed during the iteration. Recency stays as it is.
         """
         return _iterate.keys(self._pool, 0)
 
