@@ -194,6 +194,12 @@ static inline int wait_for(pid_t child) {
     return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
+/* Whether a child still runs. Its exit code stays for wait_for(). */
+static inline bool is_alive(pid_t child) {
+    siginfo_t info = {0};
+    return waitid(P_PID, (id_t)child, &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid == 0;
+}
+
 /* Strings as keys and values */
 
 static inline shale_status set_text(shale_cache *cache, const char *key, const char *text,

@@ -965,15 +965,15 @@ static bool found_older;
 enum { by_index_older, by_index_gone, by_index_error, by_file_older, by_file_error };
 static bool excuses_older(const expectation *e) {
     /* (A data file of an earlier time is a sound cache of its own.) */
-    return (!e->sound && excused(by_index_older, "older, as the index was damaged and believed")) ||
-           (e->dated && excused(by_file_older, "older, as all of the data file was"));
+    return (e->dated && excused(by_file_older, "older, as all of the data file was")) ||
+           (!e->sound && excused(by_index_older, "older, as the index was damaged and believed"));
 }
 static bool excuses_missing(const expectation *e) {
     return !e->sound && excused(by_index_gone, "gone, as the index was damaged and believed");
 }
 static bool excuses_error(const expectation *e) {
-    return (!e->sound && excused(by_index_error, "an error, as the index was damaged and believed")) ||
-           (e->dated && excused(by_file_error, "an error, as the data file was another's"));
+    return (e->dated && excused(by_file_error, "an error, as the data file was another's")) ||
+           (!e->sound && excused(by_index_error, "an error, as the index was damaged and believed"));
 }
 
 /* Reads all keys of the account. `must`: which have to be there; NULL: none. */

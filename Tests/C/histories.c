@@ -18,8 +18,8 @@
 #include "afterwards.h"
 #include "history.h"
 #include "pattern.h"
+#include "threads.h"
 
-#include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
 #include <sys/mman.h>
@@ -322,30 +322,24 @@ static void *work(void *context) {
             dies = true;
     }
     shale_value_free(&w->value);
+    free(w);
     return NULL;
 }
 
-static worker *make_worker(shale_cache *cache, uint64_t member) {
+static worker *make_worker(shale_cache *cache, uint64_t member, uint64_t kill_at) {
     worker *w = malloc(sizeof *w);
     REQUIRE(w);
-    *w = (worker){.cache = cache, .member = member, .value = SHALE_VALUE_INIT, .source = {the_round.seed * 100 + member}};
+    *w = (worker){.cache = cache, .member = member, .kill_at = kill_at, .value = SHALE_VALUE_INIT, .source = {the_round.seed * 100 + member}};
     return w;
 }
 
 static void live(uint64_t process, uint64_t threads, uint64_t kill_at, shale_cache *inherited) {
     begin_child(120);
     shale_cache *cache = inherited ? inherited : open_cache();
-    pthread_t started[most_threads];
-    worker *workers[most_threads];
-    for (uint64_t i = 0; i < threads; i++) {
-        workers[i] = make_worker(cache, process * most_threads + i);
-        workers[i]->kill_at = kill_at;
-        REQUIRE(pthread_create(&started[i], NULL, work, workers[i]) == 0);
-    }
-    for (uint64_t i = 0; i < threads; i++) {
-        pthread_join(started[i], NULL);
-        free(workers[i]);
-    }
+    void *workers[most_threads];
+    for (uint64_t i = 0; i < threads; i++)
+        workers[i] = make_worker(cache, process * most_threads + i, kill_at);
+    run_threads(threads, work, workers);
     CHECK_STATUS(SHALE_OK, shale_close(cache));
     _exit(check_failures != 0);
 }
@@ -363,11 +357,6 @@ static void keep_fresh(worker *w, uint64_t step) {
 static struct {
     uint64_t killed, cut_off, calls, histories, losses, evictions, rebuilds, steps, longest;
 } total;
-
-static bool is_gone(pid_t child) {
-    siginfo_t info = {0};
-    return waitid(P_PID, (id_t)child, &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid != 0;
-}
 
 /* Everybody at once; the parent keeps the fresh keys. Processes of several threads die after so many calls. */
 static void play(worker *w, random_source *source) {
@@ -389,7 +378,7 @@ static void play(worker *w, random_source *source) {
             atomic_store(&shared->keeper_is_done, true), sched_yield();
         gone = 0;
         for (uint64_t i = 0; i < processes; i++)
-            gone += is_gone(members[i]);
+            gone += !is_alive(members[i]);
     }
     atomic_store(&shared->keeper_is_done, true);
     for (uint64_t i = 0; i < processes; i++) {
@@ -454,7 +443,7 @@ static void play_round(random_source *source) {
     atomic_store(&shared->ms, 1700000000000);
     atomic_store(&shared->keeper_is_done, false);
     remove_tree(the_round.directory);
-    worker *w = make_worker(open_cache(), keeper);
+    worker *w = make_worker(open_cache(), keeper, 0);
     keep_fresh(w, 0);
     play(w, source);
 

@@ -5,8 +5,7 @@
  *
  * sanitized thread|address */
 #include "check.h"
-
-#include <pthread.h>
+#include "threads.h"
 
 static shale_cache *cache;
 static uint64_t version; /* unprotected, on purpose */
@@ -23,11 +22,8 @@ int main(int argument_count, char **arguments) {
     REQUIRE(argument_count > 1);
     REQUIRE_STATUS(SHALE_OK, shale_open(NULL, &options, &cache));
     if (strcmp(arguments[1], "thread") == 0) {
-        pthread_t threads[2];
-        for (int i = 0; i < 2; i++)
-            REQUIRE(pthread_create(&threads[i], NULL, set_many, NULL) == 0);
-        for (int i = 0; i < 2; i++)
-            pthread_join(threads[i], NULL);
+        void *none[2] = {NULL, NULL};
+        run_threads(2, set_many, none);
     } else {
         uint64_t *bytes = malloc(sizeof *bytes);
         REQUIRE(bytes);

@@ -20,8 +20,8 @@
 #include "afterwards.h"
 #include "excuses.h"
 #include "pattern.h"
+#include "threads.h"
 
-#include <pthread.h>
 #include <stdatomic.h>
 #include <sys/mman.h>
 
@@ -484,6 +484,7 @@ static void *work(void *context) {
         atomic_fetch_add(&ledger->progress[w->process], 1);
     }
     shale_value_free(&w->value);
+    free(w);
     return NULL;
 }
 
@@ -491,25 +492,15 @@ static void *work(void *context) {
 static void live(uint64_t process, uint64_t threads, shale_cache *inherited) {
     begin_child(60);
     shale_cache *cache = inherited ? inherited : open_cache(0);
-    pthread_t started[most_threads];
-    worker *workers[most_threads];
+    void *workers[most_threads];
     for (uint64_t i = 0; i < threads; i++) {
-        REQUIRE(workers[i] = malloc(sizeof *workers[i]));
-        *workers[i] = (worker){.cache = cache, .process = process, .value = SHALE_VALUE_INIT,
-                               .source = {the_round.seed * 1000 + process * 10 + i}};
-        REQUIRE(pthread_create(&started[i], NULL, work, workers[i]) == 0);
+        worker *w = workers[i] = malloc(sizeof *w);
+        REQUIRE(w);
+        *w = (worker){.cache = cache, .process = process, .value = SHALE_VALUE_INIT, .source = {the_round.seed * 1000 + process * 10 + i}};
     }
-    for (uint64_t i = 0; i < threads; i++) {
-        pthread_join(started[i], NULL);
-        free(workers[i]);
-    }
+    run_threads(threads, work, workers);
     CHECK_STATUS(SHALE_OK, shale_close(cache));
     _exit(check_failures != 0);
-}
-
-static bool is_alive(pid_t child) {
-    siginfo_t info = {0};
-    return waitid(P_PID, (id_t)child, &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid == 0;
 }
 
 /* Waits until a member has done so many operations more, or is gone: then its exit code says why. */
