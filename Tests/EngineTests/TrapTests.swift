@@ -176,15 +176,18 @@ struct TrapTests {
         for number in 20..<40 { cache.remove("k\(number)") }
         #expect(cache.evict(20) == (.ok, 20))
         clock.advance(100)
+        var misses = 0
         for round in 0..<3 {
             cache = try rebuild(cache)
             for number in 0..<40 { #expect(cache.get("k\(number)").status == .miss, "k\(number), round \(round)") }
             for number in 40..<60 {
+                // "Evicted entries are misses, or are back": either, but nothing else. The keys above do without.
                 let found = cache.get("k\(number)")
-                #expect(found.status == .miss || found.text == "old", "k\(number), round \(round)")
+                if found.status == .miss { misses += 1 } else { #expect(found.text == "old", "k\(number), round \(round)") }
             }
             wrap(cache)
         }
+        print("orphaned touches: excuses in \(3 * 20) looks: evicted \(misses)")
     }
 
     @Test("What has expired stays expired after a rebuild, wherever its record lies")
