@@ -9,7 +9,7 @@
  * the same call succeeds once nothing fails any more.
  *
  * failing_calls [errnos of each call at each place, 1] [seed] [scenario] */
-#include "check.h"
+#include "afterwards.h"
 #include "resources.h"
 #include "stored.h"
 
@@ -631,6 +631,7 @@ static bool try_fault(const scenario *s) {
         shale_report report = {.struct_size = sizeof report};
         succeeded(shale_verify(cache, &report), "shale_verify");
         EXPECT(report.corrupt_records == 0, "%" PRIu64 " damaged records", report.corrupt_records);
+        check_set_and_remove(cache);
         close_cache();
         check_disk();
     }
@@ -639,6 +640,8 @@ static bool try_fault(const scenario *s) {
     EXPECT(after.descriptors == before.descriptors, "%ld descriptors leak", after.descriptors - before.descriptors);
     EXPECT(after.mappings == before.mappings, "%ld mappings leak", after.mappings - before.mappings);
     EXPECT(after.allocations == before.allocations, "%ld allocations leak", after.allocations - before.allocations);
+    if (!s->in_memory && trials % 16 == 0) /* (its memory is none of the library's) */
+        check_account(directory, s->name);
     trials++;
     injections += (uint64_t)injected;
     return injected > 0;

@@ -449,7 +449,7 @@ static void test_a_lower_entry_limit_is_applied(void) {
         CHECK_EQUAL(100, stats.entries);
         for (uint32_t n = 0; n < 100; n++, last--)
             CHECK_STATUS(SHALE_OK, shale_get(cache, &last, sizeof last, 0, &value));
-        check_account(directory, "of fewer entries");
+        check_afterwards(cache, directory, "of fewer entries");
         CHECK_STATUS(SHALE_OK, shale_close(cache));
         remove_tree(directory);
         free(directory);
