@@ -52,10 +52,23 @@ static inline bool check_status(shale_status expected, shale_status got, const c
                       shale_status_text(expected), got, shale_status_text(got), got < 0 ? shale_last_error() : "");
 }
 
+/* One of two answers. */
+static inline bool check_either(shale_status first, shale_status second, shale_status got, const char *file, int line,
+                                const char *expression) {
+    return check_status(got == second ? second : first, got, file, line, expression);
+}
+
+/* Any answer, but no error. */
+static inline bool check_answer(shale_status got, const char *file, int line, const char *expression) {
+    return check_status(got >= 0 ? got : SHALE_OK, got, file, line, expression);
+}
+
 #define CHECK(expression) check_that((expression), __FILE__, __LINE__, #expression, "%s", "")
 #define CHECK_EQUAL(expected, got)                                                                                     \
     check_equal((int64_t)(expected), (int64_t)(got), __FILE__, __LINE__, #expected " == " #got)
 #define CHECK_STATUS(expected, call) check_status((expected), (call), __FILE__, __LINE__, #call)
+#define CHECK_EITHER(first, second, call) check_either((first), (second), (call), __FILE__, __LINE__, #call)
+#define CHECK_ANSWER(call) check_answer((call), __FILE__, __LINE__, #call)
 #define REQUIRE(expression)                                                                                            \
     do {                                                                                                               \
         if (!CHECK(expression))                                                                                        \

@@ -152,7 +152,7 @@ static void get(worker *w, uint32_t key) {
     shale_status status = shale_get(w->cache, &key, sizeof key, random_below(&w->source, 4) ? 0 : SHALE_GET_PEEK, &w->value);
     waits = NULL;
     uint64_t end = atomic_fetch_add(&shared->ticks, 1);
-    CHECK(status == SHALE_OK || !CHECK_STATUS(SHALE_MISS, status) || status == SHALE_MISS);
+    CHECK_EITHER(SHALE_OK, SHALE_MISS, status);
     note_found(r, status, &w->value);
     r->call.end = end;
 }
@@ -192,7 +192,7 @@ static void lease(worker *w, uint32_t key) {
     shale_status status = shale_lease(w->cache, &key, sizeof key, &options, &w->value, &token);
     waits = NULL;
     uint64_t end = atomic_fetch_add(&shared->ticks, 1);
-    CHECK(status == SHALE_OK || !CHECK_STATUS(SHALE_MISS, status) || status == SHALE_MISS);
+    CHECK_EITHER(SHALE_OK, SHALE_MISS, status);
     note_found(r, status, &w->value);
     r->call.end = end;
     if (token)
@@ -235,7 +235,7 @@ static void set(worker *w, uint32_t key, enum call_kind kind, int64_t age, uint6
     r->call.asked = options.version;
     note(w);
     shale_status status = shale_set(w->cache, &key, sizeof key, w->bytes, size, &options);
-    CHECK(status == SHALE_OK || (status == SHALE_CONFLICT && kind != call_set) || !CHECK_STATUS(SHALE_OK, status));
+    CHECK_EITHER(SHALE_OK, kind == call_set ? SHALE_OK : SHALE_CONFLICT, status);
     r->call.version = status == SHALE_OK ? version : 0;
     end_call(r, status);
 }
@@ -248,14 +248,14 @@ static void remove_key(worker *w, uint32_t key) {
     r->call.asked = version;
     note(w);
     end_call(r, shale_remove(w->cache, &key, sizeof key, version));
-    CHECK(r->call.status >= 0 || !CHECK_STATUS(SHALE_OK, r->call.status));
+    CHECK_ANSWER(r->call.status);
 }
 
 static void touch(worker *w, uint32_t key) {
     record *r = begin_call(w, call_touch, key);
     note(w);
     end_call(r, shale_touch(w->cache, &key, sizeof key, 1000000000));
-    CHECK(r->call.status >= 0 || !CHECK_STATUS(SHALE_OK, r->call.status));
+    CHECK_ANSWER(r->call.status);
 }
 
 static void increment(worker *w, uint32_t key) {

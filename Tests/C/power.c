@@ -713,7 +713,9 @@ static void check_evicted(int key, const version *v, uint64_t evictions) {
  * always find room". */
 static void check_stored(shale_status status) {
     count_look();
-    CHECK(status == SHALE_OK || (status == SHALE_E_FULL && excused(by_pins, "full of pinned entries")) || !CHECK_STATUS(SHALE_OK, status));
+    if (status == SHALE_E_FULL)
+        excused(by_pins, "full of pinned entries");
+    CHECK_EITHER(SHALE_OK, SHALE_E_FULL, status);
 }
 
 static void do_set(int key) {
@@ -753,7 +755,7 @@ static void do_remove(int key) {
     uint64_t evictions = count_evictions();
     add_version(key, (version){.present = false});
     shale_status status = shale_remove(cache, name, strlen(name), 0);
-    CHECK(status == SHALE_OK || status == SHALE_MISS || !CHECK_STATUS(SHALE_OK, status));
+    CHECK_EITHER(SHALE_OK, SHALE_MISS, status);
     if (is_there(&before) && status == SHALE_MISS)
         check_evicted(key, &before, evictions);
     finish_call();

@@ -135,7 +135,7 @@ static void check_keys(shale_cache *cache, const char *when) {
     for (uint64_t key = 0; key < ledger->keys; key++) {
         uint64_t version = 0;
         shale_status status = shale_get(cache, &key, sizeof key, 0, &value);
-        CHECK(status == SHALE_OK || status == SHALE_MISS);
+        CHECK_EITHER(SHALE_OK, SHALE_MISS, status);
         const char *wrong = status == SHALE_OK ? pattern_check(value.data, value.size, key, &version) : NULL;
         check_that(!wrong && (version == ledger->completed[key] || version == ledger->begun[key]), __FILE__, __LINE__, when,
                    ": key %" PRIu64 " has version %" PRIu64 ", not %" PRIu64 " nor %" PRIu64 "%s", key, version, ledger->completed[key], ledger->begun[key],

@@ -340,8 +340,7 @@ static void set(worker *w, uint64_t key, uint32_t flags) {
         options.meta_size = sizeof mark;
     }
     shale_status status = shale_set(w->cache, &key, sizeof key, w->bytes, size, &options);
-    CHECK(status == SHALE_OK || (status == SHALE_CONFLICT && flags) ||
-          !CHECK_STATUS(SHALE_OK, status));
+    CHECK_EITHER(SHALE_OK, flags ? SHALE_CONFLICT : SHALE_OK, status);
     if (status == SHALE_OK) {
         atomic_store(&ledger->operations[number].version, version);
         raise_to(&ledger->keys[key].newest, version);
@@ -356,21 +355,21 @@ static void remove_key(worker *w, uint64_t key) {
     account *account = &ledger->keys[key].account;
     uint64_t number = begin_change(account, op_remove, true);
     shale_status status = shale_remove(w->cache, &key, sizeof key, version);
-    CHECK(status == SHALE_OK || status == SHALE_MISS || (status == SHALE_CONFLICT && version) ||
-          !CHECK_STATUS(SHALE_OK, status));
+    CHECK(version || status != SHALE_CONFLICT);
+    CHECK_ANSWER(status);
     end_change(account, number, true, status == SHALE_OK || (status == SHALE_MISS && !version));
 }
 
 static void touch(worker *w, uint64_t key) {
     if (!expires(key)) {
         shale_status status = shale_touch(w->cache, &key, sizeof key, 3600000 + (int64_t)random_below(&w->source, 1000));
-        CHECK(status == SHALE_OK || status == SHALE_MISS || !CHECK_STATUS(SHALE_OK, status));
+        CHECK_EITHER(SHALE_OK, SHALE_MISS, status);
         return;
     }
     account *account = &ledger->keys[key].account;
     uint64_t number = begin_change(account, op_touch, true);
     shale_status status = shale_touch(w->cache, &key, sizeof key, SHALE_NONE);
-    CHECK(status == SHALE_OK || status == SHALE_MISS || !CHECK_STATUS(SHALE_OK, status));
+    CHECK_EITHER(SHALE_OK, SHALE_MISS, status);
     end_change(account, number, true, status == SHALE_OK);
 }
 
@@ -392,7 +391,7 @@ static void increment(worker *w, uint32_t counter) {
 static void take_away(worker *w, account *account, const uint64_t *tag) {
     uint64_t number = begin_change(account, tag ? op_invalidate : op_clear, true);
     shale_status status = tag ? shale_invalidate(w->cache, tag, sizeof *tag) : shale_clear(w->cache);
-    CHECK(status == SHALE_OK || !CHECK_STATUS(SHALE_OK, status));
+    CHECK_STATUS(SHALE_OK, status);
     if (status == SHALE_OK) /* otherwise some shards have done it and some have not */
         end_change(account, number, true, true);
 }

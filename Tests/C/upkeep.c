@@ -16,7 +16,7 @@ static uint64_t entries(shale_cache *cache) {
 static bool is_there(shale_cache *cache, const char *key) {
     shale_value value = SHALE_VALUE_INIT;
     shale_status status = get_text(cache, key, SHALE_GET_PEEK, &value);
-    CHECK(status == SHALE_OK || status == SHALE_MISS);
+    CHECK_EITHER(SHALE_OK, SHALE_MISS, status);
     shale_value_free(&value);
     return status == SHALE_OK;
 }
