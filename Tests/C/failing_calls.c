@@ -594,6 +594,16 @@ enum { scenario_count = sizeof scenarios / sizeof scenarios[0] };
 static uint64_t trials, injections, places;
 static unsigned most_failures;
 
+/* Parts that a set had stored before a lock failed can't be cleared without it: they are left to the cleaner, which
+ * skips them ("A large value"). Other faults leave none of nobody. */
+static void audit_files(void) {
+    accounts found = take_account(directory, account_own_files);
+    EXPECT(found.faults == 0, "%u faults, first: %s", found.faults, found.first_fault);
+    bool fails_locks = fault.call >= 0 && strcmp(calls[fault.call].call, "mutex_lock") == 0;
+    count_look();
+    EXPECT(found.orphans == 0 || (fails_locks && excused(1, "parts left behind a lock that fails")), "%" PRIu64 " parts of nobody", found.orphans);
+}
+
 /* One fault in one scenario. Returns whether it was met. */
 static bool try_fault(const scenario *s) {
     resources before = resources_now();
@@ -641,7 +651,7 @@ static bool try_fault(const scenario *s) {
     EXPECT(after.mappings == before.mappings, "%ld mappings leak", after.mappings - before.mappings);
     EXPECT(after.allocations == before.allocations, "%ld allocations leak", after.allocations - before.allocations);
     if (!s->in_memory && trials % 16 == 0) /* (its memory is none of the library's) */
-        check_account(directory, s->name);
+        audit_files();
     trials++;
     injections += (uint64_t)injected;
     return injected > 0;
