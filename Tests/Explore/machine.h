@@ -61,6 +61,7 @@ typedef struct {
     uint32_t heap_end;
     uint16_t big_used;
     void *handle; /* the open cache */
+    uint32_t number;
 } process;
 
 /* What is saved and restored as it is. */
@@ -70,6 +71,7 @@ static struct {
     process processes[processes];
     int64_t clock_ms;
     uint64_t random, next_inode;
+    uint32_t last_number; /* of a process */
     int boot;
     bool is_full; /* the disk */
 } machine;
@@ -161,8 +163,19 @@ static void make_durable(int i) {
     uint32_t most = f->size > f->durable_size ? f->size : f->durable_size;
     memcpy(durable_of(i), bytes_of(i), most);
     f->durable_size = f->size;
-    memcpy(f->durably_allocated, f->allocated, sizeof f->allocated);
-    memset(f->was_punched, 0, sizeof f->was_punched);
+    /* The file system has one journal: with a file's blocks those of the others are on record, and the names. */
+    memcpy(machine.durable_names, machine.names, sizeof machine.names);
+    for (int j = 0; j < files; j++) {
+        file *g = &machine.files[j];
+        if (!g->exists)
+            continue;
+        for (size_t b = 0; b < room_of(j) / unit; b++)
+            if (j != i && (g->was_punched[b] || !g->allocated[b]))
+                memset(durable_of(j) + b * unit, 0, unit);
+        memcpy(g->durably_allocated, g->allocated, sizeof g->allocated);
+        memset(g->was_punched, 0, sizeof g->was_punched);
+        g->durable_size = g->size;
+    }
 }
 
 /* ---- processes ------------------------------------------------------------ */
@@ -616,6 +629,23 @@ WRAP(int, clock_gettime, clockid_t clock, struct timespec *t) {
     t->tv_sec = machine.clock_ms / 1000;
     t->tv_nsec = machine.clock_ms % 1000 * 1000000;
     return 0;
+}
+/* A number is not used again as long as its process may be looked for. */
+WRAP(pid_t, getpid, void) {
+    if (current_process < 0)
+        return __real_getpid();
+    process *p = &machine.processes[current_process];
+    if (!p->number)
+        p->number = 1 + machine.last_number++ % 1000000;
+    return (pid_t)p->number;
+}
+WRAP(int, kill, pid_t number, int signal) {
+    if (current_process < 0)
+        return __real_kill(number, signal);
+    for (int i = 0; i < processes; i++)
+        if (machine.processes[i].number == (uint32_t)number)
+            return 0;
+    return fail(ESRCH);
 }
 WRAP(int, nanosleep, const struct timespec *t, struct timespec *left) {
     if (current_process < 0)

@@ -6,9 +6,9 @@
 
 #include "layout.h"
 
-enum { most_keys = 5, most_choices = 16, most_worlds = 4 };
+enum { most_keys = 5, most_choices = 24, most_worlds = 4 };
 enum { is_pinned_value = 1, is_tagged_value = 2, is_lost_by_cut = 4, may_lack_parts = 8, is_damaged = 16,
-    is_older = 32 /* than one that is damaged: it may come back until somebody has met the damage */ };
+    is_passed_by_tail = 64, is_older = 32 /* than one that is damaged: it may come back until somebody has met the damage */ };
 /* Of a value: it has to be there; it was evicted, and nobody has looked since; somebody has seen that it is not there. */
 enum { resident, evicted, seen_missing };
 
@@ -25,10 +25,25 @@ typedef struct {
     bool is_any; /* more than can be noted */
 } choices;
 
+static int key_of(const unsigned char *p) {
+    const unsigned char *key = p + key_offset(p);
+    return key_length(p) == 1 && key[0] >= 'a' && key[0] < 'a' + most_keys ? key[0] - 'a' : -1;
+}
+
+/* A place in a shard's log. */
+typedef struct {
+    uint64_t segment;
+    uint32_t offset, shard;
+} position;
+enum { most_positions = 12, most_shards = 2 };
+
 static struct {
     choices worlds[most_worlds][most_keys];
     int world_count;
     choices history[most_keys]; /* what was current at some moment since the last sync */
+    /* Where its records were then, each part's too. */
+    struct { position at[most_positions]; int count; } synced[most_keys];
+    bool is_changed[most_keys]; /* since then, be it to the same */
     uint16_t last_id;
     bool was_cut, was_damaged;
     /* Worlds in which killed operations happened, until somebody has locked the shard and settled what they left. */
@@ -55,6 +70,8 @@ typedef enum {
     excuse_killed,
     /* A power cut: "later records may survive an earlier one"; a rebuild, 3: "A value whose body is damaged still does, and is a miss then" */
     excuse_cut,
+    /* A power cut: "An entry whose record, or a part of whose value, the tail has passed since may be a miss." */
+    excuse_passed,
     /* Known limits: "A large value that had been evicted can come back with an index that is made anew, and without some of
      * its parts. It is a miss for whoever reads it, and is dropped then; until that, `SHALE_GET_INFO` finds it." */
     excuse_lacks_parts,
@@ -70,7 +87,7 @@ typedef enum {
     excuse_unknown,
     excuses
 } excuse;
-static const char *const excuse_names[excuses] = {"full of pins", "full disk", "forced eviction", "evicted", "came back in a rebuild", "killed call", "lost by a cut", "lacks parts", "forgotten for damage", "clear pending", "index deleted unsettled", "not noted"};
+static const char *const excuse_names[excuses] = {"full of pins", "full disk", "forced eviction", "evicted", "came back in a rebuild", "killed call", "lost by a cut", "passed by the tail since the sync", "lacks parts", "forgotten for damage", "clear pending", "index deleted unsettled", "not noted"};
 static uint64_t excuses_used[excuses], checks;
 
 static bool is_same(const choice *a, const choice *b) {
@@ -144,7 +161,75 @@ static void note_history(void) {
         for (int k = 0; k < most_keys; k++)
             add_choices(&model.history[k], &model.worlds[w][k]);
 }
+static void note_position(int key, const shard_view *v, size_t place, size_t offset) {
+    if (model.synced[key].count == most_positions)
+        abort();
+    model.synced[key].at[model.synced[key].count++] = (position){place_number(v, place), (uint32_t)offset, (uint32_t)v->shard};
+}
+
+/* Where the records of each key are, its parts' by the blob that its manifest names. */
+static void note_positions(void) {
+    layout l = read_layout(bytes_of_data);
+    uint64_t blobs[most_keys] = {0};
+    memset(model.synced, 0, sizeof model.synced);
+    for (int pass = 0; pass < 2; pass++)
+        for (size_t i = 0; i < l.shards && machine.names[name_index] >= 0; i++) {
+            shard_view v = view_of(&l, bytes_of_data, bytes_of(machine.names[name_index]), i);
+            slot s;
+            for (size_t at = 0; next_slot(&v, &at, &s);) {
+                const unsigned char *p = record_at(&v, s.location), *value = value_record(&v, s.location);
+                if (!value || s.is_part != (pass == 1))
+                    continue;
+                int key = s.is_part ? -1 : key_of(value);
+                for (int k = 0; k < most_keys && s.is_part; k++)
+                    if (blobs[k] && word(value, key_offset(value)) == blobs[k])
+                        key = k;
+                if (key < 0)
+                    continue;
+                note_position(key, &v, place_of(&v, s.location), (size_t)s.location * 8 % l.segment);
+                if (p != value)
+                    note_position(key, &v, place_of(&v, (uint32_t)word(p, stored_offset(p))), (size_t)(uint32_t)word(p, stored_offset(p)) * 8 % l.segment);
+                if (!s.is_part && record_kind(value) == kind_manifest)
+                    blobs[key] = word(value, stored_offset(value));
+            }
+        }
+}
+
+static bool is_before(position a, uint64_t segment, uint64_t offset) {
+    return a.segment < segment || (a.segment == segment && a.offset < offset);
+}
+
+/* The tail of a shard's log, or the furthest that anything names. */
+static position tail_of(const layout *l, size_t shard) {
+    position tail = {.shard = (uint32_t)shard};
+    for (int n = name_index; n < names; n++)
+        if (machine.names[n] >= 0 && machine.files[machine.names[n]].size >= index_head + (shard + 1) * l->stride) {
+            shard_view v = view_of(l, bytes_of_data, bytes_of(machine.names[n]), shard);
+            if (is_before(tail, field(&v, w_tail_number), field(&v, w_tail_offset)))
+                tail = (position){field(&v, w_tail_number), (uint32_t)field(&v, w_tail_offset), (uint32_t)shard};
+        }
+    for (size_t place = 0; place < l->rows; place++) {
+        size_t start = l->segments + (place * l->shards + shard) * l->segment;
+        const unsigned char *p = bytes_of_data + start;
+        if (start + l->segment <= machine.files[0].size && word(p, 0) == 0x31474553454C4853u && word(p, 40) && is_before(tail, word(p, 32), word(p, 56)))
+            tail = (position){word(p, 32), (uint32_t)word(p, 56), (uint32_t)shard};
+    }
+    return tail;
+}
+
+/* A power cut: "An entry whose record, or a part of whose value, the tail has passed since may be a miss." */
+static bool was_passed(int key) {
+    layout l = read_layout(bytes_of_data);
+    for (int i = 0; i < model.synced[key].count; i++) {
+        position tail = tail_of(&l, model.synced[key].at[i].shard);
+        if (is_before(model.synced[key].at[i], tail.segment, tail.offset))
+            return true;
+    }
+    return false;
+}
+
 static void all_is_durable(void) {
+    memset(model.is_changed, 0, sizeof model.is_changed);
     for (int k = 0; k < most_keys; k++) {
         model.history[k].count = 0;
         model.history[k].is_any = false;
@@ -153,8 +238,8 @@ static void all_is_durable(void) {
 }
 
 static void mark(int key, uint16_t id, uint8_t from, uint8_t to) {
-    for (int w = 0; w <= model.world_count; w++) {
-        choices *c = w == model.world_count ? &model.history[key] : &model.worlds[w][key];
+    for (int w = -model.pending_count; w <= model.world_count; w++) {
+        choices *c = w < 0 ? &model.pending[-w - 1][key] : w == model.world_count ? &model.history[key] : &model.worlds[w][key];
         for (int i = 0; i < c->count; i++)
             if ((!id || c->choices[i].id == id) && c->choices[i].leave == from)
                 c->choices[i].leave = to;
@@ -167,10 +252,26 @@ static void mark(int key, uint16_t id, uint8_t from, uint8_t to) {
                     model.worlds[w][key].choices[i].flags |= may_lack_parts;
 }
 
-/* After a cut each key is what it was at some moment since the last sync. */
+/* A rebuild may find a damaged record's original, which the cleaner has copied, whole: the copy has its lsn. */
+static void replay_damaged(void) {
+    for (int w = 0; w < model.world_count; w++)
+        for (int k = 0; k < most_keys; k++)
+            for (int i = 0, count = model.worlds[w][k].count; i < count; i++) {
+                choice x = model.worlds[w][k].choices[i];
+                if (!(x.flags & is_damaged))
+                    continue;
+                x.flags &= (uint8_t)~is_damaged;
+                x.leave = evicted;
+                add_choice(&model.worlds[w][k], x);
+            }
+}
+
+/* After a cut each key is what it was at some moment since the last sync. To be called before the files change. */
 static void model_cut(void) {
+    layout l = read_layout(bytes_of_data);
     model.world_count = 1;
     for (int k = 0; k < most_keys; k++) {
+        bool is_passed = was_passed(k);
         choices *c = &model.worlds[0][k];
         *c = model.history[k];
         for (int i = 0, count = c->count; i < count; i++)
@@ -179,8 +280,8 @@ static void model_cut(void) {
                 before.flags &= (uint8_t)~is_damaged;
                 add_choice(c, before);
             }
-        if (c->count > 1)
-            add_choice(c, (choice){.flags = is_lost_by_cut});
+        if (c->count > 1 || model.is_changed[k] || is_passed)
+            add_choice(c, (choice){.flags = is_lost_by_cut | (is_passed ? is_passed_by_tail : 0)});
         for (int i = 0; i < c->count; i++)
             if (c->choices[i].leave)
                 c->choices[i].leave = evicted;
@@ -191,6 +292,13 @@ static void model_cut(void) {
     memset(model.history, 0, sizeof model.history);
     note_history();
     model.was_cut = true;
+    memset(model.is_changed, 0, sizeof model.is_changed);
+    /* What is found now is where the tail is now, or behind it. */
+    for (int k = 0; k < most_keys; k++) {
+        model.synced[k].count = 0;
+        for (size_t i = 0; i < l.shards; i++)
+            model.synced[k].at[model.synced[k].count++] = tail_of(&l, i);
+    }
 }
 
 /* Somebody has met the damage and dropped what was damaged, for good. */
@@ -205,12 +313,17 @@ static void met_damage(choices *c) {
 /* One world after somebody saw a miss; false where it could not be. */
 static bool saw_miss(choices *c) {
     choices left = {.is_any = c->is_any};
+    /* Who evicts what is damaged does not know of it, and on a full disk nothing can be noted. */
+    bool is_noted = !machine.is_full;
+    for (int i = 0; i < c->count; i++)
+        if (c->choices[i].flags & is_damaged && c->choices[i].leave)
+            is_noted = false;
     for (int i = 0; i < c->count; i++) {
         choice x = c->choices[i];
-        if (x.flags & is_damaged)
+        if (x.flags & is_damaged && is_noted)
             x = (choice){0};
-        if ((!is_gone(&x) && !x.leave && !(x.flags & may_lack_parts)) || (x.flags & is_older && !machine.is_full))
-            continue; /* (No tombstone can be written on a full disk.) */
+        if ((!is_gone(&x) && !x.leave && !(x.flags & (may_lack_parts | is_damaged))) || (x.flags & is_older && is_noted))
+            continue;
         if (!is_gone(&x))
             x.leave = seen_missing;
         left.choices[left.count++] = x;

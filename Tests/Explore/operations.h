@@ -52,6 +52,8 @@ static uint32_t events, kill_at;
 static uint64_t kills, cuts, operations_done;
 static bool is_forced; /* evictions of this operation need not follow the order of use */
 static int replays;    /* of logs, in this operation */
+static uint16_t new_id; /* of the value that it sets, or 0 */
+static bool new_is_evicted; /* as soon as it was stored: a large value whose parts push each other out */
 
 static void complain(const char *format, ...) __attribute__((format(printf, 1, 2)));
 static void complain(const char *format, ...) {
@@ -100,10 +102,6 @@ static long before_call(const char *name) {
     return 0;
 }
 
-static int key_of(const unsigned char *p) {
-    const unsigned char *key = p + key_offset(p);
-    return key_length(p) == 1 && key[0] >= 'a' && key[0] < 'a' + most_keys ? key[0] - 'a' : -1;
-}
 static uint64_t number_of_id(int key, uint16_t id) {
     return (uint64_t)(key + 1) << 48 | (uint64_t)id << 16;
 }
@@ -123,6 +121,7 @@ static void before_event(enum shim_event event, const void *at) {
             excuses_used[excuse_damage]++;
             mark(k, 0, resident, evicted);
         }
+        replay_damaged();
         return;
     }
     if (event == SHIM_FORCED) {
@@ -157,8 +156,10 @@ static void before_event(enum shim_event event, const void *at) {
         return;
     int key = key_of(p);
     uint16_t id = id_of(p);
-    if (key >= 0)
+    if (key >= 0) {
         mark(key, id, resident, evicted);
+        new_is_evicted |= id == new_id;
+    }
     if (word0 >> 61 & 1)
         complain("a pinned entry is evicted: key %c, value %u", key + 'a', id);
     const uint64_t stamps = ((uint64_t)1 << 38) - 1;
@@ -254,7 +255,10 @@ static void count_excuses_of_miss(const choices *c) {
             excuses_used[excuse_lacks_parts]++;
             return;
         }
-    excuses_used[excuse_cut]++;
+    bool is_passed = false;
+    for (int i = 0; i < c->count; i++)
+        is_passed |= (c->choices[i].flags & is_passed_by_tail) != 0;
+    excuses_used[is_passed ? excuse_passed : excuse_cut]++;
 }
 
 /* Somebody saw this: worlds in which it cannot be are no more. */
@@ -323,10 +327,13 @@ static struct {
 
 static bool some_are_pinned(void) {
     for (int w = 0; w < model.world_count; w++)
-        for (int k = 0; k < most_keys; k++)
+        for (int k = 0; k < most_keys; k++) {
+            if (model.worlds[w][k].is_any)
+                return true;
             for (int i = 0; i < model.worlds[w][k].count; i++)
                 if (model.worlds[w][k].choices[i].flags & is_pinned_value)
                     return true;
+        }
     return false;
 }
 
@@ -347,8 +354,14 @@ static bool open_cache(int capacity) {
             excuses_used[excuse_full_disk]++;
             return open_cache(capacity);
         }
-        if (status == SHALE_E_FULL && capacity != model.capacity && some_are_pinned())
+        layout l = read_layout(bytes_of_data);
+        if (status == SHALE_E_FULL && l.exists && capacity_of(capacity) < l.capacity && some_are_pinned()) {
+            excuses_used[excuse_full_of_pins]++;
+            for (int c = 0; c < 3; c++)
+                if (capacity_of(c) == l.capacity)
+                    return c != capacity && open_cache(c);
             return false;
+        }
         complain("open: %d, %s", status, shale_last_error());
         return false;
     }
@@ -366,8 +379,9 @@ static bool is_of_one_key(char what) {
 /* Changes a bit of the key's current record, of what it stores or of its head; whether there is one. */
 static bool damage(int key, bool in_head) {
     layout l = read_layout(bytes_of_data);
+    /* (A second one would undo the first.) */
     for (int i = 0; i < model.worlds[0][key].count; i++)
-        if (model.worlds[0][key].choices[i].flags & is_damaged)
+        if (model.worlds[0][key].choices[i].flags & is_damaged || !model.worlds[0][key].choices[i].id)
             return false;
     for (size_t i = 0; i < l.shards && machine.names[name_index] >= 0; i++) {
         shard_view v = view_of(&l, bytes_of_data, bytes_of(machine.names[name_index]), i);
@@ -412,7 +426,11 @@ static void act(const operation *op, uint16_t id) {
     case 'e': answer.status = shale_evict(mine->handle, 1, &answer.evicted); break;
     case 'v': answer.status = shale_invalidate(mine->handle, op->key ? (char[]){'t', (char)('0' + op->key)} : "tag", op->key ? 2 : 3); break;
     case 'c': answer.status = shale_clear(mine->handle); break;
-    case 'y': answer.status = shale_sync(mine->handle); break;
+    case 'y':
+        answer.status = shale_sync(mine->handle);
+        if (answer.status == SHALE_OK)
+            note_positions();
+        break;
     case 'w': machine.clock_ms += 1000; break;
     case 'h': machine.is_full = !machine.is_full; break;
     case 'f': answer.status = shale_verify(mine->handle, NULL); break;
@@ -431,6 +449,8 @@ static void act(const operation *op, uint16_t id) {
             mine->handle = NULL;
             answer.status = shale_close(cache);
             answer.has_closed = true;
+            if (answer.status == SHALE_OK && !machine.processes[1 - model.actor].handle)
+                note_positions();
             process_ends(model.actor);
         }
         if (answer.status == SHALE_OK && !open_cache(op->what == 'X' ? op->key : model.capacity) && !failure[0])
@@ -458,7 +478,7 @@ static bool complete(choices *w, const operation *op, uint16_t id) {
     switch (op->what) {
     case 's': case 'p': case 't': case 'a':
         set_choice(c, (choice){.id = id, .size = op->size, .flags = op->what == 'p' ? is_pinned_value : op->what == 't' ? is_tagged_value : 0,
-                               .expires = op->what == 'a' ? machine.clock_ms + 2500 : 0});
+                               .expires = op->what == 'a' ? machine.clock_ms + 2500 : 0, .leave = new_is_evicted ? evicted : resident});
         return true;
     case 'r':
         if (!(answer.status == SHALE_OK ? may_be_there(c) : may_be_missing(c)))
@@ -501,16 +521,17 @@ static bool complete(choices *w, const operation *op, uint16_t id) {
             set_choice(c, (choice){.id = id, .increments = 1});
             return true;
         }
+        choices left = {.is_any = c->is_any};
         for (int i = 0; i < c->count; i++) {
             choice x = c->choices[i];
             if (x.id == of && x.increments + 1 == count && x.size == 0 && !is_gone(&x) && x.leave != seen_missing) {
                 x.increments++;
                 x.leave = resident;
-                set_choice(c, x);
-                return true;
+                add_choice(&left, x);
             }
         }
-        return c->is_any;
+        *c = left;
+        return c->count || c->is_any;
     }
     case 'v':
         for (int k = 0; k < most_keys && op->key == 0; k++) {
@@ -563,7 +584,7 @@ static void add_killed(const operation *op, uint16_t id) {
             c->count = 0;
             for (int j = 0; j < before.count; j++) {
                 choice x = before.choices[j];
-                if (is_gone(&x) || x.leave) {
+                if (is_gone(&x) || x.leave || x.flags & (is_damaged | may_lack_parts)) {
                     if (op->what == 'i')
                         add_choice(c, (choice){.id = id, .increments = 1});
                     else
@@ -591,10 +612,14 @@ static void add_killed(const operation *op, uint16_t id) {
                 memcpy(model.pending[0], model.pending[--model.pending_count], sizeof w);
             memcpy(model.pending[model.pending_count++], w, sizeof w);
         }
-        if (configured->shards > 1 && (op->what == 'c' || op->what == 'v'))
-            /* Not atomic: "`clear` and `invalidate` go from shard to shard." */
-            for (int k = 0; k < most_keys; k++)
+        if (op->what == 'c' || (configured->shards > 1 && op->what == 'v'))
+            /* Not atomic: "`clear` and `invalidate` go from shard to shard", and a killed `clear` may have emptied part of one. */
+            for (int k = 0; k < most_keys; k++) {
+                for (int j = 0; j < model.worlds[i][k].count; j++)
+                    if (model.worlds[i][k].choices[j].size == 2)
+                        model.worlds[i][k].choices[j].flags |= may_lack_parts;
                 add_choices(&model.worlds[i][k], &w[k]);
+            }
         else
             add_world(w);
     }
@@ -622,6 +647,33 @@ static void look_at_all(void) {
     }
 }
 
+/* What a part of a large value holds. */
+static size_t bytes_of_a_part(void) {
+    return (((size_t)configured->segment - segment_header - record_header) / 3 - record_header - 24) & ~(size_t)7;
+}
+
+/* "An entry is pinned only if ..." (design.md, pinned entries): whether a shard has room for so many pinned bytes more,
+ * "beside" a table that grows for them "as well". */
+static bool fits_pinned(size_t bytes, size_t longest, size_t records) {
+    layout l = read_layout(bytes_of_data);
+    size_t before = superblock_page + up(l.shards * 32, unit) + l.dictionary_places * l.dictionary_size + index_head + l.capacity / 512;
+    for (size_t i = 0; i < l.shards; i++) {
+        shard_view v = view_of(&l, bytes_of_data, bytes_of(machine.names[name_index]), i);
+        size_t room = l.segment - segment_header - record_header, m = most(longest, field(&v, w_pinned_most) & ~(uint64_t)1), filled = room - least(m, room / 2);
+        size_t p = field(&v, w_pinned_bytes) + bytes, loss = (p * (room - filled) + room * filled - 1) / (room * filled), kept = most(reserve, loss + 1);
+        size_t budget = (l.capacity - before) / l.shards, tables = field(&v, w_table_pages), buckets = field(&v, w_shape) & 0xFFFFFF;
+        if ((field(&v, w_used) + records) * 64 >= buckets * 4 * 24)
+            tables = most(tables, l.fixed + table_bytes(buckets + records) + 2 * heap_bytes(buckets + records));
+        size_t places = least(l.rows, (budget > tables ? budget - tables : 0) / l.segment);
+        if ((p + filled - 1) / filled + kept + 1 > places)
+            return false;
+        size_t live = most(l.segment / 2, least((places - loss) * l.segment / 100 * 82, (places - kept - 1) * (room - l.segment / 16)));
+        if (p > live / 8 * 7)
+            return false;
+    }
+    return true;
+}
+
 static void check_status(const operation *op) {
     shale_status s = answer.status;
     checks++;
@@ -629,6 +681,14 @@ static void check_status(const operation *op) {
     if (!is_right && s == SHALE_E_FULL && (machine.is_full || (strchr("spatiu", op->what) && some_are_pinned()))) {
         excuses_used[machine.is_full ? excuse_full_disk : excuse_full_of_pins]++;
         is_right = true;
+    }
+    if (!is_right && s == SHALE_E_FULL && op->what == 'p') {
+        size_t part = bytes_of_a_part(), parts = op->size == 2 ? (size_of(2) + part - 1) / part : 0;
+        size_t bytes = up(record_header + 3 + (parts ? 40 : size_of(op->size)), 8) + parts * (record_header + 24) + (parts ? up(size_of(2), 8) : 0);
+        if (!fits_pinned(bytes, parts ? part + record_header + 24 : bytes, parts + 1)) {
+            excuses_used[excuse_full_of_pins]++;
+            is_right = true;
+        }
     }
     if (!is_right)
         complain("%c%u answers %d: %s", op->what, op->key, s, shale_last_error());
@@ -673,10 +733,14 @@ static bool perform(const operation *op) {
     uint16_t id = 0;
     if (is_of_one_key(op->what) && strchr("spati", op->what))
         id = ++model.last_id;
+    new_id = id;
+    new_is_evicted = false;
     if (op->what == 'k') {
         cut_power((uint64_t)op->key << 8 | op->size);
         cuts++;
     }
+    if (is_of_one_key(op->what) && op->what != 'g')
+        model.is_changed[op->key] = true;
     prepare_boot();
     operations_done++;
     shim_faults.store = before_store;
@@ -726,6 +790,11 @@ static bool perform(const operation *op) {
                 complain("%c of key %c answers %d (number %llx); right is %s", done.what, done.key + 'a', answer.status, (unsigned long long)answer.number, describe(&before));
             else
                 model.world_count = left;
+            for (int i = 0; i < model.pending_count;)
+                if (complete(model.pending[i], &done, id))
+                    i++;
+                else
+                    memcpy(model.pending[i], model.pending[--model.pending_count], sizeof model.pending[i]);
         }
         if (settles(&done))
             model.pending_count = 0;
@@ -742,8 +811,14 @@ static bool perform(const operation *op) {
     if (!done.is_silent && handle()) {
         in_process(NULL, 0);
     }
-    for (int i = 0; i < model.pending_count && model.is_clear_pending; i++, excuses_used[excuse_clear_pending]++)
-        add_world(model.pending[i]);
+    for (int i = 0; i < model.pending_count && model.is_clear_pending; i++, excuses_used[excuse_clear_pending]++) {
+        /* (It is pending in one of the shards perhaps.) */
+        for (int k = 0; k < most_keys && configured->shards > 1; k++)
+            if (model.pending[i][k].count == 1 && !model.pending[i][k].choices[0].id)
+                add_choice(&model.worlds[0][k], (choice){0});
+        if (configured->shards == 1)
+            add_world(model.pending[i]);
+    }
     if (!failure[0])
         check_files();
     return !failure[0];
@@ -828,6 +903,7 @@ static void cut_power(uint64_t seed) {
     for (int p = 0; p < processes; p++)
         process_ends(p);
     model.actor = 0;
+    model_cut();
     if (!is_journal_new)
         memcpy(machine.names, machine.durable_names, sizeof machine.names);
     else
@@ -847,7 +923,6 @@ static void cut_power(uint64_t seed) {
     for (int f = 0; f < files; f++)
         forget_file(f);
     machine.boot++;
-    model_cut();
 }
 
 #endif

@@ -23,7 +23,7 @@ enum Sizes {
     static let reaches = (1, 2, 3, 3), spill = 4
     static let growth = 1, shrinkage = 1
     /// In sixty-fourths of the slots.
-    static let grow = 24, full = 40, shrink = 10
+    static let grow = 24, full = 40, shrink = 10, shrunk = 16
     static let pace = 1
     static let givesPagesBackEvery = 4
 
@@ -62,7 +62,7 @@ enum Sizes {
     /// The least that a pass makes the table larger by, and what it makes it smaller by beside a fifth.
     static let growth = 64, shrinkage = 0
     /// In sixty-fourths of the slots.
-    static let grow = 54, full = 58, shrink = 14
+    static let grow = 54, full = 58, shrink = 14, shrunk = 40
     static let pace = 8
     static let givesPagesBackEvery = 64
 

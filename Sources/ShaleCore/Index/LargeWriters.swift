@@ -45,6 +45,11 @@ struct LargeWriters {
         return false
     }
 
+    /// Its parts have to go although it writes on: it notices with the next `renew`.
+    func giveUp(_ number: UInt64) {
+        for i in 0..<IndexHead.writingPlaces where blob(i).acquire(0) == number { writer(i).release(0, 0) }
+    }
+
     /// Forgets all, where no other writer is attached. False where there was nobody.
     func removeAll() -> Bool {
         var found = false

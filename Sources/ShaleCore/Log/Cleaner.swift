@@ -125,16 +125,25 @@ extension Shard {
     }
 
     /// With a part goes the value that it belongs to, where that is in this shard: without one part it is nothing.
-    private func evictWhole(_ slot: Memory, _ after: inout Aftermath) {
-        let word0 = slot.u64(0), p = address(Slot.location(word0)), record = RecordHeader(at: p)
-        if Slot.isPart(word0), record.keyLength == PartKey.size {
-            let key = PartKey(at: p + record.keyOffset)
-            if Shard(engine, keyHash: key.owner).number == number {
-                evictOwner(Aftermath.Blob(blob: key.blob, owner: key.owner, parts: 0), &after)
-                if (slot.u64(0) ^ word0) & ~Slot.reachBit != 0 { return }
-            }
+    func evictWhole(_ slot: Memory, _ after: inout Aftermath) {
+        #if SHALE_FAULTS
+        shim_tell(SHIM_FORCED, nil)
+        #endif
+        let word0 = slot.u64(0)
+        if Slot.isPart(word0), let key = partKey(of: word0), Shard(engine, keyHash: key.owner).number == number {
+            evictOwner(key, &after)
+            if (slot.u64(0) ^ word0) & ~Slot.reachBit != 0 { return }
         }
         evict(slot, &after)
+    }
+
+    /// Which value a slot's part belongs to.
+    func partKey(of word0: UInt64) -> PartKey? {
+        let location = Slot.location(word0)
+        guard isSound(location) else { return nil }
+        let p = address(location), record = RecordHeader(at: p)
+        guard record.isKind(.part), record.keyLength == PartKey.size, record.isPlausible(room: segmentSize - offsetInSegment(location)) else { return nil }
+        return PartKey(at: p + record.keyOffset)
     }
 
     private func copy(_ slot: Memory, _ at: UInt32, _ record: RecordHeader, _ p: Memory, keyHash: UInt64, _ after: inout Aftermath) throws(Failure) {

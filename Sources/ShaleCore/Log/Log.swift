@@ -79,7 +79,7 @@ extension Shard {
             try takeOver(place)
             return
         }
-        throw cause ?? noSpace("the disk is full, or pinned entries fill the cache; free some, or raise its capacity")
+        throw cause ?? isFilled()
     }
 
     /// A place that holds no segment is free, and goes first.
@@ -231,7 +231,8 @@ extension Shard {
 
     /// What a record at an offset may take: it fits behind any segment's header, with an end record behind it,
     /// or the cleaner could not move it.
-    func room(from offset: Int) -> Int { min(segmentSize - offset, segmentSize - SegmentHeader.size - RecordHeader.size) }
+    func room(from offset: Int) -> Int { min(segmentSize - offset, segmentRoom) }
+    var segmentRoom: Int { segmentSize - SegmentHeader.size - RecordHeader.size }
     var headRoom: Int { segmentSize - header[Field.headOffset] - RecordHeader.size }
 
     /// Ends the head and begins a segment. `isNewTail`: the log starts here; `finishClear` frees all before it.

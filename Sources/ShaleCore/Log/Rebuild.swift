@@ -419,7 +419,12 @@ extension Shard {
                 current = RecordHeader(at: address(currentAt))
             }
             // (A copy by a cleaner who was killed before the slot pointed to it may lie behind the one that was touched.)
-            guard current.lsn == target.lsn, currentAt == target.location || isInLog(target) else { return }
+            guard current.lsn == target.lsn else { return }
+            guard currentAt == target.location || isInLog(target) else {
+                // The copy that was touched is damaged. Its original has an age that may be over.
+                drop(slot, &after)
+                return
+            }
             account(measure(old), sign: -1)
             let word1 = slot.u64(8)
             slot.set(8, Slot.word1(stamp: Slot.stamp(word1), expiry: SlotExpiry.of(gone: record.gone(at: p), base: engine.pointee.block.expiryBase)))

@@ -107,19 +107,24 @@ extension Shard {
     }
 
     /// Ends a transaction with an entry's leaving.
-    func takeOut(_ slot: Memory, _ after: inout Aftermath) {
+    func takeOut(_ slot: Memory, isEvicted: Bool = false, _ after: inout Aftermath) {
         let word0 = slot.u64(0)
         let m = measure(Slot.location(word0))
         account(m, sign: -1)
         count(word0, sign: -1)
         header.at.set(Field.ghost, header.at.u64(Field.headNumber))
         commit(slot, word0 & Slot.reachBit)
-        if m.blob.blob != 0 { release(m.blob, &after) }
+        if m.blob.blob != 0 {
+            if isEvicted { LargeWriters(engine).giveUp(m.blob.blob) }
+            release(m.blob, &after)
+        }
     }
 
     /// Takes an entry, or a part, out to make room.
     func evict(_ slot: Memory, _ after: inout Aftermath) {
-        if !Slot.isPart(slot.u64(0)) {
+        if Slot.isPart(slot.u64(0)) {
+            if let key = partKey(of: slot.u64(0)) { LargeWriters(engine).giveUp(key.blob) }
+        } else {
             header[Field.evictions] += 1
             #if !hasFeature(Embedded)
             announceEviction(of: Slot.location(slot.u64(0)))
@@ -128,7 +133,8 @@ extension Shard {
             shim_tell(SHIM_EVICTED, slot)
             #endif
         }
-        drop(slot, &after)
+        begin()
+        takeOut(slot, isEvicted: true, &after)
     }
 
     /// The parts of a manifest that went: those of this shard at once, so that whoever needs room has it,

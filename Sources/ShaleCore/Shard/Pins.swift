@@ -7,8 +7,7 @@
 extension Shard {
     /// What a segment can hold, and what it holds at least where the cleaner filled it with records of up to `most` bytes.
     private func fill(_ most: Int) -> (room: Int, least: Int) {
-        let room = segmentSize - SegmentHeader.size - RecordHeader.size
-        return (room, room - min(most & ~1, room / 2))
+        (segmentRoom, segmentRoom - min(most & ~1, segmentRoom / 2))
     }
 
     /// How many more places pinned entries may take once they are copied.
@@ -56,12 +55,15 @@ extension Shard {
             // What is gone does not count, nor what damage has added.
             if header[Field.tagCount] != 0 { sweepTags(&after) }
             _ = purge(now: now, &after)
+            _ = dropOrphans(&after)
             if header[Field.unsure] != 0 || header[Field.pinnedMost] & 1 != 0 {
                 header[Field.unsure] = 0
                 recount()
             }
             guard fits() else {
-                throw noSpace("beside what is pinned already, this entry is more than can be kept pinned; unpin or remove some, or raise the capacity")
+                throw noSpace(header[Field.pinnedBytes] > own
+                    ? "beside what is pinned already, this entry is more than can be kept pinned; unpin or remove some, or raise the capacity"
+                    : "this entry is more than can be kept pinned; raise the capacity")
             }
         }
         let bytes = header[Field.pinnedBytes] - own + length, most = max(header[Field.pinnedMost], longest)

@@ -19,8 +19,14 @@ extension Shard {
     var liveLimit: Int { liveLimit(of: usablePlaces, loss) }
     @inline(__always) func liveLimit(of places: Int, _ loss: Int) -> Int {
         let byShare = (places - loss) * segmentSize / 100 * Pace.livePercent
-        let byReserve = (places - max(Log.reserve, loss + 1) - 1) * (segmentSize - segmentSize / 16)
+        let byReserve = (places - max(Log.reserve, loss + 1) - 1) * (segmentRoom - segmentSize / 16)
         return max(segmentSize / 2, min(byShare, byReserve))
+    }
+
+    /// As if the disk had room again; if it has not, the next attempt says why.
+    private var limitAnew: Int {
+        header[Field.noSpace] = 0
+        return liveLimit
     }
 
     /// Makes room for a record of `length` bytes at the head; `live` where it will be current, `pins`: what may not be evicted then,
@@ -30,14 +36,21 @@ extension Shard {
         let usable = usablePlaces, loss = loss
         // (An entry that replaces a pinned one of its length needs nothing.)
         if live, own == 0 || length > own {
-            let limit = liveLimit(of: usable, loss) + own
-            if length > limit { throw tooLarge(length) }
-            if header[Field.pinnedBytes] + length > limit { throw pinnedFill() }
+            var limit = liveLimit(of: usable, loss) + own
+            if length > limit {
+                limit = limitAnew + own
+                if length > limit { throw tooLarge(length) }
+            }
             while header[Field.live] + length > limit {
+                let canEvict = header[Field.pinnedBytes] + length <= limit
                 // A manifest's parts are in other shards mostly: evicting more here would empty this one in vain.
-                if after.blobCount == 0, evict(now: now, &after) || dropOrphans(&after) { continue }
-                after.crowdedBy = crowdingPart()
-                throw pinnedFill()
+                if after.blobCount == 0, canEvict && evict(now: now, &after) || dropOrphans(&after) { continue }
+                if header[Field.noSpace] > 0 || shrinkTable(&after) {
+                    limit = limitAnew + own
+                    continue
+                }
+                if canEvict { after.crowdedBy = crowdingPart() }
+                throw isFilled()
             }
             if header[Field.live] + length > limit - limit / 16 { victims.sweep(buckets: 64) { dropIfGone($0, now: now, &after) } }
         }
@@ -79,7 +92,7 @@ extension Shard {
                 header[Field.noSpace] = 0
                 // More is pinned than may be: an older library has done that. What makes it less is not refused.
                 guard availablePlaces > reserve else {
-                    guard needed == 0, !live || own > 0 else { throw pinnedFill() }
+                    guard needed == 0, !live || own > 0 else { throw isFilled() }
                     if length > headRoom { try roll(overdraws: true) }
                     break
                 }
@@ -97,7 +110,12 @@ extension Shard {
         if rolls { try roll() }
     }
 
-    private func pinnedFill() -> Failure { noSpace("pinned entries fill the cache; unpin or remove some, or raise its capacity") }
+    /// Nothing is left that may be evicted.
+    func isFilled() -> Failure {
+        if header[Field.pinnedBytes] > 0 { return noSpace("pinned entries fill the cache; unpin or remove some, or raise its capacity") }
+        return noSpace(header[Field.noSpace] > 0 ? "the disk is full; free space on it, or give the cache a smaller capacity"
+            : "large values that are being written fill the cache; try again when they are stored, or raise its capacity")
+    }
 
     @inline(never)
     func noSpace(_ why: StaticString) -> Failure {
@@ -146,12 +164,9 @@ extension Shard {
             if Slot.isPinned(word0) { hasPinned = true }
         }
         if found == 0 || hasPinned { return false }
-        #if SHALE_FAULTS
-        shim_tell(SHIM_FORCED, nil)
-        #endif
         forEachSlot { slot, word0 in
-            guard needs(word0, from: low, through: high) else { return }
-            evict(slot, &after)
+            // (A value goes with all its parts.)
+            if needs(word0, from: low, through: high) { evictWhole(slot, &after) }
         }
         return true
     }
@@ -176,34 +191,24 @@ extension Shard {
     func dropOrphans(_ after: inout Aftermath) -> Bool {
         let live = header[Field.live]
         forEachSlot { slot, word0 in
-            guard Slot.isPart(word0), isSound(Slot.location(word0)) else { return }
-            let at = address(Slot.location(word0))
-            let record = RecordHeader(at: at)
-            guard record.isKind(.part), record.keyLength == PartKey.size,
-                  record.isPlausible(room: segmentSize - offsetInSegment(Slot.location(word0))) else { return }
-            if !isOwned(PartKey(at: at + record.keyOffset)) { drop(slot, &after) }
+            if Slot.isPart(word0), let key = partKey(of: word0), !isOwned(key) { drop(slot, &after) }
         }
         return header[Field.live] < live
     }
 
     /// A part whose owner lives elsewhere, found near a point that moves on from call to call.
-    private func crowdingPart() -> Aftermath.Blob {
+    func crowdingPart() -> PartKey? {
         let end = table.shape.extent + Table.spill
         let start = Int(nextStamp() &* 0x9E37_79B9 % UInt64(end))
         for i in 0..<end {
             let p = table.bucket((start + i) % end)
             for j in stride(from: 0, to: Table.bucketSize, by: Slot.size) {
                 let word0 = p.u64(j)
-                guard !Slot.isFree(word0), Slot.isPart(word0), !Slot.isPinned(word0), isSound(Slot.location(word0)) else { continue }
-                let at = address(Slot.location(word0))
-                let record = RecordHeader(at: at)
-                guard record.isKind(.part), record.keyLength == PartKey.size,
-                      record.isPlausible(room: segmentSize - offsetInSegment(Slot.location(word0))) else { continue }
-                let key = PartKey(at: at + record.keyOffset)
-                if isOwned(key), !isBeingWritten(key.blob) { return Aftermath.Blob(blob: key.blob, owner: key.owner, parts: 0) }
+                guard !Slot.isFree(word0), Slot.isPart(word0), !Slot.isPinned(word0), let key = partKey(of: word0) else { continue }
+                if isOwned(key), !isBeingWritten(key.blob) { return key }
             }
         }
-        return Aftermath.Blob()
+        return nil
     }
 
     // MARK: The table's size
@@ -211,6 +216,8 @@ extension Shard {
     enum Load {
         // In sixty-fourths of the slots.
         static let grow = Sizes.grow, full = Sizes.full, shrink = Sizes.shrink
+        /// Up to there a table is made smaller where its pages are wanted.
+        static let shrunk = Sizes.shrunk
         static let pace = Sizes.pace
     }
 
@@ -297,19 +304,32 @@ extension Shard {
         }
     }
 
-    /// A smaller capacity or entry limit: evicts, cleans and gives space back until it holds.
-    func applyBudget(now: UInt64, _ after: inout Aftermath) throws(Failure) {
+    /// Whether a smaller capacity can hold what is pinned, beside the smallest table for it.
+    var canHoldPins: Bool {
+        let slots = header[Field.pinned] * 64 / Load.shrunk
+        let index = geometry.shardIndexBytes(buckets: max(Table.leastBuckets, slots / 4))
+        return pinsFit(in: min(geometry.rows, max(0, geometry.shardBudget - index) >> geometry.segmentShift))
+    }
+
+    /// A smaller capacity or entry limit: evicts until it holds, or until parts of what has gone have to be cleared in
+    /// other shards first. Whether it holds.
+    func evictToBudget(now: UInt64, _ after: inout Aftermath) throws(Failure) -> Bool {
         header[Field.noSpace] = 0
         let limit = geometry.entriesPerShard
-        while limit > 0, header[Field.entries] > limit, evict(now: now, &after) {}
-        while header[Field.live] > liveLimit, evict(now: now, &after) {}
-        // The table first: what it gives back, the segments need not.
-        while table.shape.mode != Table.Shape.Mode.steady { table.advance(Int.max) { drop($0, &after) } }
-        while header[Field.tablePages] * 8 > geometry.shardBudget, table.shape.buckets > Table.leastBuckets, header[Field.used] * 64 < table.shape.buckets * 4 * 40 {
-            table.begin(Table.Shape.Mode.shrinking)
-            table.advance(Int.max) { drop($0, &after) }
-            shrinkPages(table.shape.buckets)
+        while limit > 0, header[Field.entries] > limit, after.blobCount < Aftermath.mostBlobs, evict(now: now, &after) {}
+        while header[Field.live] > liveLimit, after.blobCount < Aftermath.mostBlobs {
+            if evict(now: now, &after) || dropOrphans(&after) { continue }
+            guard let part = crowdingPart() else { break }
+            after.crowdedBy = part
+            throw isFilled()
         }
+        return after.blobCount == 0
+    }
+
+    /// And cleans and gives space back until it holds.
+    func applyBudget(now: UInt64, _ after: inout Aftermath) throws(Failure) {
+        // The table first: what it gives back, the segments need not.
+        _ = shrinkTable(downTo: geometry.shardBudget / 8, &after)
         var rounds = 0
         if header[Field.allocated] * segmentSize + header[Field.tablePages] > geometry.shardBudget { try provide(Log.reserve) }
         while header[Field.allocated] * segmentSize + header[Field.tablePages] > geometry.shardBudget {
@@ -326,9 +346,26 @@ extension Shard {
                 cleaned += step
             }
             if cleaned == 0 || rounds > 8 * geometry.rows {
-                throw noSpace("the cache cannot shrink that far, as pinned entries or its index need more; unpin or remove some, or choose a larger capacity")
+                throw cannotShrink()
             }
         }
+    }
+
+    func cannotShrink() -> Failure {
+        noSpace("the cache cannot shrink that far, as pinned entries or its index need more; unpin or remove some, or choose a larger capacity")
+    }
+
+    /// Makes the table as small as its entries allow, but no smaller than so many bytes. False where it is already.
+    private func shrinkTable(downTo least: Int = 0, _ after: inout Aftermath) -> Bool {
+        let before = header[Field.tablePages]
+        while table.shape.mode != Table.Shape.Mode.steady { table.advance(Int.max) { evict($0, &after) } }
+        if before > geometry.shardIndexBytes(buckets: table.shape.buckets) { shrinkPages(table.shape.buckets) }
+        while header[Field.tablePages] > least, table.shape.buckets > Table.leastBuckets, header[Field.used] * 64 < table.shape.buckets * 4 * Load.shrunk {
+            table.begin(Table.Shape.Mode.shrinking)
+            table.advance(Int.max) { evict($0, &after) }
+            shrinkPages(table.shape.buckets)
+        }
+        return header[Field.tablePages] < before
     }
 
     /// Gives back the pages beyond the table's size.

@@ -152,11 +152,12 @@ struct Shard {
 struct Aftermath {
     /// Manifests that went; their parts are cleared in their own shards.
     var blobs: (Blob, Blob, Blob, Blob) = (Blob(), Blob(), Blob(), Blob())
+    static let mostBlobs = 4
     var blobCount = 0
     /// A place that the next roll will want.
     var wantsPlace = false
     /// A shard full of other shards' parts names one, whose owner should go.
-    var crowdedBy = Blob()
+    var crowdedBy: PartKey?
 
     struct Blob {
         var blob: UInt64 = 0

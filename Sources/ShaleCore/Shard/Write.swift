@@ -178,7 +178,7 @@ extension Shard {
             if table.shape.mode != Table.Shape.Mode.steady {
                 table.advance(Int.max) { evict($0, &after) }
             } else if tries > 6 || !growTable(table.shape) {
-                guard evict(now: now, &after), tries < 10_000 else {
+                guard evict(now: now, &after) || dropOrphans(&after), tries < 10_000 else {
                     throw noSpace("pinned entries fill the index; unpin or remove some, or raise the capacity")
                 }
             }
@@ -195,8 +195,13 @@ extension Shard {
                 guard evict(now: now, &after) else { throw noSpace("pinned entries fill the cache up to max_entries; unpin or remove some") }
             }
         }
-        if !tableHasRoom, !evict(now: now, &after) {
-            throw noSpace("the index cannot grow, and all entries are pinned; free space on the disk, or raise the capacity")
+        if !tableHasRoom, !evict(now: now, &after), !dropOrphans(&after) {
+            // The disk may have room again.
+            header[Field.noSpace] = 0
+            guard growTable(table.shape) else {
+                after.crowdedBy = crowdingPart()
+                throw noSpace("the index cannot grow, and nothing is left to evict; free space on the disk, or raise the capacity")
+            }
         }
         return try reserveSlot(key, now: now, &after)
     }
@@ -243,7 +248,7 @@ extension Shard {
               isDamaged || manifest(at: location).map({ !isBeingWritten($0.blob) }) == true else { return }
         let segment = segment(of: location), version = lsn(of: found)
         var draft = Draft(RecordHeader(kind: .tombstone, keyLength: key.length), keyHash: key.hash, key: key.bytes)
-        try makeRoom(max(Loss.length, draft.record.length), live: false, now: now, &after)
+        let hasRoom = (try? makeRoom(max(Loss.length, draft.record.length), live: false, now: now, &after)) != nil
         // Cleaning may have moved it, or let it go; something else may be where it was.
         var current: Memory?
         table.probe(key.fraction, home: table.shape.home(key.fraction)) { slot, word0 in
@@ -253,7 +258,11 @@ extension Shard {
             return true
         }
         guard let slot = current else { return }
-        if isDamaged { try loseOne(slot) } else { bury(&draft, slot, &after) }
+        if !hasRoom {
+            // Then it is a miss from now on, if not for those who make the index anew.
+            drop(slot, &after)
+            if isDamaged { recount() }
+        } else if isDamaged { try loseOne(slot) } else { bury(&draft, slot, &after) }
     }
 
     /// Clears one part of a manifest that went.
@@ -262,11 +271,11 @@ extension Shard {
     }
 
     /// Evicts the manifest of a blob, to make room for others.
-    func evictOwner(_ blob: Aftermath.Blob, _ after: inout Aftermath) {
-        let fraction = UInt32(truncatingIfNeeded: blob.owner)
+    func evictOwner(_ part: PartKey, _ after: inout Aftermath) {
+        let fraction = UInt32(truncatingIfNeeded: part.owner)
         var found: Memory?
         table.probe(fraction, home: table.shape.home(fraction)) { slot, word0 in
-            guard !Slot.isPinned(word0), manifest(at: Slot.location(word0))?.blob == blob.blob else { return false }
+            guard !Slot.isPinned(word0), manifest(at: Slot.location(word0))?.blob == part.blob else { return false }
             found = slot
             return true
         }
@@ -279,7 +288,12 @@ extension Shard {
     // MARK: Touch and increment
 
     func touch(_ key: Key, maxAge: Int64, now: UInt64, _ after: inout Aftermath) throws(Failure) -> Status {
-        guard let before = entry(key, now: now), !before.isGone else { return .miss }
+        guard let found = lookup(key) else { return .miss }
+        guard let before = entry(found, now: now) else {
+            try dropUnreadable(key, location: Slot.location(found.u64(0)), isDamaged: true, now: now, &after)
+            return .miss
+        }
+        if before.isGone { return .miss }
         // The entry's own stale period stays.
         let lifetime = Lifetime(from: now, maxAge: maxAge, stale: before.lifetime.stale)
         let flags = (before.value.isPinned ? RecordHeader.Flag.pinned : 0) | lifetime.flag
@@ -400,7 +414,8 @@ extension Shard {
         while header[Field.queueCount] > 1 { releaseTail() }
         header.at.set(Field.provenTail, header.at.u64(Field.headNumber))
         resetIndex()
-        finish(ShardHeader.Pending.clear)
+        // (One that was killed in place may have found a place since.)
+        finish(ShardHeader.Pending.clear | ShardHeader.Pending.clearInPlace)
     }
 
     /// An empty table of the smallest size.

@@ -635,13 +635,41 @@ enum Attachment {
         case .none: break
         case .grow: try ref.pointee.block.write(ref.pointee.files)
         case .limits, .shrink:
-            let engine = Engine(ref), now = ref.pointee.clock.now48
-            for i in 0..<ref.pointee.geometry.shards {
-                let shard = Shard(ref, i)
-                try engine.change(shard) { after throws(Failure) in try shard.applyBudget(now: now, &after) }
+            if change == .shrink { try checkPins(ref) }
+            try applyLimits(ref)
+            if change == .shrink {
+                // On the disk first: a power cut could bring back what was given back.
+                try Engine(ref).sync()
+                try ref.pointee.files.sync(ref.pointee.files.index, CacheFiles.indexName)
             }
             // Last: a kill on the way leaves the larger capacity in force.
             try ref.pointee.block.write(ref.pointee.files)
+        }
+    }
+
+    /// Before anything changes: whether a smaller capacity can hold what is pinned.
+    private static func checkPins(_ ref: EngineRef) throws(Failure) {
+        func tight() -> Shard? { (0..<ref.pointee.geometry.shards).lazy.map { Shard(ref, $0) }.first { !$0.canHoldPins } }
+        if tight() == nil { return }
+        // (What is pinned and belongs to nobody does not count.)
+        try dropOrphans(ref)
+        if let shard = tight() { throw shard.cannotShrink() }
+    }
+
+    private static func applyLimits(_ ref: EngineRef) throws(Failure) {
+        let engine = Engine(ref), now = ref.pointee.clock.now48, shards = ref.pointee.geometry.shards
+        // In turns: with a large value its parts go in other shards.
+        var holds = false
+        while !holds {
+            holds = true
+            for i in 0..<shards {
+                let shard = Shard(ref, i)
+                if try !engine.change(shard, { after throws(Failure) in try shard.evictToBudget(now: now, &after) }) { holds = false }
+            }
+        }
+        for i in 0..<shards {
+            let shard = Shard(ref, i)
+            try engine.change(shard) { after throws(Failure) in try shard.applyBudget(now: now, &after) }
         }
     }
 

@@ -76,13 +76,13 @@ public struct Engine: @unchecked Sendable {
                 after.wantsPlace = false
                 if settled { settle(shard, &after) }
                 // Other shards' parts fill this one: their owners go, and it is tried again.
-                let blob = after.crowdedBy
-                after.crowdedBy = Aftermath.Blob()
-                guard error.status == .full, blob.blob != 0 || settled, crowded < 4096 else { throw error }
+                let part = after.crowdedBy
+                after.crowdedBy = nil
+                guard error.status == .full, part != nil || settled, crowded < 4096 else { throw error }
                 crowded += 1
-                if blob.blob == 0 { continue }
-                let owner = Shard(ref, keyHash: blob.owner)
-                try owner.change(&after) { after throws(Failure) in owner.evictOwner(blob, &after) }
+                guard let part else { continue }
+                let owner = Shard(ref, keyHash: part.owner)
+                try owner.change(&after) { after throws(Failure) in owner.evictOwner(part, &after) }
                 settle(owner, &after)
             }
         }

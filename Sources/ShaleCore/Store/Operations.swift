@@ -189,7 +189,7 @@ extension Engine {
                 wasKept = turn.renew() && wasKept
                 stored += try putPart(entry, value, partLength, i, blob, options, scratch)
             }
-            // Stopped for so long that others took it for dead: what they dropped is there before the manifest is.
+            // Stopped for so long that others took it for dead, or some had to make room: what went is there before the manifest is.
             if !wasKept || !turn.renew() { try replaceMissing(count, entry, value, partLength, turn, options, scratch) }
             var body = Manifest(blob: blob, rawLength: value.count, storedLength: stored, partLength: partLength, partCount: count).words
             let outcome = try withUnsafeBytes(of: &body) { bytes throws(Failure) in
@@ -200,7 +200,10 @@ extension Engine {
                 return .conflict
             }
             // Since then, or with more than 64 writers at it, the cleaner may have met parts that seemed nobody's.
-            try replaceMissing(count, entry, value, partLength, turn, options, scratch)
+            do throws(Failure) { try replaceMissing(count, entry, value, partLength, turn, options, scratch) } catch {
+                // It is stored, and makes room again.
+                try? change(shard) { after throws(Failure) in shard.evictOwner(PartKey(blob: blob, owner: entry.key.hash, part: 0), &after) }
+            }
             return .ok
         } catch {
             clearParts(Aftermath.Blob(blob: blob, owner: entry.key.hash, parts: count))
@@ -208,13 +211,20 @@ extension Engine {
         }
     }
 
-    /// Stores again what the cleaner, or who needed room, took for nobody's.
+    /// Stores again what the cleaner, or who needed room, took for nobody's, or had to let go. An error where some of it
+    /// always pushes out the rest.
     private func replaceMissing(_ count: Int, _ entry: Pending, _ value: Bytes, _ partLength: Int, _ turn: LargeWriters.Turn, _ options: SetOptions,
                                 _ scratch: Scratch) throws(Failure) {
-        for i in 0..<count where !hasPart(entry.key, turn.number, i) {
+        for _ in 0..<3 {
+            var wasKept = true
             turn.renew()
-            _ = try putPart(entry, value, partLength, i, turn.number, options, scratch)
+            for i in 0..<count where !hasPart(entry.key, turn.number, i) {
+                _ = try putPart(entry, value, partLength, i, turn.number, options, scratch)
+                wasKept = turn.renew() && wasKept
+            }
+            if wasKept { return }
         }
+        throw Shard(ref, keyHash: entry.key.hash).isFilled()
     }
 
     private func partKey<R>(_ owner: Key, _ blob: UInt64, _ i: Int, _ body: (Key) throws(Failure) -> R) throws(Failure) -> R {
@@ -316,7 +326,7 @@ extension Engine {
                 let done = try change(shard) { after throws(Failure) in
                     let before = shard.header.at.u64(ShardHeader.Field.evictions)
                     var done: UInt64 { shard.header.at.u64(ShardHeader.Field.evictions) &- before }
-                    while done < wanted, after.blobCount < 4, shard.evict(now: now, &after) {}
+                    while done < wanted, after.blobCount < Aftermath.mostBlobs, shard.evict(now: now, &after) {}
                     return done
                 }
                 left -= done

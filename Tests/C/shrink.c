@@ -1,0 +1,95 @@
+/* A smaller capacity, where shards hold parts of each other's large values: it holds, the entries that are left are
+ * whole, and as many are left as it has room for. One that cannot hold what is pinned is refused, and costs nothing. */
+#include "check.h"
+#include "pattern.h"
+#include "usage.h"
+
+enum { capacity = 64 << 20, shards = 8, large = 400 << 10, small = 2000, larges = 400, smalls = 12000 };
+
+static char *directory;
+static unsigned char bytes[large];
+
+static shale_status open_with(uint64_t size, shale_cache **cache) {
+    shale_options options = {.struct_size = sizeof options, .capacity = size, .flags = SHALE_OPEN_NO_SYNC};
+    if (size == capacity)
+        options.shards = shards, options.segment_size = 128 << 10;
+    return shale_open(directory, &options, cache);
+}
+
+static shale_status put(shale_cache *cache, uint64_t key, size_t size, uint32_t flags) {
+    pattern_fill(bytes, key, 1, size);
+    shale_set_options options = {.struct_size = sizeof options, .flags = SHALE_SET_UNCOMPRESSED | flags};
+    return shale_set(cache, &key, sizeof key, bytes, size, &options);
+}
+
+/* How many bytes of values are there, each whole. */
+static uint64_t held(shale_cache *cache, uint64_t from, uint64_t to, size_t size) {
+    uint64_t sum = 0, version;
+    shale_value value = SHALE_VALUE_INIT;
+    for (uint64_t key = from; key < to; key++) {
+        shale_status status = shale_get(cache, &key, sizeof key, SHALE_GET_PEEK, &value);
+        if (status == SHALE_MISS)
+            continue;
+        CHECK_STATUS(SHALE_OK, status);
+        CHECK(value.size == size && !pattern_check(value.data, value.size, key, &version));
+        sum += value.size;
+    }
+    shale_value_free(&value);
+    return sum;
+}
+
+/* Down to an eighth, in steps, from a cache that was full at every step. */
+static void shards_share_values(void) {
+    directory = path_to("shared");
+    shale_cache *cache = NULL;
+    REQUIRE_STATUS(SHALE_OK, open_with(capacity, &cache));
+    for (uint64_t size = capacity; size >= 16 << 20; size /= 2) {
+        for (uint64_t i = 0; i < larges; i++) {
+            REQUIRE_STATUS(SHALE_OK, put(cache, 1000000 + i, large, 0));
+            for (uint64_t j = 0; j < smalls / larges; j++)
+                REQUIRE_STATUS(SHALE_OK, put(cache, i * (smalls / larges) + j, small, 0));
+        }
+        REQUIRE_STATUS(SHALE_OK, shale_close(cache));
+        REQUIRE_STATUS(SHALE_OK, open_with(size / 2, &cache));
+        uint64_t sum = held(cache, 0, smalls, small) + held(cache, 1000000, 1000000 + larges, large), usage = disk_usage(directory);
+        printf("%" PRIu64 " MiB: %.0f %% of it are values, %" PRIu64 " KiB on the disk\n", size / 2 >> 20, 100.0 * (double)sum / (double)(size / 2), usage >> 10);
+        CHECK(usage <= size / 2);
+        /* In 8 MiB each shard has six segments, and keeps half of them free. */
+        CHECK(sum >= size / 2 / 100 * (size / 2 > 16 << 20 ? 55 : 25));
+    }
+    REQUIRE_STATUS(SHALE_OK, put(cache, 1, small, 0));
+    REQUIRE_STATUS(SHALE_OK, shale_close(cache));
+    free(directory);
+}
+
+static void pins_refuse_it(void) {
+    directory = path_to("pinned");
+    shale_cache *cache = NULL;
+    REQUIRE_STATUS(SHALE_OK, open_with(capacity, &cache));
+    for (uint64_t i = 0; i < 40; i++)
+        REQUIRE_STATUS(SHALE_OK, put(cache, 2000000 + i, large, SHALE_SET_PINNED));
+    for (uint64_t i = 0; i < smalls; i++)
+        REQUIRE_STATUS(SHALE_OK, put(cache, i, small, 0));
+    uint64_t pinned = held(cache, 2000000, 2000040, large), others = held(cache, 0, smalls, small);
+    CHECK_EQUAL(40 * (uint64_t)large, pinned);
+    REQUIRE_STATUS(SHALE_OK, shale_close(cache));
+    CHECK_STATUS(SHALE_E_FULL, open_with(20 << 20, &cache));
+    CHECK(strstr(shale_last_error(), "pinned") != NULL);
+    REQUIRE_STATUS(SHALE_OK, open_with(0, &cache));
+    CHECK_EQUAL(pinned, held(cache, 2000000, 2000040, large));
+    CHECK_EQUAL(others, held(cache, 0, smalls, small));
+    for (uint64_t i = 0; i < 40; i++)
+        CHECK_STATUS(SHALE_OK, put(cache, 2000000 + i, large, 0));
+    REQUIRE_STATUS(SHALE_OK, shale_close(cache));
+    REQUIRE_STATUS(SHALE_OK, open_with(20 << 20, &cache));
+    CHECK(disk_usage(directory) <= 20 << 20);
+    REQUIRE_STATUS(SHALE_OK, shale_close(cache));
+    free(directory);
+}
+
+int main(void) {
+    watch(150);
+    RUN(shards_share_values);
+    RUN(pins_refuse_it);
+    return finish();
+}
