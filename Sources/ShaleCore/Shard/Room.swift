@@ -180,7 +180,8 @@ extension Shard {
         guard isSound(location) else { return false }
         let p = address(location)
         let record = RecordHeader(at: p)
-        guard record.isPlausible(room: segmentSize - offsetInSegment(location)), now >= record.gone(at: p) else { return false }
+        // (A damaged age ends nothing: whoever reads the entry notes its loss.)
+        guard isHeadSound(record, p, location), now >= record.gone(at: p) else { return false }
         drop(slot, &after)
         header[Field.expirations] += 1
         return true
