@@ -128,6 +128,30 @@ extension CoreTests {
             #expect(try store.entry(for: "key", includingStale: true) == nil)
         }
 
+        @Test("by a touch")
+        func byTouch() throws {
+            try set("key", "old")
+            try set("key", "new")
+            damage(try location("key"), .head)
+            #expect(try store.touch("key", maxAge: .seconds(60)) == false)
+            #expect(try store.statistics().corruptRecords == 1)
+            try rebuild()
+            #expect(try text("key") == nil)
+        }
+
+        @Test("a damaged age ends nothing without a trace")
+        func damagedAge() throws {
+            try set("key", "old")
+            try store.set("new", for: "key", maxAge: .seconds(3600))
+            // Expired long ago, as it seems.
+            shard.address(try location("key")).set(40, 0)
+            #expect(try store.purge() == 0)
+            #expect(try text("key") == nil)
+            #expect(try store.statistics().corruptRecords == 1)
+            try rebuild()
+            #expect(try text("key") == nil)
+        }
+
         @Test("a value that was set since stays", arguments: [false, true])
         func newer(byGet: Bool) throws {
             try set("key", "old")

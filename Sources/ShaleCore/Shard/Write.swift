@@ -243,6 +243,7 @@ extension Shard {
     }
 
     /// Drops an entry that a reader found damaged or incomplete, if it is still the current one.
+    @inline(never)
     func dropUnreadable(_ key: Key, location: UInt32, isDamaged: Bool, now: UInt64, _ after: inout Aftermath) throws(Failure) {
         guard let found = table.find(key.fraction, location: location), !Slot.isPart(found.u64(0)),
               isDamaged || manifest(at: location).map({ !isBeingWritten($0.blob) }) == true else { return }
@@ -271,6 +272,7 @@ extension Shard {
     }
 
     /// Evicts the manifest of a blob, to make room for others.
+    @inline(never)
     func evictOwner(_ part: PartKey, _ after: inout Aftermath) {
         let fraction = UInt32(truncatingIfNeeded: part.owner)
         var found: Memory?
