@@ -163,18 +163,24 @@ static void make_durable(int i) {
     uint32_t most = f->size > f->durable_size ? f->size : f->durable_size;
     memcpy(durable_of(i), bytes_of(i), most);
     f->durable_size = f->size;
-    /* The file system has one journal: with a file's blocks those of the others are on record, and the names. */
+    memcpy(f->durably_allocated, f->allocated, sizeof f->allocated);
+    memset(f->was_punched, 0, sizeof f->was_punched);
+}
+
+/* The file system has one journal: with a file's blocks those of the others are on record, and the names. */
+static void sync_file(int i) {
+    make_durable(i);
     memcpy(machine.durable_names, machine.names, sizeof machine.names);
     for (int j = 0; j < files; j++) {
-        file *g = &machine.files[j];
-        if (!g->exists)
+        file *f = &machine.files[j];
+        if (!f->exists || j == i)
             continue;
         for (size_t b = 0; b < room_of(j) / unit; b++)
-            if (j != i && (g->was_punched[b] || !g->allocated[b]))
+            if (f->was_punched[b] || !f->allocated[b])
                 memset(durable_of(j) + b * unit, 0, unit);
-        memcpy(g->durably_allocated, g->allocated, sizeof g->allocated);
-        memset(g->was_punched, 0, sizeof g->was_punched);
-        g->durable_size = g->size;
+        memcpy(f->durably_allocated, f->allocated, sizeof f->allocated);
+        memset(f->was_punched, 0, sizeof f->was_punched);
+        f->durable_size = f->size;
     }
 }
 
@@ -471,7 +477,7 @@ WRAP(int, fdatasync, int fd) {
     if (d->kind == 1)
         memcpy(machine.durable_names, machine.names, sizeof machine.names);
     else
-        make_durable(d->file);
+        sync_file(d->file);
     return 0;
 }
 WRAP(int, fsync, int fd) {

@@ -161,6 +161,28 @@ static void note_history(void) {
         for (int k = 0; k < most_keys; k++)
             add_choices(&model.history[k], &model.worlds[w][k]);
 }
+static bool is_before(position a, uint64_t segment, uint64_t offset) {
+    return a.segment < segment || (a.segment == segment && a.offset < offset);
+}
+
+/* The tail of a shard's log, or the furthest that anything names. */
+static position tail_of(const layout *l, size_t shard) {
+    position tail = {.shard = (uint32_t)shard};
+    for (int n = name_index; n < names; n++)
+        if (machine.names[n] >= 0 && machine.files[machine.names[n]].size >= index_head + (shard + 1) * l->stride) {
+            shard_view v = view_of(l, bytes_of_data, bytes_of(machine.names[n]), shard);
+            if (is_before(tail, field(&v, w_tail_number), field(&v, w_tail_offset)))
+                tail = (position){field(&v, w_tail_number), (uint32_t)field(&v, w_tail_offset), (uint32_t)shard};
+        }
+    for (size_t place = 0; place < l->rows; place++) {
+        size_t start = l->segments + (place * l->shards + shard) * l->segment;
+        const unsigned char *p = bytes_of_data + start;
+        if (start + l->segment <= machine.files[0].size && word(p, 0) == 0x31474553454C4853u && word(p, 40) && is_before(tail, word(p, 32), word(p, 56)))
+            tail = (position){word(p, 32), (uint32_t)word(p, 56), (uint32_t)shard};
+    }
+    return tail;
+}
+
 static void note_position(int key, const shard_view *v, size_t place, size_t offset) {
     if (model.synced[key].count == most_positions)
         abort();
@@ -193,28 +215,10 @@ static void note_positions(void) {
                     blobs[key] = word(value, stored_offset(value));
             }
         }
-}
-
-static bool is_before(position a, uint64_t segment, uint64_t offset) {
-    return a.segment < segment || (a.segment == segment && a.offset < offset);
-}
-
-/* The tail of a shard's log, or the furthest that anything names. */
-static position tail_of(const layout *l, size_t shard) {
-    position tail = {.shard = (uint32_t)shard};
-    for (int n = name_index; n < names; n++)
-        if (machine.names[n] >= 0 && machine.files[machine.names[n]].size >= index_head + (shard + 1) * l->stride) {
-            shard_view v = view_of(l, bytes_of_data, bytes_of(machine.names[n]), shard);
-            if (is_before(tail, field(&v, w_tail_number), field(&v, w_tail_offset)))
-                tail = (position){field(&v, w_tail_number), (uint32_t)field(&v, w_tail_offset), (uint32_t)shard};
-        }
-    for (size_t place = 0; place < l->rows; place++) {
-        size_t start = l->segments + (place * l->shards + shard) * l->segment;
-        const unsigned char *p = bytes_of_data + start;
-        if (start + l->segment <= machine.files[0].size && word(p, 0) == 0x31474553454C4853u && word(p, 40) && is_before(tail, word(p, 32), word(p, 56)))
-            tail = (position){word(p, 32), (uint32_t)word(p, 56), (uint32_t)shard};
-    }
-    return tail;
+    /* What is not in the index and may come back with another one is somewhere in the log. */
+    for (int k = 0; k < most_keys; k++)
+        for (size_t i = 0, count = model.synced[k].count ? 0 : l.shards; i < count; i++)
+            model.synced[k].at[model.synced[k].count++] = tail_of(&l, i);
 }
 
 /* A power cut: "An entry whose record, or a part of whose value, the tail has passed since may be a miss." */
