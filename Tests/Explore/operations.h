@@ -607,7 +607,7 @@ static void add_killed(const operation *op, uint16_t id) {
                 (void)complete(w, op, id);
         }
         if (i == 0) {
-            model.is_clear_pending = op->what == 'c';
+            model.is_clear_pending |= op->what == 'c';
             if (model.pending_count == 2)
                 memcpy(model.pending[0], model.pending[--model.pending_count], sizeof w);
             memcpy(model.pending[model.pending_count++], w, sizeof w);
@@ -797,7 +797,7 @@ static bool perform(const operation *op) {
                     memcpy(model.pending[i], model.pending[--model.pending_count], sizeof model.pending[i]);
         }
         if (settles(&done))
-            model.pending_count = 0;
+            model.pending_count = model.is_clear_pending = 0;
         if (done.what == 'e' && answer.status == SHALE_OK && answer.evicted == 0)
             check_nobody_evictable();
         note_history();

@@ -393,6 +393,33 @@ struct Table {
         for i in (from &* next / shape.buckets)...(shape.frontier &* next / shape.buckets) { shim_prefetch(bucket(i)) }
     }
 
+    private func drop(_ slot: Memory, _ dropped: (Memory) -> Void) {
+        #if SHALE_FAULTS
+        shim_tell(SHIM_FORCED, slot)
+        #endif
+        dropped(slot)
+    }
+
+    /// A slot near a home that one that is not pinned has to leave.
+    private func yieldedSlot(near home: Int, _ dropped: (Memory) -> Void) -> Memory? {
+        for position in home...(home + Table.reaches.3) {
+            for i in stride(from: 0, to: Table.bucketSize, by: Slot.size) {
+                let p = bucket(position) + i
+                if Slot.isPinned(p.u64(0)) || isMoving(index(of: p)) { continue }
+                drop(p, dropped)
+                return p
+            }
+        }
+        // Or one that has just moved there.
+        for i in 0..<header[Field.moveCount] {
+            let from = slot(move(i).from), to = slot(move(i).to)
+            if Slot.isFree(from.u64(0)) || Slot.isPinned(from.u64(0)) || position(of: to) < home || position(of: to) > home + Table.reaches.3 { continue }
+            drop(from, dropped)
+            return to
+        }
+        return nil
+    }
+
     private func migrate(_ old: Int, _ shape: Shape, _ dropped: (Memory) -> Void) {
         let growing = shape.mode == Shape.Mode.growing, next = shape.nextBuckets
         let after = Shape(buckets: shape.buckets, frontier: growing ? old : old + 1, mode: shape.mode)
@@ -409,13 +436,12 @@ struct Table {
                     guard !Slot.isFree(word0), Slot.displacement(word0) == displacement else { continue }
                     let home = Table.scale(Table.fraction(fingerprint: word0, lowest: lowest), next)
                     if home == old { continue }
-                    guard let target = nearestFreeSlot(home) ?? makeFree(near: home, sparing: old) else {
-                        #if SHALE_FAULTS
-                        shim_tell(SHIM_FORCED, p + i)
-                        #endif
-                        dropped(p + i)
+                    guard let target = nearestFreeSlot(home) ?? makeFree(near: home, sparing: old) ?? (Slot.isPinned(word0) ? yieldedSlot(near: home, dropped) : nil) else {
+                        drop(p + i, dropped)
                         continue
                     }
+                    // (Its value went to make room.)
+                    if Slot.isFree(p.u64(i)) { continue }
                     let word1 = p.u64(i + 8)
                     noteMove(count, index(of: p + i), index(of: target))
                     publish(target, home: home, fingerprint: word0 >> 32 & 0xFF_FFFF, location: Slot.location(word0), flags: word0 & Slot.keptFlags, word1: word1)
@@ -425,7 +451,7 @@ struct Table {
             }
             header.at.release(Field.shape, after.word)
             announceMove()
-            for i in 0..<count { vacate(slot(move(i).from), copied: stamps[i], to: slot(move(i).to)) }
+            for i in 0..<count where !Slot.isFree(slot(move(i).from).u64(0)) { vacate(slot(move(i).from), copied: stamps[i], to: slot(move(i).to)) }
             header.at.release(Field.moveCount, 0)
         }
         if reach == 0 { return }
@@ -457,6 +483,18 @@ extension Table {
     /// The entry that had moved to one slot is in another now.
     private func retargetMoves(_ old: UInt32, _ new: UInt32) {
         for i in 0..<header[Field.moveCount] where move(i).to == old { setMove(i, move(i).from, new) }
+    }
+
+    private func isMoving(_ slot: UInt32) -> Bool {
+        for i in 0..<header[Field.moveCount] where move(i).from == slot || move(i).to == slot { return true }
+        return false
+    }
+    /// Before an entry leaves: where a pass has copied it already, the copy goes first.
+    @inline(__always) func forgetCopy(of slot: Memory) {
+        if header[Field.moveCount] != 0 { clearCopy(of: index(of: slot)) }
+    }
+    @inline(never) private func clearCopy(of slot: UInt32) {
+        for i in 0..<header[Field.moveCount] where move(i).from == slot { clear(self.slot(move(i).to), keeping: self.slot(slot)) }
     }
 
     /// Clears one of two slots that hold the same entry.

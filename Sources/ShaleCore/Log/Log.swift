@@ -117,6 +117,16 @@ extension Shard {
         addFree(place)
     }
 
+    func takeOverAll() throws(Failure) {
+        while let place = firstPlace(.preparing) { try takeOver(place) }
+    }
+
+    /// Where nobody else is attached: what writers were preparing that are gone.
+    func abandonPreparations() {
+        for place in 0..<geometry.rows where state(ofPlace: place) == .preparing { giveUp(place) }
+    }
+    var hasPreparations: Bool { firstPlace(.preparing) != nil }
+
     /// What could be allocated of a place goes back, or counts as a place that is not ready yet.
     @inline(never)
     private func giveUp(_ place: Int) {
@@ -129,7 +139,7 @@ extension Shard {
 
     /// Allocates until so many places are free, whatever the budget: while a cache shrinks, the larger one is in force.
     func provide(_ places: Int) throws(Failure) {
-        while let place = firstPlace(.preparing) { try takeOver(place) }
+        try takeOverAll()
         while freePlaces < places, let place = firstPlace(.absent) {
             try allocate(place)
         }
@@ -219,9 +229,13 @@ extension Shard {
     func endPreparing(_ own: Preparation, isDone: Bool, isFull: Bool) {
         // A place that was taken over, used and given back may be in preparation again, by somebody else. Where
         // that cannot be ruled out it stays as it is: whoever needs it takes it over.
-        guard state(ofPlace: own.place) == .preparing, header[Field.takeovers] == own.takeovers else { return }
         beginChange()
         defer { endChange() }
+        guard state(ofPlace: own.place) == .preparing, header[Field.takeovers] == own.takeovers else {
+            // Given back before it was allocated: nobody counts it.
+            if isDone, state(ofPlace: own.place) == .absent { _ = engine.pointee.files.releaseData(offset(ofPlace: own.place), segmentSize) }
+            return
+        }
         if isDone { addFree(own.place) } else { giveUp(own.place) }
         // Any other cause is this handle's own; the next roll says what it is.
         if isFull { header[Field.noSpace] = Log.patience }

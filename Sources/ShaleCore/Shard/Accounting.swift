@@ -108,6 +108,7 @@ extension Shard {
 
     /// Ends a transaction with an entry's leaving.
     func takeOut(_ slot: Memory, isEvicted: Bool = false, _ after: inout Aftermath) {
+        table.forgetCopy(of: slot)
         let word0 = slot.u64(0)
         let m = measure(Slot.location(word0))
         account(m, sign: -1)

@@ -284,6 +284,8 @@ extension Shard {
                 // No segment goes for a table that does not fit beside those that `trim` leaves at least.
                 guard availablePlaces > reserve, fits(beside: header[Field.queueCount] + reserve) else { return false }
                 guard mayReach else { return false }
+                // (What writers were preparing that were killed is in the way as well.)
+                try? takeOverAll()
                 trim(extra: wanted - header[Field.tablePages])
                 guard fits(beside: header[Field.allocated]) else { return false }
             }
@@ -327,22 +329,22 @@ extension Shard {
         return after.blobCount == 0
     }
 
-    /// And cleans and gives space back until it holds.
-    func applyBudget(now: UInt64, _ after: inout Aftermath) throws(Failure) {
+    /// And cleans and gives space back until it holds. `budget`: what may be on the disk meanwhile.
+    func applyBudget(from budget: Int, now: UInt64, _ after: inout Aftermath) throws(Failure) {
         // The table first: what it gives back, the segments need not.
         _ = shrinkTable(downTo: geometry.shardBudget / 8, &after)
         var rounds = 0
-        if header[Field.allocated] * segmentSize + header[Field.tablePages] > geometry.shardBudget { try provide(Log.reserve) }
         while header[Field.allocated] * segmentSize + header[Field.tablePages] > geometry.shardBudget {
             trim()
             if header[Field.allocated] * segmentSize + header[Field.tablePages] <= geometry.shardBudget { break }
+            if (header[Field.allocated] + 1) * segmentSize + header[Field.tablePages] <= budget { try provide(min(Log.reserve, freePlaces + 1)) }
             rounds += 1
             let aim = rounds > 2 * geometry.rows ? max(0, header[Field.live] - segmentSize) : header[Field.live]
             while header[Field.live] > min(aim, liveLimit), evict(now: now, &after) {}
             let tail = header[Field.queueCount] > 0 ? queued(0) : 0
             var cleaned = 0
             while header[Field.queueCount] > 1, queued(0) == tail {
-                let step = try cleanRecord(now: now, &after)
+                let step = try clean(now: now, &after)
                 if step == 0 { break }
                 cleaned += step
             }

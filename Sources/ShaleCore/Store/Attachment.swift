@@ -206,7 +206,7 @@ enum Attachment {
             let engine = try attachIndex(&files, configuration, block, data, alone: alone, isNew: isNew, mustReplace: change == .grow)
             if alone {
                 do throws(Failure) {
-                    try settleAlone(engine.ref, change)
+                    try settleAlone(engine.ref, change, from: recorded)
                 } catch {
                     shim_sys_unmap(engine.ref.pointee.index, geometry.indexSize)
                     freeState(engine.ref)
@@ -627,16 +627,21 @@ enum Attachment {
     }
 
     /// What the first writer does before it lets others in.
-    private static func settleAlone(_ ref: EngineRef, _ change: Change) throws(Failure) {
+    private static func settleAlone(_ ref: EngineRef, _ change: Change, from recorded: Superblock) throws(Failure) {
         let data = ref.pointee.data
         data.release(Superblock.generation, data.u64(Superblock.generation) &+ 1)
+        let engine = Engine(ref)
+        for i in 0..<ref.pointee.geometry.shards where Shard(ref, i).hasPreparations {
+            let shard = Shard(ref, i)
+            try engine.change(shard) { _ throws(Failure) in shard.abandonPreparations() }
+        }
         if LargeWriters(ref).removeAll() { try dropOrphans(ref) }
         switch change {
         case .none: break
         case .grow: try ref.pointee.block.write(ref.pointee.files)
         case .limits, .shrink:
             if change == .shrink { try checkPins(ref) }
-            try applyLimits(ref)
+            try applyLimits(ref, budget: max(ref.pointee.geometry.shardBudget, Geometry(recorded).shardBudget))
             if change == .shrink {
                 // On the disk first: a power cut could bring back what was given back.
                 try Engine(ref).sync()
@@ -656,7 +661,8 @@ enum Attachment {
         if let shard = tight() { throw shard.cannotShrink() }
     }
 
-    private static func applyLimits(_ ref: EngineRef) throws(Failure) {
+    /// `budget`: what a shard may take on the disk meanwhile.
+    private static func applyLimits(_ ref: EngineRef, budget: Int) throws(Failure) {
         let engine = Engine(ref), now = ref.pointee.clock.now48, shards = ref.pointee.geometry.shards
         // In turns: with a large value its parts go in other shards.
         var holds = false
@@ -669,7 +675,7 @@ enum Attachment {
         }
         for i in 0..<shards {
             let shard = Shard(ref, i)
-            try engine.change(shard) { after throws(Failure) in try shard.applyBudget(now: now, &after) }
+            try engine.change(shard) { after throws(Failure) in try shard.applyBudget(from: budget, now: now, &after) }
         }
     }
 
