@@ -552,7 +552,7 @@ static bool complete(choices *w, const operation *op, uint16_t id) {
             choice x = model.history[op->key].choices[i];
             bool is_current = false;
             for (int j = 0; j < c->count; j++)
-                is_current |= is_same(&c->choices[j], &x) || (c->choices[j].id == x.id && !(c->choices[j].flags & is_older));
+                is_current |= is_same(&c->choices[j], &x) || (c->choices[j].id == x.id && c->choices[j].increments == x.increments && !(c->choices[j].flags & is_older));
             x.flags |= is_older;
             x.leave = evicted;
             if (!is_current)
