@@ -1,220 +1,33 @@
 /* A process is killed at every store and every system call of every kind of
- * operation, in the situations that matter (aimed.h). Each time, with a
- * survivor that was attached all along or with the next one to open the cache:
- *
- *   - every key is as the completed or the intended operation left it, before
- *     the shard is mended, after it, and for whoever opens the cache later;
- *   - once the shard has been mended nothing comes to light any more;
- *   - no lock is stuck, and nothing is rebuilt;
- *   - an index that is made anew shows the same;
- *   - nothing counts as damaged, and the counters are what a walk finds, inside and outside (account.h);
- *   - on the disk is no more than the capacity that is on record.
+ * operation, in the situations that matter, and what it leaves is judged (judged.h).
  *
  * aimed_kill [places of each situation, 0: all] [seed] [situation] */
 #include "aimed.h"
+#include "judged.h"
 
-#include "afterwards.h"
-#include "usage.h"
-
-static uint64_t places, seed;
-static uint64_t seen[most_keys], seen_mended[most_keys], seen_later[most_keys], last[most_keys];
-
-static int run_child(const situation *s, uint64_t n, shale_cache *cache) {
-    return wait_for(start_child(s, n, SIGKILL, cache));
-}
-
-/* Locks every shard, and does nothing else. */
-static void recover(shale_cache *cache) {
-    for (uint32_t i = 0; i < 32; i++) {
-        uint32_t key[3] = {i, i, i};
-        CHECK_STATUS(SHALE_MISS, shale_release(cache, key, sizeof key, 1));
-    }
-}
-
-/* Writes to every shard, and drops what is counted and cannot be seen. */
-static void mend(shale_cache *cache) {
-    for (uint32_t i = 0; i < 32; i++) {
-        uint32_t key[3] = {i, i, i};
-        CHECK_STATUS(SHALE_OK, shale_set(cache, key, sizeof key, "x", 1, NULL));
-        CHECK_STATUS(SHALE_OK, shale_remove(cache, key, sizeof key, 0));
-    }
-}
-
-static void check_sums(shale_cache *cache, const situation *s, uint64_t n) {
-    for (uint32_t tag = 1000; tag < 1400; tag++)
-        CHECK_STATUS(SHALE_OK, shale_invalidate(cache, &tag, sizeof tag));
-    CHECK_STATUS(SHALE_OK, shale_purge(cache, NULL));
-    shale_stats stats = {.struct_size = sizeof stats};
-    CHECK_STATUS(SHALE_OK, shale_get_stats(cache, &stats));
-    uint64_t entries = 0, raw = 0;
-    shale_cursor *cursor = NULL;
-    shale_value value = SHALE_VALUE_INIT;
-    REQUIRE_STATUS(SHALE_OK, shale_cursor_open(cache, &cursor));
-    while (shale_cursor_next(cursor, SHALE_GET_INFO, NULL, &value) == SHALE_OK) {
-        entries++;
-        raw += value.size;
-    }
-    shale_cursor_close(cursor);
-    shale_value_free(&value);
-    shale_report report = {.struct_size = sizeof report};
-    CHECK_STATUS(SHALE_OK, shale_verify(cache, &report));
-    bool holds = CHECK_EQUAL(0, report.corrupt_records) & CHECK_EQUAL(entries, stats.entries) &
-                 CHECK_EQUAL(raw, stats.raw_bytes) & CHECK(report.records >= entries);
-    if (!holds)
-        fprintf(stderr, "  %s, event %" PRIu64 "\n", s->name, n);
-}
-
-/* What the superblock says that is in force: of two copies the one with the higher sequence. */
-static uint64_t recorded_capacity(void) {
-    uint64_t words[2][16] = {{0}};
-    char path[512];
-    snprintf(path, sizeof path, "%s/shale.data", aimed_directory);
-    int fd = open(path, O_RDONLY);
-    for (int i = 0; fd >= 0 && i < 2; i++)
-        if (pread(fd, words[i], sizeof words[i], i * 2048) != sizeof words[i])
-            memset(words[i], 0, sizeof words[i]);
-    if (fd >= 0)
-        close(fd);
-    return words[words[1][2] > words[0][2]][4];
-}
-
-static void check_space(const situation *s, uint64_t n) {
-    uint64_t recorded = recorded_capacity(), used = disk_usage(aimed_directory);
-    check_that(recorded == 0 || used <= recorded, __FILE__, __LINE__, "more on the disk than the capacity on record",
-               ": %s, event %" PRIu64 ", %" PRIu64 " of %" PRIu64 " bytes", s->name, n, used, recorded);
-}
-
-/* An index that is made anew from the log shows the same. */
-static bool check_new_index(const situation *s, uint64_t n) {
-    char path[512], aside[512];
-    shale_cache *cache = NULL;
-    bool holds = true;
-    snprintf(path, sizeof path, "%s/shale.index", aimed_directory);
-    snprintf(aside, sizeof aside, "%s.index", aimed_directory);
-    REQUIRE(rename(path, aside) == 0); /* (the same file is restored for the next kill) */
-    REQUIRE_STATUS(SHALE_OK, try_open(s, true, &cache));
-    shale_value value = SHALE_VALUE_INIT;
-    for (uint64_t key = 0; key < shared->ledger.keys; key++) {
-        const char *fault;
-        seen_later[key] = look(cache, key, &value, &fault);
-        CHECK(!fault);
-        /* "Evicted and expired entries may be in the index again." */
-        bool is_back = s->evicts && !seen_mended[key] && seen_later[key] == last[key];
-        holds &= check_that(seen_later[key] == seen_mended[key] || is_back, __FILE__, __LINE__, "a new index shows something else",
-                            ": %s, event %" PRIu64 ", key %" PRIu64 ", was %" PRIu64 ", is %" PRIu64, s->name, n, key,
-                            seen_mended[key], seen_later[key]);
-    }
-    shale_value_free(&value);
-    CHECK_STATUS(SHALE_OK, shale_close(cache));
-    REQUIRE(rename(aside, path) == 0);
-    return holds;
-}
-
-/* True where it was struck. */
-static bool play(const situation *s, uint64_t n, bool attached, saved_file *data, saved_file *idx, const ledger *prepared) {
-    shale_cache *cache = NULL;
-    shim_faults.boot_id = NULL;
-    set_up(s, data, idx, prepared);
-    if (s->rebuilds) {
-        /* In the middle of a set: its shard is marked. */
-        static const situation killed_before = {.act = set_again};
-        CHECK_EQUAL(128 + SIGKILL, run_child(&killed_before, 12, NULL));
-    }
-    if (s->closes)
-        attached = s->beside;
-    if (attached)
-        REQUIRE_STATUS(SHALE_OK, try_open(s, false, &cache));
-    shim_faults.boot_id = s->boot_id;
-    int code = run_child(s, n, s->closes ? NULL : cache);
-    CHECK(code == 128 + SIGKILL || code == 0);
-    check_space(s, n);
-
-    if (!attached)
-        REQUIRE_STATUS(SHALE_OK, try_open(s, true, &cache));
-    bool holds = check_keys(cache, s, n, attached ? "seen by the survivor" : "when opened", seen);
-    bool writes = n % 2; /* else what was appended last stays the last */
-    recover(cache);
-    if (writes)
-        mend(cache);
-    holds &= check_keys(cache, s, n, "mended", seen_mended);
-    memcpy(last, shared->ledger.completed, sizeof last);
-    for (uint64_t key = 0; key < shared->ledger.keys; key++) {
-        /* What mending evicts ("Eviction"); what a clear that had begun removes ("Not atomic": it goes from shard to
-         * shard). Nothing comes back. */
-        bool was_evicted = !seen_mended[key] && s->evicts && writes, came_to_its_end = !seen_mended[key] && s->act == clear_all;
-        holds &= check_that(seen[key] == seen_mended[key] || (was_evicted && excused(1, "evicted when it was mended")) ||
-                                (came_to_its_end && excused(2, "cleared when it was mended")),
-                            __FILE__, __LINE__, "changed when it was mended",
-                            ": %s, event %" PRIu64 ", key %" PRIu64 ", was %" PRIu64 ", is %" PRIu64, s->name, n, key, seen[key],
-                            seen_mended[key]);
-        shared->ledger.completed[key] = shared->ledger.intended[key] = seen_mended[key];
-    }
-    bool is_new = s->closes && (s->boot_id || s->other_capacity || s->prepare == prepare_empty);
-    if (check_account(aimed_directory, s->name).faults)
-        fprintf(stderr, "  event %" PRIu64 "\n", n);
-    if (writes)
-        check_sums(cache, s, n);
-    shale_stats stats = {.struct_size = sizeof stats};
-    CHECK_STATUS(SHALE_OK, shale_get_stats(cache, &stats));
-    if (!CHECK(stats.rebuilds <= (is_new ? (s->shards ? s->shards : 1) + 1 : 0)) | !CHECK_EQUAL(0, stats.corrupt_records))
-        fprintf(stderr, "  %s, event %" PRIu64 "\n", s->name, n);
-    CHECK_STATUS(SHALE_OK, shale_close(cache));
-
-    REQUIRE_STATUS(SHALE_OK, try_open(s, true, &cache));
-    holds &= check_keys(cache, s, n, "opened later", seen_later);
-    if (writes)
-        check_still_works(cache);
-    CHECK_STATUS(SHALE_OK, shale_close(cache));
-    holds &= check_new_index(s, n);
-    if (!holds)
-        fprintf(stderr, "  again: aimed_kill %" PRIu64 " %" PRIu64 " '%s'\n", places, seed, s->name);
-    return code != 0;
+static void pretend_boot(const char *id) {
+    shim_faults.boot_id = id;
 }
 
 int main(int argument_count, char **arguments) {
-    places = argument_count > 1 ? strtoull(arguments[1], NULL, 0) : 150;
-    seed = argument_count > 2 ? strtoull(arguments[2], NULL, 0) : (uint64_t)time(NULL);
+    uint64_t places = argument_count > 1 ? strtoull(arguments[1], NULL, 0) : 150;
+    uint64_t seed = argument_count > 2 ? strtoull(arguments[2], NULL, 0) : (uint64_t)time(NULL);
     const char *only = argument_count > 3 ? arguments[3] : NULL;
     random_source source = {seed};
-    uint64_t struck = 0, all = 0;
+    toll all = {0, 0};
     aimed_begin();
     for (int i = 0; i < situation_count && check_failures == 0; i++) {
         const situation *s = &situations[i];
         if (only && strcmp(only, s->name) != 0)
             continue;
-        saved_file data = {0}, idx = {0};
-        ledger *prepared = malloc(sizeof *prepared);
-        REQUIRE(prepared);
-        watch(600);
-        int64_t start = monotonic_ms();
-        prepare(s);
-        *prepared = shared->ledger;
-        if (!s->closes) {
-            save_file(&data, "shale.data");
-            save_file(&idx, "shale.index");
-        }
-        CHECK(!play(s, 0, false, &data, &idx, prepared));
-        uint64_t count = atomic_load(&shared->events), tries = places && places < count ? places : count, hits = 0;
-        for (uint64_t k = 0; k < tries && check_failures < 10; k++) {
-            watch(120);
-            /* Spread evenly, the exact place by chance. */
-            uint64_t from = 1 + k * count / tries, to = 1 + (k + 1) * count / tries;
-            hits += play(s, from + random_below(&source, to - from), random_below(&source, 2), &data, &idx, prepared);
-        }
-        printf("%-20s %5" PRIu64 " of %6" PRIu64 " places, %6" PRId64 " ms\n", s->name, hits, count, monotonic_ms() - start);
-        CHECK(hits * 10 >= tries * 9); /* what depends on chance may end sooner */
-        struck += hits;
-        all += count;
-        if (!s->closes) {
-            forget_file(&data);
-            forget_file(&idx);
-        }
-        free(prepared);
+        toll one = kill_in(s, places, &source);
+        all.struck += one.struck;
+        all.events += one.events;
+        if (check_failures)
+            fprintf(stderr, "again: aimed_kill %" PRIu64 " %" PRIu64 "%s%s%s\n", places, seed, only ? " '" : "", only ? only : "", only ? "'" : "");
     }
-    printf("%" PRIu64 " of %" PRIu64 " places in %d situations, seed %" PRIu64 "\n", struck, all, (int)situation_count, seed);
+    printf("%" PRIu64 " of %" PRIu64 " places in %d situations, seed %" PRIu64 "\n", all.struck, all.events, only ? 1 : (int)situation_count, seed);
     print_excuses();
-    if (check_failures)
-        fprintf(stderr, "again: aimed_kill %" PRIu64 " %" PRIu64 "\n", places, seed);
     munmap(shared, sizeof *shared);
     free(aimed_directory);
     return finish();

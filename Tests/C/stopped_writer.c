@@ -73,7 +73,7 @@ int main(int argument_count, char **arguments) {
     aimed_begin();
     for (int i = 0; i < situation_count && check_failures == 0; i++) {
         const situation *s = &situations[i];
-        if (s->rebuilds || (s->closes && !s->beside))
+        if (s->killed_in || (s->closes && !s->beside))
             continue;
         saved_file data = {0}, idx = {0};
         ledger *prepared = malloc(sizeof *prepared);

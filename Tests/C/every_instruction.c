@@ -1,0 +1,248 @@
+/* A process is killed before every store instruction of the shipped library, in
+ * the order that the compiler gave them, and before every system call that changes
+ * a file; in short operations before every instruction whatever it does. What it
+ * leaves is judged as in aimed_kill (judged.h), which kills between the stores
+ * that the source names.
+ *
+ * Between two stores the files stay as they are, so a kill before each store
+ * leaves all that a kill at any instruction can. They are met by taking the right
+ * to write away from the mapped files: each store raises SIGSEGV, gets its pages
+ * back for one step (the processor's trap flag, SIGTRAP), and loses them again.
+ * What differs from instruction to instruction in between is what the kernel
+ * knows of the locks that are taken: for that, all instructions are stepped.
+ * (No ptrace: it takes five times as long, and containers may forbid it.)
+ *
+ * every_instruction [places of each situation, 60; 0: all] [situation] */
+#define _GNU_SOURCE /* fallocate, REG_RIP */
+
+#include "judged.h"
+
+#include <signal.h>
+#include <sys/syscall.h>
+#include <ucontext.h>
+
+#if !defined(__x86_64__)
+
+static void aim(uint64_t n UNUSED, int signal UNUSED) {
+}
+static void lay_down(void) {
+}
+static void pretend_boot(const char *id UNUSED) {
+}
+
+int main(void) {
+    (void)kill_in;
+    printf("skipped: single steps within a process are known for x86-64 alone\n");
+    return 77;
+}
+
+#else
+
+enum { trap_flag = 0x100, page_size = 4096, most_ranges = 8, most_opened = 4 };
+
+static struct {
+    struct {
+        char *from, *to;
+    } ranges[most_ranges]; /* the cache's files, as they are mapped for writing */
+    char *opened[most_opened]; /* pages that the instruction under way may write */
+    int range_count, opened_count;
+    bool is_on, by_instruction;
+} aim_state;
+
+static bool steps_all; /* every instruction is an event, not every store alone */
+
+static void protect_all(int rights) {
+    for (int i = 0; i < aim_state.range_count; i++)
+        syscall(SYS_mprotect, aim_state.ranges[i].from, aim_state.ranges[i].to - aim_state.ranges[i].from, rights);
+}
+
+/* (The kernel marks the locks of the dead as such, by a store.) */
+static void strike(void) {
+    if (!is_hit())
+        return;
+    protect_all(PROT_READ | PROT_WRITE);
+    kill(getpid(), aimed_signal);
+}
+
+static void on_store(int number, siginfo_t *info, void *context) {
+    ucontext_t *state = context;
+    char *page = (char *)((uintptr_t)info->si_addr & ~(uintptr_t)(page_size - 1));
+    for (int i = 0; i < aim_state.range_count; i++)
+        if (page >= aim_state.ranges[i].from && page < aim_state.ranges[i].to) {
+            if (aim_state.opened_count == 0) /* (a store across two pages comes here twice) */
+                strike();
+            if (aim_state.opened_count == most_opened)
+                break;
+            aim_state.opened[aim_state.opened_count++] = page;
+            syscall(SYS_mprotect, page, page_size, PROT_READ | PROT_WRITE);
+            state->uc_mcontext.gregs[REG_EFL] |= trap_flag;
+            return;
+        }
+    signal(number, SIG_DFL); /* a fault of the library's own */
+}
+
+static void on_step(int number UNUSED, siginfo_t *info UNUSED, void *context) {
+    ucontext_t *state = context;
+    while (aim_state.opened_count > 0)
+        syscall(SYS_mprotect, aim_state.opened[--aim_state.opened_count], page_size, PROT_READ);
+    if (aim_state.is_on && aim_state.by_instruction) {
+        state->uc_mcontext.gregs[REG_EFL] |= trap_flag;
+        strike();
+    } else
+        state->uc_mcontext.gregs[REG_EFL] &= ~trap_flag;
+}
+
+static void add_range(void *from, size_t size) {
+    REQUIRE(aim_state.range_count < most_ranges);
+    aim_state.ranges[aim_state.range_count].from = from;
+    aim_state.ranges[aim_state.range_count++].to = (char *)from + size;
+    syscall(SYS_mprotect, from, size, PROT_READ);
+}
+
+/* What the process has mapped already. */
+static void add_mappings(void) {
+    char line[600];
+    FILE *maps = fopen("/proc/self/maps", "r");
+    REQUIRE(maps != NULL);
+    while (fgets(line, sizeof line, maps)) {
+        uint64_t from, to;
+        char rights[8];
+        if (strstr(line, aimed_directory) && sscanf(line, "%" SCNx64 "-%" SCNx64 " %7s", &from, &to, rights) == 3 && rights[1] == 'w')
+            add_range((void *)(uintptr_t)from, to - from);
+    }
+    fclose(maps);
+}
+
+static void aim(uint64_t n, int signal_number) {
+    struct sigaction store = {.sa_sigaction = on_store, .sa_flags = SA_SIGINFO},
+                     step = {.sa_sigaction = on_step, .sa_flags = SA_SIGINFO};
+    sigaction(SIGSEGV, &store, NULL);
+    sigaction(SIGTRAP, &step, NULL);
+    atomic_store(&shared->events, 0);
+    aimed_at = n;
+    aimed_signal = signal_number;
+    aim_state.by_instruction = steps_all;
+    aim_state.is_on = true;
+    if (steps_all)
+        raise(SIGTRAP);
+    else
+        add_mappings();
+}
+
+static void lay_down(void) {
+    aim_state.is_on = false;
+    protect_all(PROT_READ | PROT_WRITE);
+    aim_state.range_count = 0;
+}
+
+/* The library's system calls that change files or mappings come by here. */
+
+static void before_call(void) {
+    if (aim_state.is_on && !aim_state.by_instruction)
+        strike();
+}
+
+void *mmap(void *at, size_t size, int rights, int flags, int fd, off_t offset) {
+    void *p = (void *)syscall(SYS_mmap, at, size, rights, flags, fd, offset);
+    if (aim_state.is_on && !aim_state.by_instruction && p != MAP_FAILED && fd >= 0 && rights & PROT_WRITE && flags & MAP_SHARED)
+        add_range(p, size);
+    return p;
+}
+int munmap(void *at, size_t size) {
+    for (int i = 0; i < aim_state.range_count; i++)
+        if (aim_state.ranges[i].from == (char *)at)
+            aim_state.ranges[i] = aim_state.ranges[--aim_state.range_count];
+    return (int)syscall(SYS_munmap, at, size);
+}
+int madvise(void *at, size_t size, int advice) {
+    if (advice == MADV_REMOVE)
+        before_call();
+    return (int)syscall(SYS_madvise, at, size, advice);
+}
+ssize_t pwrite(int fd, const void *bytes, size_t size, off_t at) {
+    before_call();
+    return syscall(SYS_pwrite64, fd, bytes, size, at);
+}
+int fallocate(int fd, int mode, off_t at, off_t size) {
+    before_call();
+    return (int)syscall(SYS_fallocate, fd, mode, at, size);
+}
+int renameat(int from_directory, const char *from, int to_directory, const char *to) {
+    before_call();
+    return (int)syscall(SYS_renameat, from_directory, from, to_directory, to);
+}
+int unlinkat(int directory, const char *name, int flags) {
+    before_call();
+    return (int)syscall(SYS_unlinkat, directory, name, flags);
+}
+int fsync(int fd) {
+    before_call();
+    return (int)syscall(SYS_fsync, fd);
+}
+int fdatasync(int fd) {
+    before_call();
+    return (int)syscall(SYS_fdatasync, fd);
+}
+
+/* An index of another boot, which no clean close has left. */
+static void pretend_boot(const char *id) {
+    char path[512];
+    uint64_t words[2] = {1, 2}, mark = 0;
+    if (!id)
+        return;
+    snprintf(path, sizeof path, "%s/shale.index", aimed_directory);
+    int fd = open(path, O_WRONLY);
+    REQUIRE(fd >= 0);
+    CHECK_EQUAL(16, syscall(SYS_pwrite64, fd, words, 16, index_boot));
+    CHECK_EQUAL(8, syscall(SYS_pwrite64, fd, &mark, 8, index_clean_mark));
+    close(fd);
+}
+
+/* Operations that are stepped through as a whole: short ones, whose locks are all that there are. */
+static const char *const stepped[] = {"set", "remove", "touch", "increment"};
+enum { stepped_count = sizeof stepped / sizeof *stepped };
+
+/* The C library copies more than 2 KiB by one instruction that repeats itself for each byte; as each byte would be an
+ * event, it is told to do without. */
+static void begin(char **arguments) {
+    static const char *const name = "GLIBC_TUNABLES";
+    if (getenv(name))
+        return;
+    setenv(name, "glibc.cpu.x86_rep_movsb_threshold=0x40000000:glibc.cpu.x86_rep_stosb_threshold=0x40000000", 1);
+    execv("/proc/self/exe", arguments);
+}
+
+int main(int argument_count, char **arguments) {
+    begin(arguments);
+    uint64_t places = argument_count > 1 ? strtoull(arguments[1], NULL, 0) : 60;
+    const char *only = argument_count > 2 ? arguments[2] : NULL;
+    toll stores = {0, 0}, instructions = {0, 0};
+    aimed_begin();
+    for (int i = 0; i < situation_count && check_failures == 0; i++) {
+        const situation *s = &situations[i];
+        if (only && strcmp(only, s->name) != 0)
+            continue;
+        toll one = kill_in(s, places, NULL);
+        stores.struck += one.struck;
+        stores.events += one.events;
+        for (int j = 0; j < stepped_count && check_failures == 0; j++) {
+            if (strcmp(stepped[j], s->name) != 0)
+                continue;
+            steps_all = true;
+            one = kill_in(s, places, NULL);
+            steps_all = false;
+            instructions.struck += one.struck;
+            instructions.events += one.events;
+        }
+        if (check_failures)
+            fprintf(stderr, "again: every_instruction %" PRIu64 " '%s'\n", places, s->name);
+    }
+    printf("%" PRIu64 " of %" PRIu64 " stores and calls, %" PRIu64 " of %" PRIu64 " instructions of %d operations\n", stores.struck,
+           stores.events, instructions.struck, instructions.events, stepped_count);
+    print_excuses();
+    munmap(shared, sizeof *shared);
+    free(aimed_directory);
+    return finish();
+}
+
+#endif

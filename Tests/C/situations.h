@@ -1,0 +1,627 @@
+/* A cache in a known state, and an operation on it during which its process is
+ * struck: killed or stopped at the n-th event. What an event is, and how it is
+ * met, is what includes this to say (`aim`, `lay_down`): see aimed.h and
+ * every_instruction.c.
+ *
+ * The ledger, in shared memory, holds for each key the version that is completed
+ * and the one that is intended; they differ while an operation is under way. */
+#ifndef SITUATIONS_H
+#define SITUATIONS_H
+
+#include "check.h"
+#include "excuses.h"
+#include "layout.h"
+#include "pattern.h"
+
+#include <fcntl.h>
+#include <stdatomic.h>
+#include <sys/mman.h>
+
+enum {
+    counters = 4, /* the first keys are 8-byte integers */
+    most_keys = 2600,
+    groups = 8, /* key modulo this is its tag */
+    segment_size = 128 << 10,
+    small = 100,
+    large = 70000 /* in five parts */
+};
+
+typedef struct {
+    uint64_t completed[most_keys], intended[most_keys], keys, version;
+} ledger;
+
+static struct {
+    ledger ledger;
+    _Atomic uint64_t events;
+} *shared;
+
+/* From here on events count; `signal` strikes at the n-th. 0: none. */
+static void aim(uint64_t n, int signal);
+static void lay_down(void);
+
+static uint64_t aimed_at;
+static int aimed_signal;
+
+/* True where the event that begins is the one to strike at. */
+static inline bool is_hit(void) {
+    return atomic_fetch_add(&shared->events, 1) + 1 == aimed_at;
+}
+
+/* Operations with an account */
+
+static inline void put(shale_cache *cache, uint64_t key, size_t size, uint32_t flags) {
+    static unsigned char bytes[large];
+    uint64_t version = ++shared->ledger.version, tag = key % groups;
+    shale_bytes tags = {&tag, sizeof tag};
+    shale_set_options options = {.struct_size = sizeof options, .flags = flags, .tags = &tags, .tag_count = 1};
+    pattern_fill(bytes, key, version, size);
+    if (key >= shared->ledger.keys)
+        shared->ledger.keys = key + 1;
+    shared->ledger.intended[key] = version;
+    REQUIRE_STATUS(SHALE_OK, shale_set(cache, &key, sizeof key, bytes, size, &options));
+    shared->ledger.completed[key] = version;
+}
+
+static inline void put_many(shale_cache *cache, uint64_t from, uint64_t to, size_t size) {
+    for (uint64_t key = from; key < to; key++)
+        put(cache, key, size, 0);
+}
+
+static inline void take(shale_cache *cache, uint64_t key) {
+    shared->ledger.intended[key] = 0;
+    shale_status status = shale_remove(cache, &key, sizeof key, 0);
+    CHECK(status == SHALE_OK || status == SHALE_MISS);
+    shared->ledger.completed[key] = 0;
+}
+
+static inline void touch(shale_cache *cache, uint64_t key, int64_t age_ms) {
+    if (age_ms == SHALE_NONE)
+        shared->ledger.intended[key] = 0;
+    CHECK_STATUS(SHALE_OK, shale_touch(cache, &key, sizeof key, age_ms));
+    shared->ledger.completed[key] = shared->ledger.intended[key];
+}
+
+static inline void increment(shale_cache *cache, uint64_t key) {
+    int64_t result = 0;
+    if (key >= shared->ledger.keys)
+        shared->ledger.keys = key + 1;
+    shared->ledger.intended[key] = shared->ledger.completed[key] + 1;
+    CHECK_STATUS(SHALE_OK, shale_increment(cache, &key, sizeof key, 1, 0, &result));
+    CHECK_EQUAL(shared->ledger.intended[key], result);
+    shared->ledger.completed[key] = shared->ledger.intended[key];
+}
+
+static inline void take_group(shale_cache *cache, uint64_t group) {
+    for (uint64_t key = counters; key < shared->ledger.keys; key++)
+        if (key % groups == group)
+            shared->ledger.intended[key] = 0;
+    REQUIRE_STATUS(SHALE_OK, shale_invalidate(cache, &group, sizeof group));
+    memcpy(shared->ledger.completed, shared->ledger.intended, sizeof shared->ledger.intended);
+}
+
+static inline void take_all(shale_cache *cache) {
+    memset(shared->ledger.intended, 0, sizeof shared->ledger.intended);
+    REQUIRE_STATUS(SHALE_OK, shale_clear(cache));
+    memset(shared->ledger.completed, 0, sizeof shared->ledger.completed);
+}
+
+/* Situations */
+
+typedef struct {
+    const char *name;
+    uint64_t capacity; /* 0: 2 MiB */
+    uint64_t max_entries;
+    uint32_t shards; /* 0: 1 */
+    void (*prepare)(shale_cache *cache);
+    void (*warm)(shale_cache *cache); /* in the process that is struck, before */
+    void (*act)(shale_cache *cache);  /* NULL: opening alone */
+    /* Keys may be missing, those that were used least recently first: "Who goes is the entry with the oldest stamp"
+     * ("Eviction"). The other situations do without. */
+    bool evicts;
+    /* More than one key goes: what was begun and not shown may come to its end when it is mended ("A process is killed").
+     * The other situations do without. */
+    bool takes_many;
+    /* A writer was killed in this before: what is struck begins with the mending, by who opens the cache, or is attached. */
+    void (*killed_in)(shale_cache *cache);
+    unsigned killed_at;                    /* in percent of its events */
+    void (*spoil)(void);                   /* after it was prepared and closed, before it is used */
+    bool closes;     /* struck from the opening on to the end of the close, if it acts, which then closes */
+    bool beside;     /* while another process is attached */
+    const char *boot_id;    /* opened under another boot: the index is made anew */
+    uint64_t other_capacity; /* opened with another capacity */
+} situation;
+
+static char *aimed_directory;
+
+static inline shale_status try_open(const situation *s, bool again, shale_cache **cache) {
+    shale_options options = {.struct_size = sizeof options, .capacity = s->capacity ? s->capacity : 2 << 20,
+                             .max_entries = s->max_entries, .segment_size = segment_size, .shards = s->shards ? s->shards : 1,
+                             .flags = s->closes ? 0 : SHALE_OPEN_NO_SYNC};
+    if (again && s->other_capacity)
+        options.capacity = s->other_capacity;
+    return shale_open(aimed_directory, &options, cache);
+}
+
+static inline void prepare_base(shale_cache *cache) {
+    for (uint64_t key = 0; key < counters; key++)
+        increment(cache, key);
+    put_many(cache, counters, 60, small);
+}
+static void prepare_empty(shale_cache *cache UNUSED) {
+}
+static void set_new(shale_cache *cache) {
+    put(cache, 70, small, 0);
+}
+static void set_again(shale_cache *cache) {
+    put(cache, 10, 3000, 0);
+}
+static void set_pinned(shale_cache *cache) {
+    put(cache, 10, small, SHALE_SET_PINNED);
+    put(cache, 11, small, SHALE_SET_PINNED);
+    put(cache, 10, small, 0);
+    take(cache, 11);
+}
+static void remove_one(shale_cache *cache) {
+    take(cache, 20);
+    take(cache, 21);
+}
+static void touch_one(shale_cache *cache) {
+    touch(cache, 30, 3600000);
+    touch(cache, 30, 7200000);
+    touch(cache, 31, SHALE_NONE);
+}
+static void increment_one(shale_cache *cache) {
+    increment(cache, 0);
+    increment(cache, 0);
+}
+static void invalidate_one(shale_cache *cache) {
+    take_group(cache, 3);
+    put(cache, 11, small, 0);
+}
+
+/* The tag table is full but for one, and the last invalidation is the head's last record. */
+static void prepare_tags(shale_cache *cache) {
+    prepare_base(cache);
+    for (uint32_t tag = 0; tag < 383; tag++)
+        CHECK_STATUS(SHALE_OK, shale_invalidate(cache, &tag, sizeof tag));
+    take_group(cache, 5);
+}
+static void invalidate_sweep(shale_cache *cache) {
+    take_group(cache, 3);
+}
+static void clear_all(shale_cache *cache) {
+    take_all(cache);
+    put(cache, 10, small, 0);
+}
+
+static void prepare_large(shale_cache *cache) {
+    prepare_base(cache);
+    put(cache, 40, large, 0);
+    put(cache, 41, large, 0);
+    put(cache, 42, large, 0);
+    touch(cache, 42, 3600000);
+}
+static void large_new(shale_cache *cache) {
+    put(cache, 70, large, 0);
+}
+static void large_again(shale_cache *cache) {
+    put(cache, 40, large, 0);
+    put(cache, 41, small, 0);
+    take(cache, 42);
+}
+
+/* As many entries as there may be. */
+static void prepare_full(shale_cache *cache) {
+    put_many(cache, counters, 200 + counters, small);
+}
+static void evict_some(shale_cache *cache) {
+    put_many(cache, 300, 304, small);
+    CHECK_STATUS(SHALE_OK, shale_evict(cache, 3, NULL));
+}
+static void set_expired(shale_cache *cache, uint64_t key) {
+    static const shale_set_options at_once = {.struct_size = sizeof at_once, .max_age_ms = SHALE_NONE};
+    CHECK_STATUS(SHALE_OK, shale_set(cache, &key, sizeof key, "gone", 4, &at_once));
+    shared->ledger.intended[key] = shared->ledger.completed[key] = 0;
+}
+/* What expires was stored over values that do not: those must not come back. */
+static void prepare_expired(shale_cache *cache) {
+    prepare_base(cache);
+    for (uint64_t key = 50; key < 60; key++)
+        set_expired(cache, key);
+}
+static void purge(shale_cache *cache) {
+    CHECK_STATUS(SHALE_OK, shale_purge(cache, NULL));
+}
+/* So much has been written that every set cleans. */
+static void prepare_cleaning(shale_cache *cache) {
+    prepare_base(cache);
+    touch(cache, 12, 3600000);
+    put_many(cache, 60, 110, 4000);
+    for (int round = 0; round < 8; round++) {
+        put_many(cache, 60, 110, 4000);
+        touch(cache, 70, 3600000);
+    }
+}
+/* The same, with entries in between that live on, so that cleaning copies: plain ones, some that were touched, some that
+ * are pinned. Others have expired, by themselves or by a touch, or lose their tag at the end. */
+enum { lasting = 400, lasting_count = 1200, lasting_end = lasting + lasting_count, tagged_away = 7 };
+
+static uint64_t copied_bytes(shale_cache *cache) {
+    shale_stats stats = {.struct_size = sizeof stats};
+    CHECK_STATUS(SHALE_OK, shale_get_stats(cache, &stats));
+    return stats.cleaned_bytes;
+}
+/* Sets a key, and says whether that began to clean a segment, in a cache where many have been cleaned. */
+static bool begins_to_copy(shale_cache *cache, uint64_t key) {
+    static uint64_t last;
+    uint64_t before = copied_bytes(cache), after;
+    put(cache, key, 4000, 0);
+    after = copied_bytes(cache);
+    bool begins = after > 1 << 20 && after > before && before == last;
+    last = after;
+    return begins;
+}
+static void prepare_copying(shale_cache *cache) {
+    bool begins = false;
+    prepare_base(cache);
+    for (uint64_t n = 0; !begins; n++) {
+        uint64_t key = lasting + n % lasting_count;
+        REQUIRE(n < 10000);
+        put(cache, key, small + n % 7 * 30, n % 10 == 0 ? SHALE_SET_PINNED : 0);
+        if (n % 3 == 0)
+            touch(cache, key, n % 20 == 3 ? SHALE_NONE : 3600000);
+        if (n % 20 == 1)
+            set_expired(cache, key);
+        begins = begins_to_copy(cache, 60 + n % 50);
+    }
+    take_group(cache, tagged_away);
+}
+/* The same with values in parts, which take half of the log. */
+static void prepare_parts(shale_cache *cache, uint64_t count) {
+    bool begins = false;
+    prepare_base(cache);
+    for (uint64_t n = 0; !begins; n++) {
+        REQUIRE(n < 10000);
+        if (n % 20 == 0)
+            put(cache, lasting + n / 20 % count, large, 0);
+        if (n % 60 == 1)
+            touch(cache, lasting + n / 20 % count, 3600000);
+        begins = begins_to_copy(cache, 60 + n % 50);
+    }
+}
+static void prepare_copying_parts(shale_cache *cache) {
+    prepare_parts(cache, 24);
+}
+static void prepare_more_parts(shale_cache *cache) {
+    prepare_parts(cache, 40);
+}
+static void copy_some(shale_cache *cache) {
+    uint64_t before = copied_bytes(cache);
+    for (uint64_t key = 60; key < 64; key++)
+        put(cache, key, 4000, 0);
+    CHECK(copied_bytes(cache) > before);
+}
+/* All places are in use, and half of what is in them has been replaced. */
+static void prepare_full_log(shale_cache *cache) {
+    prepare_base(cache);
+    for (int round = 0; round < 6; round++)
+        put_many(cache, 60, 300, 5000);
+}
+/* Some 200 KB: a segment begins, at least once, and as much is cleaned. */
+static void write_on(shale_cache *cache) {
+    for (uint64_t key = 60; key < 80; key++)
+        put(cache, key, 9000, 0);
+}
+/* As many as the smallest table holds before it grows. */
+static void prepare_growth(shale_cache *cache) {
+    put_many(cache, counters, 832 + counters, 24);
+}
+static void grow(shale_cache *cache) {
+    put_many(cache, 1000, 1050, 24);
+}
+static void prepare_shrinking(shale_cache *cache) {
+    put_many(cache, counters, 1400, 24);
+    for (uint64_t key = 100; key < 1400; key++)
+        take(cache, key);
+}
+static void shrink(shale_cache *cache) {
+    put_many(cache, 1500, 1560, 24);
+}
+/* Dictionaries are made of what one handle stores: the last values before it has enough. */
+static void warm_dictionary(shale_cache *cache) {
+    put_many(cache, 100, 224, 400);
+}
+static void adopt_dictionary(shale_cache *cache) {
+    put_many(cache, 224, 260, 400);
+}
+static void synchronise(shale_cache *cache) {
+    put(cache, 10, small, 0);
+    CHECK_STATUS(SHALE_OK, shale_sync(cache));
+}
+static void read_all(shale_cache *cache) {
+    shale_value value = SHALE_VALUE_INIT;
+    for (uint64_t key = 0; key < 10; key++)
+        shale_get(cache, &key, sizeof key, 0, &value);
+    shale_value_free(&value);
+}
+static void close_it(shale_cache *cache) {
+    put(cache, 10, small, 0);
+    CHECK_STATUS(SHALE_OK, shale_close(cache));
+}
+
+static unsigned char *map_file(const char *name, int *fd) {
+    char path[512];
+    struct stat status;
+    snprintf(path, sizeof path, "%s/%s", aimed_directory, name);
+    *fd = open(path, O_RDWR);
+    REQUIRE(*fd >= 0 && fstat(*fd, &status) == 0);
+    unsigned char *bytes = mmap(NULL, (size_t)status.st_size, PROT_READ | PROT_WRITE, MAP_SHARED, *fd, 0);
+    REQUIRE(bytes != MAP_FAILED);
+    return bytes;
+}
+static void unmap_file(unsigned char *bytes, int fd) {
+    struct stat status;
+    REQUIRE(fstat(fd, &status) == 0 && munmap(bytes, (size_t)status.st_size) == 0);
+    close(fd);
+}
+
+/* Whether a slot points to the record there. */
+static bool is_current(const layout *l, const unsigned char *header, uint64_t place, uint64_t offset) {
+    uint32_t location = (uint32_t)((place * l->segment_size + offset) / 8);
+    for (uint64_t at = 0; at < buckets_of(header) * bucket_bytes; at += slot_bytes)
+        if (half_at(header + l->table + at) == location)
+            return true;
+    return false;
+}
+
+/* Damages each sixteenth of the entries whose records come next to be cleaned; they are misses from then on. */
+static unsigned spoiled;
+
+static void spoil_tail(void) {
+    int data_fd, index_fd;
+    unsigned char *data = map_file("shale.data", &data_fd), *index = map_file("shale.index", &index_fd);
+    layout l = layout_of(data);
+    const unsigned char *header = index + shard_offset(&l, 0);
+    unsigned current = 0;
+    spoiled = 0;
+    for (uint64_t i = 0; i < 2; i++) {
+        uint64_t place = queued_place(&l, header, i), base = place_offset(&l, 0, place), at = base + (i ? segment_header_bytes : word_at(header + shard_tail_offset));
+        for (record_view r; at <= base + l.segment_size - record_header_bytes && (r = record_at(data, at)).kind != record_end; at += r.length) {
+            uint64_t key = 0;
+            if (r.key_size == sizeof key)
+                memcpy(&key, data + r.key, sizeof key);
+            if (key >= lasting && key < lasting_end && is_current(&l, header, place, at - base) && ++current % 16 == 0) {
+                data[at + 16] ^= 1;
+                shared->ledger.completed[key] = shared->ledger.intended[key] = 0;
+                spoiled++;
+            }
+        }
+    }
+    CHECK(spoiled > 5);
+    unmap_file(data, data_fd);
+    unmap_file(index, index_fd);
+}
+
+static const situation situations[] = {
+    {.name = "set", .prepare = prepare_base, .act = set_new},
+    {.name = "replace", .prepare = prepare_base, .act = set_again},
+    {.name = "pin", .prepare = prepare_base, .act = set_pinned},
+    {.name = "remove", .prepare = prepare_base, .act = remove_one},
+    {.name = "touch", .prepare = prepare_base, .act = touch_one},
+    {.name = "increment", .prepare = prepare_base, .act = increment_one},
+    {.name = "get", .prepare = prepare_base, .act = read_all},
+    {.name = "invalidate", .prepare = prepare_base, .act = invalidate_one, .takes_many = true},
+    {.name = "sweep of tags", .prepare = prepare_tags, .act = invalidate_sweep, .takes_many = true},
+    {.name = "clear", .prepare = prepare_base, .act = clear_all, .takes_many = true},
+    {.name = "clear of 3 shards", .capacity = 4 << 20, .shards = 3, .prepare = prepare_base, .act = clear_all, .takes_many = true},
+    {.name = "large set", .capacity = 4 << 20, .shards = 3, .prepare = prepare_large, .act = large_new},
+    {.name = "large replace", .capacity = 4 << 20, .shards = 3, .prepare = prepare_large, .act = large_again},
+    {.name = "evict", .max_entries = 200, .prepare = prepare_full, .act = evict_some, .evicts = true},
+    {.name = "purge", .prepare = prepare_expired, .act = purge},
+    {.name = "clean and roll", .prepare = prepare_cleaning, .act = write_on},
+    {.name = "clean and copy", .prepare = prepare_copying, .act = copy_some},
+    {.name = "clean and copy parts", .prepare = prepare_copying_parts, .act = copy_some},
+    {.name = "clean in 3 shards", .capacity = 4 << 20, .shards = 3, .prepare = prepare_more_parts, .act = copy_some},
+    {.name = "clean damage", .prepare = prepare_copying, .spoil = spoil_tail, .act = copy_some},
+    {.name = "table growth", .prepare = prepare_growth, .act = grow},
+    {.name = "table shrinking", .prepare = prepare_shrinking, .act = shrink},
+    {.name = "dictionary", .capacity = 8 << 20, .prepare = prepare_base, .warm = warm_dictionary, .act = adopt_dictionary},
+    {.name = "sync", .prepare = prepare_base, .act = synchronise},
+    {.name = "mending a set", .prepare = prepare_cleaning, .act = set_new, .killed_in = set_again, .killed_at = 75},
+    {.name = "mending a set, beside", .prepare = prepare_cleaning, .act = set_new, .killed_in = set_again, .killed_at = 75, .beside = true},
+    {.name = "mending a removal", .prepare = prepare_base, .act = set_new, .killed_in = remove_one, .killed_at = 75},
+    {.name = "mending a removal, beside", .prepare = prepare_base, .act = set_new, .killed_in = remove_one, .killed_at = 75, .beside = true},
+    {.name = "mending growth", .prepare = prepare_growth, .act = set_new, .killed_in = grow, .killed_at = 50},
+    {.name = "mending growth, beside", .prepare = prepare_growth, .act = set_new, .killed_in = grow, .killed_at = 50, .beside = true},
+    {.name = "mending shrinking", .prepare = prepare_shrinking, .act = set_new, .killed_in = shrink, .killed_at = 50},
+    {.name = "mending shrinking, beside", .prepare = prepare_shrinking, .act = set_new, .killed_in = shrink, .killed_at = 50, .beside = true},
+    {.name = "mending a clear", .prepare = prepare_base, .act = set_new, .killed_in = clear_all, .killed_at = 50, .takes_many = true},
+    {.name = "mending a clear, beside", .prepare = prepare_base, .act = set_new, .killed_in = clear_all, .killed_at = 50, .takes_many = true, .beside = true},
+    {.name = "mending a copy", .prepare = prepare_copying, .act = set_new, .killed_in = copy_some, .killed_at = 50},
+    {.name = "mending a copy, beside", .prepare = prepare_copying, .act = set_new, .killed_in = copy_some, .killed_at = 50, .beside = true},
+    {.name = "mending a roll", .prepare = prepare_cleaning, .act = set_new, .killed_in = write_on, .killed_at = 60},
+    {.name = "mending a roll, beside", .prepare = prepare_cleaning, .act = set_new, .killed_in = write_on, .killed_at = 60, .beside = true},
+    {.name = "mending a sweep", .prepare = prepare_tags, .act = set_new, .killed_in = invalidate_sweep, .killed_at = 50, .takes_many = true},
+    {.name = "mending a sweep, beside", .prepare = prepare_tags, .act = set_new, .killed_in = invalidate_sweep, .killed_at = 50, .takes_many = true, .beside = true},
+    {.name = "create", .prepare = prepare_empty, .closes = true},
+    {.name = "open", .prepare = prepare_base, .closes = true},
+    {.name = "open after a kill", .prepare = prepare_large, .closes = true, .killed_in = large_new, .killed_at = 60},
+    {.name = "open beside", .prepare = prepare_base, .closes = true, .beside = true},
+    {.name = "close beside", .prepare = prepare_base, .act = close_it, .closes = true, .beside = true},
+    {.name = "close", .prepare = prepare_base, .act = close_it, .closes = true},
+    {.name = "new index", .prepare = prepare_large, .closes = true, .boot_id = "11111111-2222-3333-4444-555555555555"},
+    {.name = "smaller", .prepare = prepare_cleaning, .closes = true, .capacity = 4 << 20, .other_capacity = 2 << 20, .evicts = true},
+    {.name = "larger", .prepare = prepare_base, .closes = true, .other_capacity = 16 << 20},
+    {.name = "much larger", .prepare = prepare_full_log, .closes = true, .other_capacity = 1 << 30, .evicts = true},
+};
+enum { situation_count = sizeof situations / sizeof *situations };
+
+/* Looking */
+
+/* A key's version; 0: it is not there. */
+static inline uint64_t look(shale_cache *cache, uint64_t key, shale_value *value, const char **fault) {
+    uint64_t found = 0;
+    shale_status status = shale_get(cache, &key, sizeof key, SHALE_GET_PEEK, value);
+    *fault = NULL;
+    if (status == SHALE_MISS)
+        return 0;
+    if (status != SHALE_OK)
+        *fault = shale_last_error();
+    else if (key >= counters)
+        *fault = pattern_check(value->data, value->size, key, &found);
+    else if (value->size != sizeof found)
+        *fault = "not a counter";
+    else
+        memcpy(&found, value->data, sizeof found);
+    return found;
+}
+
+/* Every key is what was completed or intended. `seen` gets what was found. */
+static inline bool check_keys(shale_cache *cache, const situation *s, uint64_t n, const char *when, uint64_t *seen) {
+    shale_value value = SHALE_VALUE_INIT;
+    bool holds = true, is_older_there = false;
+    for (uint64_t key = 0; key < shared->ledger.keys; key++) {
+        const char *fault;
+        uint64_t found = look(cache, key, &value, &fault);
+        uint64_t completed = shared->ledger.completed[key], intended = shared->ledger.intended[key];
+        count_look();
+        if (!fault && found != completed && found != intended && !(s->evicts && found == 0 && excused(0, "evicted")))
+            fault = found == 0 ? "lost" : "another version";
+        /* (Where keys are evicted, they were used in their order, and none was removed.) */
+        if (!fault && s->evicts && found == 0 && completed && intended && is_older_there)
+            fault = "evicted before what was used less recently";
+        is_older_there |= found != 0;
+        holds &= check_that(!fault, __FILE__, __LINE__, fault ? fault : "",
+                            ": %s, event %" PRIu64 ", %s: key %" PRIu64 ", completed %" PRIu64 ", intended %" PRIu64 ", found %" PRIu64,
+                            s->name, n, when, key, completed, intended, found);
+        if (seen)
+            seen[key] = found;
+    }
+    shale_value_free(&value);
+    return holds;
+}
+
+/* The files as they were prepared: the same files, so that the index stays theirs. */
+
+typedef struct {
+    int fd;
+    off_t size;
+    size_t count;
+    struct {
+        off_t at;
+        size_t size;
+        void *bytes;
+    } extents[256];
+} saved_file;
+
+static inline void save_file(saved_file *file, const char *name) {
+    char path[512];
+    snprintf(path, sizeof path, "%s/%s", aimed_directory, name);
+    *file = (saved_file){.fd = open(path, O_RDWR)};
+    REQUIRE(file->fd >= 0);
+    file->size = lseek(file->fd, 0, SEEK_END);
+    for (off_t at = 0, end; (at = lseek(file->fd, at, SEEK_DATA)) >= 0; at = end) {
+        end = lseek(file->fd, at, SEEK_HOLE);
+        size_t size = (size_t)(end - at), i = file->count++;
+        REQUIRE(i < 256 && (file->extents[i].bytes = malloc(size)));
+        file->extents[i].at = at;
+        file->extents[i].size = size;
+        REQUIRE(pread(file->fd, file->extents[i].bytes, size, at) == (ssize_t)size);
+    }
+}
+
+static inline void restore_file(const saved_file *file) {
+    REQUIRE(ftruncate(file->fd, 0) == 0 && ftruncate(file->fd, file->size) == 0);
+    for (size_t i = 0; i < file->count; i++)
+        REQUIRE(pwrite(file->fd, file->extents[i].bytes, file->extents[i].size, file->extents[i].at) ==
+                (ssize_t)file->extents[i].size);
+}
+
+/* Places are on the disk as a whole, also where nothing was written yet. */
+static inline void allocate_places(const saved_file *data, const saved_file *idx) {
+    unsigned char *bytes = mmap(NULL, page_bytes, PROT_READ, MAP_SHARED, data->fd, 0);
+    unsigned char *index = mmap(NULL, (size_t)idx->size, PROT_READ, MAP_SHARED, idx->fd, 0);
+    REQUIRE(bytes != MAP_FAILED && index != MAP_FAILED);
+    layout l = layout_of(bytes);
+    for (uint64_t shard = 0; shard < l.shards; shard++)
+        for (uint64_t place = 0; place < l.rows; place++)
+            if (index[shard_offset(&l, shard) + l.states + place] != place_absent)
+                REQUIRE(fallocate(data->fd, FALLOC_FL_KEEP_SIZE, (off_t)place_offset(&l, shard, place), (off_t)l.segment_size) == 0);
+    munmap(bytes, page_bytes);
+    munmap(index, (size_t)idx->size);
+}
+
+static inline void forget_file(saved_file *file) {
+    for (size_t i = 0; i < file->count; i++)
+        free(file->extents[i].bytes);
+    close(file->fd);
+}
+
+/* A directory in memory where there is one: nothing here depends on a disk. */
+static inline void aimed_begin(void) {
+    if (!getenv("TMPDIR") && access("/dev/shm", W_OK) == 0)
+        setenv("TMPDIR", "/dev/shm", 1);
+    aimed_directory = path_to("aimed");
+    begin_excuses();
+    shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    REQUIRE(shared != MAP_FAILED);
+}
+
+/* The cache as the situation wants it, and closed. */
+static inline void prepare(const situation *s) {
+    shale_cache *cache = NULL;
+    remove_tree(aimed_directory);
+    memset(shared, 0, sizeof *shared);
+    if (s->prepare == prepare_empty)
+        return;
+    REQUIRE_STATUS(SHALE_OK, try_open(s, false, &cache));
+    s->prepare(cache);
+    REQUIRE_STATUS(SHALE_OK, shale_close(cache));
+    if (s->spoil)
+        s->spoil();
+}
+
+/* The state that a situation begins with: made anew where it is the handle's that closes, else as it was saved. */
+static inline void set_up(const situation *s, const saved_file *data, const saved_file *idx, const ledger *prepared) {
+    if (s->closes) {
+        prepare(s);
+    } else {
+        restore_file(data);
+        restore_file(idx);
+        allocate_places(data, idx);
+        shared->ledger = *prepared;
+    }
+}
+
+/* A process that is struck by the signal at the n-th event of its operation; 0: at none. It uses its
+ * parent's handle, or one of its own. */
+static inline void be_struck(const situation *s, uint64_t n, int signal, shale_cache *cache) {
+    begin_child(30);
+    die_with_parent();
+    bool opens = s->closes || (s->killed_in && !cache);
+    if (opens)
+        aim(n, signal);
+    if (!cache)
+        REQUIRE_STATUS(SHALE_OK, try_open(s, true, &cache));
+    if (s->warm)
+        s->warm(cache);
+    if (!opens)
+        aim(n, signal);
+    if (s->act)
+        s->act(cache);
+    if (!s->closes)
+        lay_down();
+    if (!s->closes || !s->act)
+        CHECK_STATUS(SHALE_OK, shale_close(cache));
+    _exit(check_failures != 0);
+}
+
+static inline pid_t start_child(const situation *s, uint64_t n, int signal, shale_cache *cache) {
+    fflush(stdout);
+    pid_t child = fork();
+    if (child == 0)
+        be_struck(s, n, signal, cache);
+    return child;
+}
+
+#endif
