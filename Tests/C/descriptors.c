@@ -219,17 +219,6 @@ static void test_room_that_changes_hands(void) {
     free(foreign);
 }
 
-/* As a process leaves the only shard that is killed while it makes its index anew. */
-static void mark_as_being_rebuilt(const char *directory) {
-    char path[512];
-    uint64_t rebuilding = 2;
-    snprintf(path, sizeof path, "%s/shale.index", directory);
-    int fd = open(path, O_WRONLY);
-    REQUIRE(fd >= 0);
-    CHECK_EQUAL(8, pwrite(fd, &rebuilding, 8, index_head_bytes + shard_state));
-    close(fd);
-}
-
 /* A shard whose index is half made cannot be rebuilt without the file; it must not be taken for
  * empty, or be read from another one. */
 static void test_a_rebuild_without_the_file(void) {

@@ -12,7 +12,7 @@
  * knows of the locks that are taken: for that, all instructions are stepped.
  * (No ptrace: it takes five times as long, and containers may forbid it.)
  *
- * every_instruction [places of each situation, 60; 0: all] [situation] */
+ * every_instruction [places of each situation, 12; 0: all] [seed; 0: always the same places] [situation] */
 #define _GNU_SOURCE /* fallocate, REG_RIP */
 
 #include "judged.h"
@@ -198,9 +198,16 @@ static void pretend_boot(const char *id) {
     close(fd);
 }
 
-/* Operations that are stepped through as a whole: short ones, whose locks are all that there are. */
+/* Operations that are stepped through as a whole: short ones. */
 static const char *const stepped[] = {"set", "remove", "touch", "increment"};
 enum { stepped_count = sizeof stepped / sizeof *stepped };
+
+static bool is_stepped(const situation *s) {
+    for (int i = 0; i < stepped_count; i++)
+        if (strcmp(stepped[i], s->name) == 0)
+            return true;
+    return false;
+}
 
 /* The C library copies more than 2 KiB by one instruction that repeats itself for each byte; as each byte would be an
  * event, it is told to do without. */
@@ -214,31 +221,29 @@ static void begin(char **arguments) {
 
 int main(int argument_count, char **arguments) {
     begin(arguments);
-    uint64_t places = argument_count > 1 ? strtoull(arguments[1], NULL, 0) : 60;
-    const char *only = argument_count > 2 ? arguments[2] : NULL;
+    uint64_t places = argument_count > 1 ? strtoull(arguments[1], NULL, 0) : 12;
+    uint64_t seed = argument_count > 2 ? strtoull(arguments[2], NULL, 0) : 0;
+    const char *only = argument_count > 3 ? arguments[3] : NULL;
+    random_source source = {seed};
     toll stores = {0, 0}, instructions = {0, 0};
     aimed_begin();
     for (int i = 0; i < situation_count && check_failures == 0; i++) {
         const situation *s = &situations[i];
         if (only && strcmp(only, s->name) != 0)
             continue;
-        toll one = kill_in(s, places, NULL);
-        stores.struck += one.struck;
-        stores.events += one.events;
-        for (int j = 0; j < stepped_count && check_failures == 0; j++) {
-            if (strcmp(stepped[j], s->name) != 0)
-                continue;
-            steps_all = true;
-            one = kill_in(s, places, NULL);
-            steps_all = false;
-            instructions.struck += one.struck;
-            instructions.events += one.events;
+        for (int by_instruction = 0; by_instruction <= is_stepped(s) && check_failures == 0; by_instruction++) {
+            toll *sum = by_instruction ? &instructions : &stores;
+            steps_all = by_instruction;
+            most_events = places ? places * 2500 : UINT64_MAX;
+            toll one = kill_in(s, places, seed ? &source : NULL);
+            sum->struck += one.struck;
+            sum->events += one.events;
         }
         if (check_failures)
-            fprintf(stderr, "again: every_instruction %" PRIu64 " '%s'\n", places, s->name);
+            fprintf(stderr, "again: every_instruction %" PRIu64 " %" PRIu64 " '%s'\n", places, seed, s->name);
     }
-    printf("%" PRIu64 " of %" PRIu64 " stores and calls, %" PRIu64 " of %" PRIu64 " instructions of %d operations\n", stores.struck,
-           stores.events, instructions.struck, instructions.events, stepped_count);
+    printf("%" PRIu64 " of %" PRIu64 " stores and calls in %d situations, %" PRIu64 " of %" PRIu64 " instructions in %d\n", stores.struck,
+           stores.events, only ? 1 : (int)situation_count, instructions.struck, instructions.events, stepped_count);
     print_excuses();
     munmap(shared, sizeof *shared);
     free(aimed_directory);

@@ -185,6 +185,9 @@ typedef struct {
     uint64_t struck, events;
 } toll;
 
+/* What one situation may cost: its kills come at so many events in all, on the way to where they strike. */
+static uint64_t most_events = UINT64_MAX;
+
 /* Kills at so many of a situation's events (0: at all), spread evenly: where exactly, and beside whom, is chance, or
  * without a `source` always the same; at all of them then once alone and once beside a survivor. */
 static toll kill_in(const situation *s, uint64_t places, random_source *source) {
@@ -205,6 +208,8 @@ static toll kill_in(const situation *s, uint64_t places, random_source *source) 
     }
     CHECK(!play(s, 0, false, &data, &idx, prepared));
     uint64_t count = atomic_load(&shared->events), tries = places && places < count ? places : count, hits = 0;
+    if (tries > 2 && tries * count / 2 > most_events)
+        tries = larger(2, 2 * most_events / count);
     unsigned ways = !source && !places && !s->closes && !s->killed_in ? 2 : 1;
     for (uint64_t k = 0; k < tries * ways && check_failures < 10; k++) {
         watch(120);

@@ -1,10 +1,14 @@
 /* A writer that is killed in the middle of a set: whoever locks its shard next
- * recovers it. For programs that link shale_faults. */
+ * recovers it. And one that is killed in a rebuild: that is done once more.
+ * For programs that link shale_faults. */
 #ifndef KILLED_H
 #define KILLED_H
 
 #include "check.h"
 #include "faults.h"
+#include "layout.h"
+
+#include <fcntl.h>
 
 static inline void kill_before_store(const void *at UNUSED) {
     static int stores;
@@ -23,6 +27,17 @@ static inline void kill_a_writer(shale_cache *cache, const char *key) {
         _exit(1);
     }
     CHECK_EQUAL(128 + SIGKILL, wait_for(child));
+}
+
+/* As a process leaves the only shard that is killed while it makes its index anew. */
+static inline void mark_as_being_rebuilt(const char *directory) {
+    char path[512];
+    uint64_t rebuilding = 2;
+    snprintf(path, sizeof path, "%s/shale.index", directory);
+    int fd = open(path, O_WRONLY);
+    REQUIRE(fd >= 0);
+    CHECK_EQUAL(8, pwrite(fd, &rebuilding, 8, index_head_bytes + shard_state));
+    close(fd);
 }
 
 #endif

@@ -1,7 +1,8 @@
 /* Readers that are stopped in the middle of a call, for as long as it takes the
  * writers to go round the log several times, and then go on: they give bytes
  * that were current during the call, or a miss where there was one; never a mix.
- * And readers that look at everything while everything changes.
+ * Readers that come while a shard is being rebuilt wait for it. And readers that
+ * look at everything while everything changes.
  *
  * readers [seconds] [seed] */
 #include "check.h"
@@ -17,7 +18,7 @@ enum { capacity = 4 << 20, large_size = 700000, small_size = 3000 };
 static const shale_options options = {.struct_size = sizeof options, .capacity = capacity, .flags = SHALE_OPEN_NO_SYNC},
                            read_only = {.struct_size = sizeof read_only, .flags = SHALE_OPEN_READ_ONLY};
 
-static uint64_t seed, stops, wraps, looks;
+static uint64_t seed, stops, wraps, looks, rebuilds, waits;
 
 static shale_cache *open_cache(const char *directory, const shale_options *how) {
     shale_cache *cache = NULL;
@@ -30,6 +31,7 @@ static shale_cache *open_cache(const char *directory, const shale_options *how) 
 static struct {
     _Atomic uint64_t begun, completed; /* of the last set */
     _Atomic uint64_t gets;
+    _Atomic bool is_waiting; /* a reader, for a rebuild */
 } *ledger;
 
 static unsigned char bytes[large_size];
@@ -44,7 +46,7 @@ static void set_next(shale_cache *cache, size_t size, uint32_t flags) {
 }
 
 /* `may_miss`: it is removed, cleared or evicted while the reader is stopped in its call, which may see it before or after.
- * Of the six changes, overwritten, moved and rebuilt do without. */
+ * Of the changes, overwritten, moved, recovered and rebuilt do without. */
 static void get_and_check(shale_cache *cache, bool may_miss) {
     shale_value value = SHALE_VALUE_INIT; /* a new one: its memory is allocated in the middle of the call */
     uint64_t oldest = atomic_load(&ledger->completed), version = 0;
@@ -87,15 +89,27 @@ static long stop_at_allocation(const char *name) {
     return 0;
 }
 
-enum change { overwritten, removed, cleared, moved, rebuilt, evicted, change_count };
+enum change { overwritten, removed, cleared, moved, recovered, rebuilt, evicted, change_count };
 
-static void make_change(shale_cache *cache, enum change change, size_t size) {
+/* By whoever writes next, as its last writer was killed in one. */
+static void rebuild(shale_cache *cache, const char *directory) {
+    shale_stats before = {.struct_size = sizeof before}, after = before;
+    CHECK_STATUS(SHALE_OK, shale_get_stats(cache, &before));
+    mark_as_being_rebuilt(directory);
+    CHECK_STATUS(SHALE_OK, set_text(cache, "entry 2", "rebuilt", NULL));
+    CHECK_STATUS(SHALE_OK, shale_get_stats(cache, &after));
+    CHECK_EQUAL(before.rebuilds + 1, after.rebuilds);
+    rebuilds++;
+}
+
+static void make_change(shale_cache *cache, const char *directory, enum change change, size_t size) {
     switch (change) {
     case overwritten: set_next(cache, size, SHALE_SET_PINNED); break;
     case removed: CHECK_STATUS(SHALE_OK, shale_remove(cache, "entry", 5, 0)); break;
     case cleared: CHECK_STATUS(SHALE_OK, shale_clear(cache)); break;
     case evicted: CHECK_STATUS(SHALE_OK, shale_evict(cache, 1000, NULL)); break;
-    case rebuilt: kill_a_writer(cache, "entry 2"); break;
+    case recovered: kill_a_writer(cache, "entry 2"); break;
+    case rebuilt: rebuild(cache, directory); break;
     default: break;
     }
     go_round(cache);
@@ -124,7 +138,7 @@ static void test_stopped_between_header_and_bytes(void) {
         CHECK(waitpid(reader, &status, WUNTRACED) == reader);
         if (WIFSTOPPED(status)) { /* a small value's reader allocates once */
             stops++;
-            make_change(cache, change, size);
+            make_change(cache, directory, change, size);
             kill(reader, SIGCONT);
             CHECK_EQUAL(0, wait_for(reader));
         } else {
@@ -132,6 +146,99 @@ static void test_stopped_between_header_and_bytes(void) {
         }
         shale_remove(cache, "entry", 5, 0);
     }
+    CHECK_STATUS(SHALE_OK, shale_close(cache));
+    remove_tree(directory);
+    free(directory);
+}
+
+/* ---- while a shard is being rebuilt ---- */
+
+static uint64_t rebuild_stores, stop_rebuild_at;
+
+static void stop_in_rebuild(const void *at UNUSED) {
+    if (++rebuild_stores == stop_rebuild_at)
+        raise(SIGSTOP);
+}
+static void on_rebuild(enum shim_event event, const void *at UNUSED) {
+    if (event == SHIM_REPLAYED)
+        shim_faults.store = stop_in_rebuild;
+}
+static bool is_reader;
+
+/* A handle that may write waits for the lock, one that may not sleeps. */
+static long note_wait(const char *name) {
+    if (strcmp(name, "mutex_lock") == 0)
+        atomic_store(&ledger->is_waiting, true);
+    return 0;
+}
+int nanosleep(const struct timespec *time, struct timespec *left) {
+    if (is_reader)
+        atomic_store(&ledger->is_waiting, true);
+    return clock_nanosleep(CLOCK_MONOTONIC, 0, time, left) == 0 ? 0 : -1;
+}
+
+static bool is_being_rebuilt(const char *directory) {
+    char path[512];
+    uint64_t epoch = 0;
+    snprintf(path, sizeof path, "%s/shale.index", directory);
+    int fd = open(path, O_RDONLY);
+    REQUIRE(fd >= 0);
+    CHECK_EQUAL(8, pread(fd, &epoch, 8, index_head_bytes + shard_epoch));
+    close(fd);
+    return epoch % 2 != 0;
+}
+
+/* A writer that rebuilds the shard, stopped at the n-th of its stores; 0: at none, and its exit code is the number of
+ * them in hundreds. */
+static pid_t start_rebuild(shale_cache *cache, const char *directory, uint64_t n) {
+    mark_as_being_rebuilt(directory);
+    pid_t child = fork();
+    if (child != 0)
+        return child;
+    begin_child(60);
+    die_with_parent();
+    stop_rebuild_at = n;
+    shim_faults.event = on_rebuild;
+    CHECK_STATUS(SHALE_OK, set_text(cache, "entry 2", "rebuilt", NULL));
+    _exit(check_failures ? 255 : n ? 0 : (int)(rebuild_stores / 100 < 254 ? rebuild_stores / 100 : 254));
+}
+
+static void test_while_being_rebuilt(void) {
+    char *directory = path_to("rebuilt");
+    shale_cache *cache = open_cache(directory, &options), *reading = open_cache(directory, &read_only);
+    for (int n = 0; n < 2 * 2 * 5; n++) {
+        set_next(cache, n % 2 ? large_size : small_size, SHALE_SET_PINNED);
+        uint64_t stores = (uint64_t)wait_for(start_rebuild(cache, directory, 0)) * 100;
+        REQUIRE(stores > 500 && stores < 25500);
+        int status = 0;
+        pid_t writer = start_rebuild(cache, directory, 3 + stores * (uint64_t)(n / 4) / 6);
+        REQUIRE(waitpid(writer, &status, WUNTRACED) == writer && WIFSTOPPED(status));
+        CHECK(is_being_rebuilt(directory));
+        atomic_store(&ledger->is_waiting, false);
+        pid_t reader = fork();
+        if (reader == 0) {
+            begin_child(60);
+            die_with_parent();
+            is_reader = true;
+            shim_faults.call = note_wait;
+            get_and_check(n / 2 % 2 ? reading : cache, false);
+            _exit(check_failures != 0);
+        }
+        /* It answers nothing before the rebuild has ended: a table that is half made knows of no entry. */
+        bool has_answered = false;
+        while (!has_answered && !atomic_load(&ledger->is_waiting)) {
+            has_answered = waitpid(reader, &status, WNOHANG) == reader;
+            sleep_us(100);
+        }
+        CHECK(!has_answered);
+        kill(writer, SIGCONT);
+        CHECK_EQUAL(0, wait_for(writer));
+        CHECK(has_answered || wait_for(reader) == 0);
+        CHECK(!is_being_rebuilt(directory));
+        rebuilds += 2;
+        waits++;
+    }
+    CHECK_STATUS(SHALE_OK, shale_close(reading));
     CHECK_STATUS(SHALE_OK, shale_close(cache));
     remove_tree(directory);
     free(directory);
@@ -176,6 +283,8 @@ static void test_stopped_anywhere(int64_t duration) {
             CHECK_STATUS(SHALE_OK, set_text(cache, "entry 2", "finished", NULL));
             kill_a_writer(cache, "entry 2");
         }
+        if (random_below(&source, 10) == 0)
+            rebuild(cache, directory);
         kill(reader, SIGCONT);
     }
     kill(reader, SIGKILL);
@@ -243,12 +352,13 @@ int main(int argument_count, char **arguments) {
     REQUIRE(ledger != MAP_FAILED);
     begin_excuses();
     RUN(test_stopped_between_header_and_bytes);
+    RUN(test_while_being_rebuilt);
     test_stopped_anywhere(duration * 2 / 5);
     test_verify_beside_writers(duration * 2 / 5);
     if (check_failures)
         fprintf(stderr, "reproduce: readers %" PRId64 " %" PRIu64 "\n", duration / 1000, seed);
-    printf("%" PRIu64 " stops of a reader in a call, %" PRIu64 " times round the log, %" PRIu64 " whole values, %" PRIu64
-           " looks at all records\n", stops, wraps, (uint64_t)ledger->gets, looks);
+    printf("%" PRIu64 " stops of a reader in a call, %" PRIu64 " times round the log, %" PRIu64 " rebuilds, %" PRIu64 " of them waited for, %" PRIu64
+           " whole values, %" PRIu64 " looks at all records\n", stops, wraps, rebuilds, waits, (uint64_t)ledger->gets, looks);
     print_excuses();
     return finish();
 }
