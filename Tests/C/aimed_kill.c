@@ -9,18 +9,31 @@ static void pretend_boot(const char *id) {
     shim_faults.boot_id = id;
 }
 
+static uint64_t places;
+static random_source source;
+
+/* Spread evenly, the exact place by chance. */
+static uint64_t choose(uint64_t count, uint64_t *chosen) {
+    uint64_t tries = places && places < count ? places : count;
+    for (uint64_t k = 0; k < tries; k++) {
+        uint64_t from = 1 + k * count / tries, to = 1 + (k + 1) * count / tries;
+        chosen[k] = from + random_below(&source, to - from);
+    }
+    return tries;
+}
+
 int main(int argument_count, char **arguments) {
-    uint64_t places = argument_count > 1 ? strtoull(arguments[1], NULL, 0) : 150;
+    places = argument_count > 1 ? strtoull(arguments[1], NULL, 0) : 150;
     uint64_t seed = argument_count > 2 ? strtoull(arguments[2], NULL, 0) : (uint64_t)time(NULL);
     const char *only = argument_count > 3 ? arguments[3] : NULL;
-    random_source source = {seed};
+    source.state = seed;
     toll all = {0, 0};
     aimed_begin();
     for (int i = 0; i < situation_count && check_failures == 0; i++) {
         const situation *s = &situations[i];
         if (only && strcmp(only, s->name) != 0)
             continue;
-        toll one = kill_in(s, places, &source);
+        toll one = kill_in(s, choose);
         all.struck += one.struck;
         all.events += one.events;
         if (check_failures)

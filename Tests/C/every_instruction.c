@@ -12,7 +12,11 @@
  * knows of the locks that are taken: for that, all instructions are stepped.
  * (No ptrace: it takes five times as long, and containers may forbid it.)
  *
- * every_instruction [places of each situation, 12; 0: all] [seed; 0: always the same places] [situation] */
+ * In a loop that is run through a thousand times, nearly all places are alike. So each pair of store instructions
+ * that follow each other is struck between the two, as often as is asked for in each situation; without a number,
+ * once in the first situation that has it, and each situation at ten places at least.
+ *
+ * every_instruction [times for each pair; 0: all places] [seed] [situation] */
 #define _GNU_SOURCE /* fallocate, REG_RIP */
 
 #include "judged.h"
@@ -51,13 +55,24 @@ static struct {
 
 static bool steps_all; /* every instruction is an event, not every store alone */
 
+/* Which instructions the events were, when none was struck. */
+enum { most_noted = 1 << 18 };
+static uintptr_t *trail;
+
+static void note(uintptr_t instruction) {
+    uint64_t event = atomic_load(&shared->events);
+    if (aimed_at == 0 && event < most_noted)
+        trail[event] = instruction;
+}
+
 static void protect_all(int rights) {
     for (int i = 0; i < aim_state.range_count; i++)
         syscall(SYS_mprotect, aim_state.ranges[i].from, aim_state.ranges[i].to - aim_state.ranges[i].from, rights);
 }
 
 /* (The kernel marks the locks of the dead as such, by a store.) */
-static void strike(void) {
+static void strike(uintptr_t instruction) {
+    note(instruction);
     if (!is_hit())
         return;
     protect_all(PROT_READ | PROT_WRITE);
@@ -70,7 +85,7 @@ static void on_store(int number, siginfo_t *info, void *context) {
     for (int i = 0; i < aim_state.range_count; i++)
         if (page >= aim_state.ranges[i].from && page < aim_state.ranges[i].to) {
             if (aim_state.opened_count == 0) /* (a store across two pages comes here twice) */
-                strike();
+                strike((uintptr_t)state->uc_mcontext.gregs[REG_RIP]);
             if (aim_state.opened_count == most_opened)
                 break;
             aim_state.opened[aim_state.opened_count++] = page;
@@ -87,7 +102,7 @@ static void on_step(int number UNUSED, siginfo_t *info UNUSED, void *context) {
         syscall(SYS_mprotect, aim_state.opened[--aim_state.opened_count], page_size, PROT_READ);
     if (aim_state.is_on && aim_state.by_instruction) {
         state->uc_mcontext.gregs[REG_EFL] |= trap_flag;
-        strike();
+        strike((uintptr_t)state->uc_mcontext.gregs[REG_RIP]);
     } else
         state->uc_mcontext.gregs[REG_EFL] &= ~trap_flag;
 }
@@ -137,9 +152,9 @@ static void lay_down(void) {
 
 /* The library's system calls that change files or mappings come by here. */
 
-static void before_call(void) {
+static void before_call(const void *caller) {
     if (aim_state.is_on && !aim_state.by_instruction)
-        strike();
+        strike((uintptr_t)caller);
 }
 
 void *mmap(void *at, size_t size, int rights, int flags, int fd, off_t offset) {
@@ -156,31 +171,31 @@ int munmap(void *at, size_t size) {
 }
 int madvise(void *at, size_t size, int advice) {
     if (advice == MADV_REMOVE)
-        before_call();
+        before_call(__builtin_return_address(0));
     return (int)syscall(SYS_madvise, at, size, advice);
 }
 ssize_t pwrite(int fd, const void *bytes, size_t size, off_t at) {
-    before_call();
+    before_call(__builtin_return_address(0));
     return syscall(SYS_pwrite64, fd, bytes, size, at);
 }
 int fallocate(int fd, int mode, off_t at, off_t size) {
-    before_call();
+    before_call(__builtin_return_address(0));
     return (int)syscall(SYS_fallocate, fd, mode, at, size);
 }
 int renameat(int from_directory, const char *from, int to_directory, const char *to) {
-    before_call();
+    before_call(__builtin_return_address(0));
     return (int)syscall(SYS_renameat, from_directory, from, to_directory, to);
 }
 int unlinkat(int directory, const char *name, int flags) {
-    before_call();
+    before_call(__builtin_return_address(0));
     return (int)syscall(SYS_unlinkat, directory, name, flags);
 }
 int fsync(int fd) {
-    before_call();
+    before_call(__builtin_return_address(0));
     return (int)syscall(SYS_fsync, fd);
 }
 int fdatasync(int fd) {
-    before_call();
+    before_call(__builtin_return_address(0));
     return (int)syscall(SYS_fdatasync, fd);
 }
 
@@ -200,13 +215,86 @@ static void pretend_boot(const char *id) {
 
 /* Operations that are stepped through as a whole: short ones. */
 static const char *const stepped[] = {"set", "remove", "touch", "increment"};
-enum { stepped_count = sizeof stepped / sizeof *stepped };
+enum { stepped_count = sizeof stepped / sizeof *stepped, steps_each = 5 };
 
 static bool is_stepped(const situation *s) {
     for (int i = 0; i < stepped_count; i++)
         if (strcmp(stepped[i], s->name) == 0)
             return true;
     return false;
+}
+
+/* Each pair once, or where there are few new ones at some places: none with too many before it, which all take time. */
+static bool is_short;
+enum { least_short = 10, most_short = 10000 };
+static uint64_t times;
+static random_source source;
+
+/* Pairs that were struck in the short form. */
+enum { most_pairs = 1 << 14 };
+static uintptr_t pairs[most_pairs][2];
+static uint64_t pair_count;
+
+static bool is_new_pair(uint64_t place) {
+    uintptr_t own[2] = {trail[place - 1], place > 1 ? trail[place - 2] : 0};
+    for (uint64_t i = 0; i < pair_count; i++)
+        if (memcmp(pairs[i], own, sizeof own) == 0)
+            return false;
+    REQUIRE(pair_count < most_pairs);
+    memcpy(pairs[pair_count++], own, sizeof own);
+    return true;
+}
+
+static int by_pair(const void *a, const void *b) {
+    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+    uintptr_t p[2] = {trail[x - 1], x > 1 ? trail[x - 2] : 0}, q[2] = {trail[y - 1], y > 1 ? trail[y - 2] : 0};
+    int order = memcmp(p, q, sizeof p);
+    return order ? order : x < y ? -1 : x > y;
+}
+static bool is_same_pair(uint64_t x, uint64_t y) {
+    return trail[x - 1] == trail[y - 1] && (x > 1 ? trail[x - 2] : 0) == (y > 1 ? trail[y - 2] : 0);
+}
+static int by_number(const void *a, const void *b) {
+    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+    return x < y ? -1 : x > y;
+}
+
+/* So many of those from `from` on, up to `to`, moved to `out`: spread evenly, the exact one by chance. */
+static uint64_t spread(const uint64_t *from, const uint64_t *to, uint64_t most, uint64_t *out) {
+    uint64_t all = (uint64_t)(to - from), tries = most < all ? most : all;
+    for (uint64_t k = 0; k < tries; k++) {
+        uint64_t low = k * all / tries, high = (k + 1) * all / tries;
+        out[k] = from[low + random_below(&source, high - low)];
+    }
+    return tries;
+}
+
+static uint64_t choose(uint64_t count, uint64_t *places) {
+    uint64_t tries = 0;
+    REQUIRE(count < most_noted);
+    for (uint64_t i = 0; i < count; i++)
+        places[i] = i + 1;
+    if (steps_all)
+        return times || is_short ? spread(places, places + count, steps_each * larger(1, times), places) : count;
+    if (is_short) {
+        uint64_t near = count < most_short ? count : most_short;
+        for (uint64_t i = 0; i < near; i++)
+            if (is_new_pair(places[i]))
+                places[tries++] = places[i];
+        for (uint64_t k = tries; k < least_short && near >= 2 * least_short; k++)
+            places[tries++] = 1 + k * (near / least_short) + random_below(&source, near / least_short);
+        return tries;
+    }
+    if (times == 0)
+        return count;
+    qsort(places, count, sizeof *places, by_pair);
+    for (uint64_t from = 0, to; from < count; from = to) {
+        for (to = from + 1; to < count && is_same_pair(places[from], places[to]); to++) {
+        }
+        tries += spread(places + from, places + to, times, places + tries);
+    }
+    qsort(places, tries, sizeof *places, by_number);
+    return tries;
 }
 
 /* The C library copies more than 2 KiB by one instruction that repeats itself for each byte; as each byte would be an
@@ -221,12 +309,15 @@ static void begin(char **arguments) {
 
 int main(int argument_count, char **arguments) {
     begin(arguments);
-    uint64_t places = argument_count > 1 ? strtoull(arguments[1], NULL, 0) : 12;
-    uint64_t seed = argument_count > 2 ? strtoull(arguments[2], NULL, 0) : 0;
+    is_short = argument_count < 2;
+    times = argument_count > 1 ? strtoull(arguments[1], NULL, 0) : 0;
+    uint64_t seed = argument_count > 2 ? strtoull(arguments[2], NULL, 0) : 1;
     const char *only = argument_count > 3 ? arguments[3] : NULL;
-    random_source source = {seed};
     toll stores = {0, 0}, instructions = {0, 0};
+    source.state = seed;
     aimed_begin();
+    trail = mmap(NULL, most_noted * sizeof *trail, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    REQUIRE(trail != MAP_FAILED);
     for (int i = 0; i < situation_count && check_failures == 0; i++) {
         const situation *s = &situations[i];
         if (only && strcmp(only, s->name) != 0)
@@ -234,17 +325,17 @@ int main(int argument_count, char **arguments) {
         for (int by_instruction = 0; by_instruction <= is_stepped(s) && check_failures == 0; by_instruction++) {
             toll *sum = by_instruction ? &instructions : &stores;
             steps_all = by_instruction;
-            most_events = places ? places * 2500 : UINT64_MAX;
-            toll one = kill_in(s, places, seed ? &source : NULL);
+            toll one = kill_in(s, choose);
             sum->struck += one.struck;
             sum->events += one.events;
         }
         if (check_failures)
-            fprintf(stderr, "again: every_instruction %" PRIu64 " %" PRIu64 " '%s'\n", places, seed, s->name);
+            fprintf(stderr, "again: every_instruction %" PRIu64 " %" PRIu64 " '%s'\n", larger(1, times), seed, s->name);
     }
     printf("%" PRIu64 " of %" PRIu64 " stores and calls in %d situations, %" PRIu64 " of %" PRIu64 " instructions in %d\n", stores.struck,
            stores.events, only ? 1 : (int)situation_count, instructions.struck, instructions.events, stepped_count);
     print_excuses();
+    munmap(trail, most_noted * sizeof *trail);
     munmap(shared, sizeof *shared);
     free(aimed_directory);
     return finish();

@@ -122,6 +122,25 @@ static void kill_before(const situation *s, uint64_t n, shale_cache *cache) {
     CHECK_EQUAL(n ? 128 + SIGKILL : 0, run_child(&before, n, cache));
 }
 
+/* The first from the middle on that leaves what the situation wants. */
+static void find_first_kill(const situation *s, const saved_file *data, const saved_file *idx, const ledger *prepared) {
+    bool leaves = false;
+    kill_before(s, 0, NULL);
+    uint64_t count = atomic_load(&shared->events);
+    for (uint64_t i = 0; i < count && !leaves; i++) {
+        set_up(s, data, idx, prepared);
+        first_kill = 1 + (count / 2 + i) % count;
+        kill_before(s, first_kill, NULL);
+        int data_fd, index_fd;
+        unsigned char *bytes = map_file("shale.data", &data_fd), *index = map_file("shale.index", &index_fd);
+        layout l = layout_of(bytes);
+        leaves = s->killed_when(&l, index + shard_offset(&l, 0));
+        unmap_file(bytes, data_fd);
+        unmap_file(index, index_fd);
+    }
+    CHECK(leaves);
+}
+
 /* True where it was struck. */
 static bool play(const situation *s, uint64_t n, bool attached, saved_file *data, saved_file *idx, const ledger *prepared) {
     shale_cache *cache = NULL;
@@ -185,12 +204,9 @@ typedef struct {
     uint64_t struck, events;
 } toll;
 
-/* What one situation may cost: its kills come at so many events in all, on the way to where they strike. */
-static uint64_t most_events = UINT64_MAX;
-
-/* Kills at so many of a situation's events (0: at all), spread evenly: where exactly, and beside whom, is chance, or
- * without a `source` always the same; at all of them then once alone and once beside a survivor. */
-static toll kill_in(const situation *s, uint64_t places, random_source *source) {
+/* Kills at those of a situation's events that `choose` writes down, of so many; it returns how many. Beside a survivor and
+ * alone in turn, or where all are chosen at each of them in both ways. */
+static toll kill_in(const situation *s, uint64_t (*choose)(uint64_t count, uint64_t *places)) {
     saved_file data = {0}, idx = {0};
     ledger *prepared = malloc(sizeof *prepared);
     REQUIRE(prepared);
@@ -202,29 +218,24 @@ static toll kill_in(const situation *s, uint64_t places, random_source *source) 
         save_file(&data, "shale.data");
         save_file(&idx, "shale.index");
     }
-    if (s->killed_in) {
-        kill_before(s, 0, NULL);
-        first_kill = atomic_load(&shared->events) * s->killed_at / 100;
-    }
+    if (s->killed_in)
+        find_first_kill(s, &data, &idx, prepared);
     CHECK(!play(s, 0, false, &data, &idx, prepared));
-    uint64_t count = atomic_load(&shared->events), tries = places && places < count ? places : count, hits = 0;
-    if (tries > 2 && tries * count / 2 > most_events)
-        tries = larger(2, 2 * most_events / count);
-    unsigned ways = !source && !places && !s->closes && !s->killed_in ? 2 : 1;
+    uint64_t count = atomic_load(&shared->events), hits = 0, *places = malloc((count + 1) * sizeof *places);
+    REQUIRE(places);
+    uint64_t tries = choose(count, places), ways = tries == count && !s->closes && !s->killed_in ? 2 : 1;
     for (uint64_t k = 0; k < tries * ways && check_failures < 10; k++) {
         watch(120);
-        uint64_t from = 1 + k / ways * count / tries, to = 1 + (k / ways + 1) * count / tries;
-        uint64_t n = source ? from + random_below(source, to - from) : from;
-        bool attached = source ? random_below(source, 2) : ways == 2 ? k % 2 : k / 2 % 2;
-        hits += play(s, n, attached, &data, &idx, prepared);
+        hits += play(s, places[k / ways], ways == 2 ? k % 2 : k / 2 % 2, &data, &idx, prepared);
     }
     hits /= ways;
-    printf("%-20s %5" PRIu64 " of %6" PRIu64 " places, %6" PRId64 " ms\n", s->name, hits, count, monotonic_ms() - start);
+    printf("%-26s %5" PRIu64 " of %6" PRIu64 " places, %6" PRId64 " ms\n", s->name, hits, count, monotonic_ms() - start);
     CHECK(hits * 10 >= tries * 9); /* what depends on chance may end sooner */
     if (!s->closes) {
         forget_file(&data);
         forget_file(&idx);
     }
+    free(places);
     free(prepared);
     return (toll){hits, count};
 }

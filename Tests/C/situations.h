@@ -123,7 +123,7 @@ typedef struct {
     bool takes_many;
     /* A writer was killed in this before: what is struck begins with the mending, by who opens the cache, or is attached. */
     void (*killed_in)(shale_cache *cache);
-    unsigned killed_at;                    /* in percent of its events */
+    bool (*killed_when)(const layout *l, const unsigned char *header); /* what that has to leave in the first shard */
     void (*spoil)(void);                   /* after it was prepared and closed, before it is used */
     bool closes;     /* struck from the opening on to the end of the close, if it acts, which then closes */
     bool beside;     /* while another process is attached */
@@ -287,7 +287,7 @@ static void prepare_parts(shale_cache *cache, uint64_t count) {
         REQUIRE(n < 10000);
         if (n % 20 == 0)
             put(cache, lasting + n / 20 % count, large, 0);
-        if (n % 60 == 1)
+        if (n % 20 == 1)
             touch(cache, lasting + n / 20 % count, 3600000);
         begins = begins_to_copy(cache, 60 + n % 50);
     }
@@ -404,6 +404,29 @@ static void spoil_tail(void) {
     unmap_file(index, index_fd);
 }
 
+/* What a killed writer has left to be mended (Documentation/format.md). */
+
+static bool has_open_change(const layout *l UNUSED, const unsigned char *header) {
+    return word_at(header + shard_transaction) && memcmp(header + shard_saved, header + shard_savepoint, shard_saved_bytes) != 0;
+}
+static bool has_open_head(const layout *l, const unsigned char *header) {
+    return has_open_change(l, header) && word_at(header + shard_frame) >> 40 & 1;
+}
+static bool has_open_moves(const layout *l UNUSED, const unsigned char *header) {
+    return word_at(header + shard_move_count) != 0;
+}
+static bool has_pending(const layout *l UNUSED, const unsigned char *header) {
+    return word_at(header + shard_pending) != 0;
+}
+static bool has_open_copy(const layout *l, const unsigned char *header) {
+    uint64_t slot = word_at(header + shard_copied_slot);
+    uint64_t head = (word_at(header + shard_head_place) * l->segment_size + word_at(header + shard_head_offset)) / 8;
+    return slot && half_at(header + slot) == head;
+}
+static bool has_orphans(const layout *l UNUSED, const unsigned char *header) {
+    return word_at(header + shard_used) > word_at(header + shard_entries) + 15 + 3; /* three parts beside those of three values */
+}
+
 static const situation situations[] = {
     {.name = "set", .prepare = prepare_base, .act = set_new},
     {.name = "replace", .prepare = prepare_base, .act = set_again},
@@ -429,25 +452,25 @@ static const situation situations[] = {
     {.name = "table shrinking", .prepare = prepare_shrinking, .act = shrink},
     {.name = "dictionary", .capacity = 8 << 20, .prepare = prepare_base, .warm = warm_dictionary, .act = adopt_dictionary},
     {.name = "sync", .prepare = prepare_base, .act = synchronise},
-    {.name = "mending a set", .prepare = prepare_cleaning, .act = set_new, .killed_in = set_again, .killed_at = 75},
-    {.name = "mending a set, beside", .prepare = prepare_cleaning, .act = set_new, .killed_in = set_again, .killed_at = 75, .beside = true},
-    {.name = "mending a removal", .prepare = prepare_base, .act = set_new, .killed_in = remove_one, .killed_at = 75},
-    {.name = "mending a removal, beside", .prepare = prepare_base, .act = set_new, .killed_in = remove_one, .killed_at = 75, .beside = true},
-    {.name = "mending growth", .prepare = prepare_growth, .act = set_new, .killed_in = grow, .killed_at = 50},
-    {.name = "mending growth, beside", .prepare = prepare_growth, .act = set_new, .killed_in = grow, .killed_at = 50, .beside = true},
-    {.name = "mending shrinking", .prepare = prepare_shrinking, .act = set_new, .killed_in = shrink, .killed_at = 50},
-    {.name = "mending shrinking, beside", .prepare = prepare_shrinking, .act = set_new, .killed_in = shrink, .killed_at = 50, .beside = true},
-    {.name = "mending a clear", .prepare = prepare_base, .act = set_new, .killed_in = clear_all, .killed_at = 50, .takes_many = true},
-    {.name = "mending a clear, beside", .prepare = prepare_base, .act = set_new, .killed_in = clear_all, .killed_at = 50, .takes_many = true, .beside = true},
-    {.name = "mending a copy", .prepare = prepare_copying, .act = set_new, .killed_in = copy_some, .killed_at = 50},
-    {.name = "mending a copy, beside", .prepare = prepare_copying, .act = set_new, .killed_in = copy_some, .killed_at = 50, .beside = true},
-    {.name = "mending a roll", .prepare = prepare_cleaning, .act = set_new, .killed_in = write_on, .killed_at = 60},
-    {.name = "mending a roll, beside", .prepare = prepare_cleaning, .act = set_new, .killed_in = write_on, .killed_at = 60, .beside = true},
-    {.name = "mending a sweep", .prepare = prepare_tags, .act = set_new, .killed_in = invalidate_sweep, .killed_at = 50, .takes_many = true},
-    {.name = "mending a sweep, beside", .prepare = prepare_tags, .act = set_new, .killed_in = invalidate_sweep, .killed_at = 50, .takes_many = true, .beside = true},
+    {.name = "mending a set", .prepare = prepare_cleaning, .act = set_new, .killed_in = set_again, .killed_when = has_open_change},
+    {.name = "mending a set, beside", .prepare = prepare_cleaning, .act = set_new, .killed_in = set_again, .killed_when = has_open_change, .beside = true},
+    {.name = "mending a removal", .prepare = prepare_base, .act = set_new, .killed_in = remove_one, .killed_when = has_open_change},
+    {.name = "mending a removal, beside", .prepare = prepare_base, .act = set_new, .killed_in = remove_one, .killed_when = has_open_change, .beside = true},
+    {.name = "mending growth", .prepare = prepare_growth, .act = set_new, .killed_in = grow, .killed_when = has_open_moves},
+    {.name = "mending growth, beside", .prepare = prepare_growth, .act = set_new, .killed_in = grow, .killed_when = has_open_moves, .beside = true},
+    {.name = "mending shrinking", .prepare = prepare_shrinking, .act = set_new, .killed_in = shrink, .killed_when = has_open_moves},
+    {.name = "mending shrinking, beside", .prepare = prepare_shrinking, .act = set_new, .killed_in = shrink, .killed_when = has_open_moves, .beside = true},
+    {.name = "mending a clear", .prepare = prepare_base, .act = set_new, .killed_in = clear_all, .killed_when = has_pending, .takes_many = true},
+    {.name = "mending a clear, beside", .prepare = prepare_base, .act = set_new, .killed_in = clear_all, .killed_when = has_pending, .takes_many = true, .beside = true},
+    {.name = "mending a copy", .prepare = prepare_copying, .act = set_new, .killed_in = copy_some, .killed_when = has_open_copy},
+    {.name = "mending a copy, beside", .prepare = prepare_copying, .act = set_new, .killed_in = copy_some, .killed_when = has_open_copy, .beside = true},
+    {.name = "mending a roll", .prepare = prepare_cleaning, .act = set_new, .killed_in = write_on, .killed_when = has_open_head},
+    {.name = "mending a roll, beside", .prepare = prepare_cleaning, .act = set_new, .killed_in = write_on, .killed_when = has_open_head, .beside = true},
+    {.name = "mending a sweep", .prepare = prepare_tags, .act = set_new, .killed_in = invalidate_sweep, .killed_when = has_pending, .takes_many = true},
+    {.name = "mending a sweep, beside", .prepare = prepare_tags, .act = set_new, .killed_in = invalidate_sweep, .killed_when = has_pending, .takes_many = true, .beside = true},
     {.name = "create", .prepare = prepare_empty, .closes = true},
     {.name = "open", .prepare = prepare_base, .closes = true},
-    {.name = "open after a kill", .prepare = prepare_large, .closes = true, .killed_in = large_new, .killed_at = 60},
+    {.name = "open after a kill", .prepare = prepare_large, .closes = true, .killed_in = large_new, .killed_when = has_orphans},
     {.name = "open beside", .prepare = prepare_base, .closes = true, .beside = true},
     {.name = "close beside", .prepare = prepare_base, .act = close_it, .closes = true, .beside = true},
     {.name = "close", .prepare = prepare_base, .act = close_it, .closes = true},
