@@ -10,11 +10,12 @@
  * back for one step (the processor's trap flag, SIGTRAP), and loses them again.
  * What differs from instruction to instruction in between is what the kernel
  * knows of the locks that are taken: for that, all instructions are stepped.
- * (No ptrace: it takes five times as long, and containers may forbid it.)
+ * (No ptrace: containers may forbid it, and it would have to step through everything.)
  *
- * In a loop that is run through a thousand times, nearly all places are alike. So each pair of store instructions
- * that follow each other is struck between the two, as often as is asked for in each situation; without a number,
- * once in the first situation that has it, and each situation at ten places at least.
+ * In a loop that is run through a thousand times, nearly all places are alike. So
+ * each pair of store instructions that follow each other is struck between the two,
+ * as often as is asked for in each situation; without a number, once in the first
+ * situation that has it, and each situation at ten places at least.
  *
  * every_instruction [times for each pair; 0: all places] [seed] [situation] */
 #define _GNU_SOURCE /* fallocate, REG_RIP */

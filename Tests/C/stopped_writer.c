@@ -3,7 +3,8 @@
  * process finds every key as the completed or the intended operation left it, by
  * get, by batch and by cursor. Then the writer goes on, and all is well.
  *
- * Not where a shard is being mended: readers wait for that, by design.
+ * Not where a shard is being mended: readers wait for that, by design. Nor where
+ * records are damaged: who finds that waits for the lock, to drop them.
  *
  * stopped_writer [places of each situation, 0: all] [seed] */
 #include "afterwards.h"
@@ -73,7 +74,7 @@ int main(int argument_count, char **arguments) {
     aimed_begin();
     for (int i = 0; i < situation_count && check_failures == 0; i++) {
         const situation *s = &situations[i];
-        if (s->killed_in || (s->closes && !s->beside))
+        if (s->killed_in || s->spoil || (s->closes && !s->beside))
             continue;
         saved_file data = {0}, idx = {0};
         ledger *prepared = malloc(sizeof *prepared);
