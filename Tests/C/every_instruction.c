@@ -28,7 +28,9 @@
 
 #if !defined(__x86_64__)
 
-static void aim(uint64_t n UNUSED, int signal UNUSED) {
+static void aim(uint64_t n, int signal) {
+    aimed_at = n;
+    aimed_signal = signal;
 }
 static void lay_down(void) {
 }
