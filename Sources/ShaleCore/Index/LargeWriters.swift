@@ -50,14 +50,19 @@ struct LargeWriters {
         for i in 0..<IndexHead.writingPlaces where blob(i).acquire(0) == number { writer(i).release(0, 0) }
     }
 
-    /// Forgets all, where no other writer is attached. False where there was nobody.
-    func removeAll() -> Bool {
+    /// Waits for nobody any more, where no other writer is attached. False where there was nobody.
+    func giveUpAll() -> Bool {
         var found = false
         for i in 0..<IndexHead.writingPlaces where blob(i).u64(0) != 0 {
-            blob(i).release(0, 0)
+            writer(i).release(0, 0)
             found = true
         }
         return found
+    }
+
+    /// Forgets them, once their parts are gone.
+    func removeAll() {
+        for i in 0..<IndexHead.writingPlaces where blob(i).u64(0) != 0 { blob(i).release(0, 0) }
     }
 
     // MARK: A writer's word: its process in the high 22 bits, and the uptime at which it is given up

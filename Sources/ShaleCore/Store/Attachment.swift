@@ -635,7 +635,12 @@ enum Attachment {
             let shard = Shard(ref, i)
             try engine.change(shard) { _ throws(Failure) in shard.abandonPreparations() }
         }
-        if LargeWriters(ref).removeAll() { try dropOrphans(ref) }
+        let writers = LargeWriters(ref)
+        // (In this order: who is killed on the way leaves it to the next one.)
+        if writers.giveUpAll() {
+            try dropOrphans(ref)
+            writers.removeAll()
+        }
         switch change {
         case .none: break
         case .grow: try ref.pointee.block.write(ref.pointee.files)
