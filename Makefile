@@ -55,7 +55,7 @@ stress: all
 fuzz: setup
 	Tests/Fuzz/run $(SECONDS)
 
-mutants: all
+mutants: setup
 	Tests/Mutants/run
 
 bench: bench-program
