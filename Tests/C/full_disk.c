@@ -329,6 +329,23 @@ static void test_fill(void) {
     recover(0, true);
 }
 
+/* Pinned entries are at the tail when there is no more room: they are moved, and others go. */
+static void test_pinned(void) {
+    for (uint64_t free = 0; free < mib; free += 100 * kib) {
+        start_anew();
+        step("going on where pinned entries are at the tail, with %" PRIu64 " bytes free", free);
+        fill_some(1500, 900);
+        here->leave(free);
+        uint64_t failed = 0;
+        for (uint64_t key = 1500; key < 5000; key++)
+            failed += !put(key, 900, SHALE_SET_UNCOMPRESSED);
+        EXPECT(failed == 0, "%" PRIu64 " of 3500 sets find no room, although entries could go", failed);
+        check_all(true);
+        check_disk();
+        recover(0, true);
+    }
+}
+
 /* Many small entries, for which the table cannot grow. */
 static void test_table(void) {
     for (uint64_t free = 0; free < 256 << 10; free += 16 << 10) {
@@ -575,7 +592,7 @@ static const struct {
     const char *name;
     void (*run)(void);
 } scenarios[] = {
-    {"create", test_create}, {"fill", test_fill},         {"table", test_table},   {"rebuild", test_rebuild},
+    {"create", test_create}, {"fill", test_fill},         {"pinned", test_pinned}, {"table", test_table},   {"rebuild", test_rebuild},
     {"copied", test_copied}, {"copied-hole", test_copied_hole}, {"read-only", test_read_only}, {"open", test_open},     {"clear", test_clear},
     {"capacity", test_capacity}, {"dictionary", test_dictionary}, {"processes", test_processes},
 };

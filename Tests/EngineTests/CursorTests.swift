@@ -198,6 +198,23 @@ struct CursorTests {
         #expect(times.values.reduce(0, +) == lasting)
     }
 
+    @Test("A walk of a table that is being laid out anew gives every entry once, however far that is", arguments: [false, true])
+    func eachStep(grows: Bool) throws {
+        let cache = try TestCache(directory.path, Options(capacity: 16 << 20))
+        let lasting = grows ? 800 : 300, guests = grows ? 0 : 4_000
+        for number in 0..<lasting { #expect(cache.set("lasting \(number)", "v") == .ok) }
+        for number in 0..<guests { #expect(cache.set("guest \(number)", "v") == .ok) }
+        for number in 0..<guests { #expect(cache.remove("guest \(number)") == .ok) }
+        // Each insertion lays out eight buckets; in all it takes a few hundred until the table fits.
+        for step in 0..<(grows ? 200 : 600) {
+            #expect(cache.set("new \(step)", "v") == .ok)
+            if !grows { #expect(cache.remove("new \(step)") == .ok) }
+            var times: [[UInt8]: Int] = [:]
+            try cache.walk(SHALE_GET_INFO) { key, _ in times[key, default: 0] += 1 }
+            try #require(times.count == lasting + (grows ? step + 1 : 0) && times.values.allSatisfy { $0 == 1 }, "after \(step + 1) insertions")
+        }
+    }
+
     @Test("Several cursors on one handle do not disturb each other")
     func severalCursors() throws {
         let cache = try TestCache(directory.path, Options(capacity: 1 << 20))

@@ -1,0 +1,166 @@
+/* Locks are taken one at a time, so that nobody waits for anybody who waits for him, and the caller's clock is asked
+ * while none is held, as it may take its time, or use the cache. Every lock of the library's comes by here on its way to
+ * libc, while one thread does everything that the interface has, in shards that are full. "Only the making of a
+ * dictionary takes shards' locks, one after the other, while it holds its own."
+ *
+ * locks [operations, 30000] [seed] */
+#include "check.h"
+#include "faults.h"
+#include "pattern.h"
+
+#include <pthread.h>
+
+enum { keys = 2000, most = 200000, depth = 8 };
+
+static const char *doing;
+static const void *held[depth], *maker; /* of dictionaries */
+static int count;
+static uint64_t taken, taken_beside, asked;
+
+int __real_pthread_mutex_trylock(pthread_mutex_t *mutex);
+int __real_pthread_mutex_unlock(pthread_mutex_t *mutex);
+int __wrap_pthread_mutex_trylock(pthread_mutex_t *mutex);
+int __wrap_pthread_mutex_unlock(pthread_mutex_t *mutex);
+
+int __wrap_pthread_mutex_trylock(pthread_mutex_t *mutex) {
+    int result = __real_pthread_mutex_trylock(mutex);
+    if (!check_that(result == 0, __FILE__, __LINE__, "a lock that is held already", ": %s", doing))
+        exit(finish());
+    if (count == 1 && !maker)
+        maker = held[0];
+    check_that(count == 0 || (count == 1 && held[0] == maker), __FILE__, __LINE__, "a lock beside another", ": %s", doing);
+    REQUIRE(count < depth && check_failures < 10);
+    taken++;
+    taken_beside += count;
+    held[count++] = mutex;
+    return result;
+}
+
+int __wrap_pthread_mutex_unlock(pthread_mutex_t *mutex) {
+    REQUIRE(count > 0 && held[count - 1] == mutex);
+    count--;
+    return __real_pthread_mutex_unlock(mutex);
+}
+
+static int64_t now_ms(void *context UNUSED) {
+    check_that(count == 0, __FILE__, __LINE__, "the clock is asked under a lock", ": %s", doing);
+    return INT64_C(1700000000000) + (int64_t)asked++;
+}
+
+static unsigned long long same_random(void) {
+    static unsigned long long state = 88172645463325252u;
+    return state = state * 6364136223846793005u + 1442695040888963407u;
+}
+
+static char *directory;
+
+static shale_cache *open_cache(void) {
+    shale_options options = {.struct_size = sizeof options, .capacity = 8 << 20, .shards = 4, .segment_size = 128 << 10, .max_age_ms = 60000,
+                             .stale_ms = 20000, .now_ms = now_ms, .flags = SHALE_OPEN_NO_SYNC};
+    shale_cache *cache = NULL;
+    doing = "open";
+    maker = NULL;
+    REQUIRE_STATUS(SHALE_OK, shale_open(directory, &options, &cache));
+    return cache;
+}
+
+static size_t make_text(unsigned char *text, uint64_t n) {
+    return (size_t)sprintf((char *)text, "{\"identifier\": %" PRIu64 ", \"name\": \"user %" PRIu64 "\", \"address\": \"%" PRIu64 " Example Street\", \"roles\": [\"reader\"]}", n,
+                           n * 7, n * 31);
+}
+
+static void set(shale_cache *cache, random_source *source, uint64_t n, uint64_t key) {
+    static unsigned char bytes[most];
+    uint64_t tag = key % 8;
+    shale_bytes tags = {&tag, sizeof tag};
+    shale_set_options options = {.struct_size = sizeof options, .tags = &tags, .tag_count = key % 2, .max_age_ms = key % 5 ? 0 : 500};
+    size_t size = make_text(bytes, n);
+    switch (random_below(source, 10)) {
+    case 0: size = most / 2 + random_below(source, most / 2), doing = "set of a large value"; break;
+    case 1: size = sizeof(pattern_head) + random_below(source, 8000), doing = "set"; break;
+    case 2: options.flags = SHALE_SET_IF_ABSENT, doing = "set if absent"; break;
+    case 3: options.flags = SHALE_SET_IF_PRESENT, doing = "set if present"; break;
+    case 4: options.flags = key % 50 ? 0 : SHALE_SET_PINNED, doing = "set of what is pinned"; break;
+    default: doing = "set";
+    }
+    if (size > 400)
+        pattern_fill(bytes, key, n, size);
+    shale_status status = shale_set(cache, &key, sizeof key, bytes, size, &options);
+    CHECK(status == SHALE_OK || status == SHALE_CONFLICT);
+}
+
+static void act(shale_cache *cache, random_source *source, uint64_t n) {
+    static shale_value value = SHALE_VALUE_INIT;
+    uint64_t key = random_below(source, keys), tag = key % 8, token = 0;
+    shale_bytes names[] = {{&key, sizeof key}, {&tag, sizeof tag}};
+    shale_lease_options lease = {.struct_size = sizeof lease, .refresh_ahead_ms = 100};
+    shale_cursor *cursor = NULL;
+    uint64_t kind = random_below(source, 1000);
+    if (kind < 600)
+        set(cache, source, n, key);
+    else if (kind < 700)
+        doing = "get", CHECK(shale_get(cache, &key, sizeof key, SHALE_GET_STALE, &value) >= 0);
+    else if (kind < 750)
+        doing = "remove", CHECK(shale_remove(cache, &key, sizeof key, 0) >= 0);
+    else if (kind < 800)
+        doing = "touch", CHECK(shale_touch(cache, &key, sizeof key, 10000) >= 0);
+    else if (kind < 850)
+        doing = "increment", CHECK_STATUS(SHALE_OK, shale_increment(cache, &tag, 1, 1, 0, NULL));
+    else if (kind < 900) {
+        doing = "lease";
+        CHECK(shale_lease(cache, &key, sizeof key, &lease, &value, &token) >= 0);
+        doing = "release";
+        if (token)
+            CHECK_STATUS(SHALE_OK, shale_release(cache, &key, sizeof key, token));
+    } else if (kind < 930)
+        doing = "set_many", CHECK(shale_set_many(cache, 2, names, names, NULL, NULL) >= 0);
+    else if (kind < 960)
+        doing = "remove_many", CHECK(shale_remove_many(cache, 2, names, NULL) >= 0);
+    else if (kind < 980)
+        doing = "evict", CHECK_STATUS(SHALE_OK, shale_evict(cache, 5, NULL));
+    else if (kind < 990)
+        doing = "invalidate", CHECK_STATUS(SHALE_OK, shale_invalidate(cache, &tag, sizeof tag));
+    else if (kind < 994)
+        doing = "purge", CHECK_STATUS(SHALE_OK, shale_purge(cache, NULL));
+    else if (kind < 996)
+        doing = "sync", CHECK_STATUS(SHALE_OK, shale_sync(cache));
+    else if (kind < 998)
+        doing = "verify", CHECK_STATUS(SHALE_OK, shale_verify(cache, NULL));
+    else if (kind < 999) {
+        doing = "cursor";
+        REQUIRE_STATUS(SHALE_OK, shale_cursor_open(cache, &cursor));
+        while (shale_cursor_next(cursor, 0, NULL, &value) == SHALE_OK) {
+        }
+        shale_cursor_close(cursor);
+    } else if (random_below(source, 4) == 0)
+        doing = "clear", CHECK_STATUS(SHALE_OK, shale_clear(cache));
+}
+
+int main(int argument_count, char **arguments) {
+    uint64_t operations = argument_count > 1 ? strtoull(arguments[1], NULL, 0) : 30000;
+    random_source source = {argument_count > 2 ? strtoull(arguments[2], NULL, 0) : 1};
+    watch(120);
+    directory = path_to("cache");
+    shim_faults.random = same_random;
+    shale_cache *cache = open_cache();
+    for (uint64_t n = 0; n < operations && check_failures < 10; n++) {
+        act(cache, &source, n);
+        if (n % (operations / 4) == operations / 4 - 1) {
+            shale_stats stats = {.struct_size = sizeof stats};
+            CHECK_STATUS(SHALE_OK, shale_get_stats(cache, &stats));
+            CHECK(stats.evictions > 0 && stats.dictionaries > 0 && stats.cleaned_bytes > 0);
+            doing = "close";
+            CHECK_STATUS(SHALE_OK, shale_close(cache));
+            char path[512];
+            snprintf(path, sizeof path, "%s/shale.index", directory);
+            unlink(path);
+            cache = open_cache();
+        }
+    }
+    CHECK_STATUS(SHALE_OK, shale_close(cache));
+    CHECK(taken > operations / 2 && asked > operations / 2);
+    CHECK(taken_beside > 0); /* dictionaries were made of places that others had */
+    printf("%" PRIu64 " locks, %" PRIu64 " of them beside a dictionary's, %" PRIu64 " looks at the clock\n", taken, taken_beside, asked);
+    free(directory);
+    return finish();
+}
