@@ -325,6 +325,31 @@ static void test_replaced_while_it_is_read(void) {
     }
 }
 
+/* A reader has found an entry whose tag is then invalidated, and so many others with it that the table of tags is emptied
+ * before the reader looks there. */
+static void invalidate_many(shale_cache *cache) {
+    CHECK_STATUS(SHALE_OK, shale_invalidate(cache, "tag", 3));
+    for (int i = 0; i < 400; i++)
+        CHECK_STATUS(SHALE_OK, shale_invalidate(cache, &i, sizeof i));
+}
+
+static void test_tags_emptied_while_it_is_read(void) {
+    shale_bytes tag = {"tag", 3};
+    shale_options options = {.struct_size = sizeof options, .capacity = 4 << 20, .now_ms = read_clock_in_read};
+    shale_set_options tagged = {.struct_size = sizeof tagged, .max_age_ms = 1000, .tags = &tag, .tag_count = 1};
+    shale_cache *cache = NULL;
+    shale_value value = SHALE_VALUE_INIT;
+    during_read.then = clock_ms = 1700000000000;
+    REQUIRE_STATUS(SHALE_OK, shale_open(NULL, &options, &cache));
+    CHECK_STATUS(SHALE_OK, set_text(cache, "key", "old", &tagged));
+    during_read.cache = cache;
+    during_read.change = invalidate_many;
+    CHECK_STATUS(SHALE_MISS, get_text(cache, "key", 0, &value));
+    CHECK(!during_read.change);
+    shale_value_free(&value);
+    shale_close(cache);
+}
+
 int main(void) {
     watch(120);
     RUN(test_fresh_stale_gone);
@@ -336,5 +361,6 @@ int main(void) {
     RUN(test_default_ages_belong_to_the_cache);
     RUN(test_ages_out_of_range);
     RUN(test_replaced_while_it_is_read);
+    RUN(test_tags_emptied_while_it_is_read);
     return finish();
 }
