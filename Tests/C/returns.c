@@ -3,6 +3,7 @@
  *
  *   - keys that were evicted, cleaned away and then removed, before the log's
  *     next segment says so;
+ *   - keys that were removed, where value and tombstone leave the log at once;
  *   - random sets and removals, killed at any store, or in the header of a new
  *     segment; then opened again by whoever was attached, with another
  *     capacity, or without the index.
@@ -107,6 +108,53 @@ static void test_the_evicted_stay_removed(void) {
             remove_the_evicted(fillers, fillers % 4 == 0);
 }
 
+/* ---- removed, and several segments cleaned at once ------------------------------- */
+
+enum { segments = 8, fillers_of_a_segment = 14 };
+
+static long refuse_space(const char *name) {
+    return strcmp(name, "fallocate") == 0 ? -ENOSPC : 0;
+}
+
+/* One segment has the values, each later one a tombstone and what the next one replaces. Then the disk is full, and a
+ * few of them are cleaned before the next head says so. Whatever the kill in a header destroys, it is the oldest. */
+static void fill_the_disk(uint64_t kill_at) {
+    start_anew();
+    pid_t child = fork();
+    if (child == 0) {
+        begin_child(20);
+        shale_cache *cache = open_cache(8 << 20);
+        for (uint64_t key = 0; key < segments; key++)
+            CHECK_STATUS(SHALE_OK, shale_set(cache, &key, sizeof key, "back", 4, NULL));
+        for (uint64_t key = 0; key < segments; key++) {
+            for (uint64_t i = 0; i < fillers_of_a_segment; i++)
+                CHECK_STATUS(SHALE_OK, put(cache, 100 + i, key, filler_size));
+            CHECK_STATUS(SHALE_OK, shale_remove(cache, &key, sizeof key, 0));
+        }
+        shim_faults.call = refuse_space;
+        stores_left = kill_at;
+        in_headers = true;
+        shim_faults.store = before_store;
+        for (uint64_t i = 0; check_failures == 0; i++)
+            CHECK_STATUS(SHALE_OK, put(cache, 100 + i % fillers_of_a_segment, segments + i, filler_size));
+        _exit(1);
+    }
+    CHECK_EQUAL(128 + SIGKILL, wait_for(child));
+    remove_file("shale.index");
+    shale_cache *cache = open_cache(0);
+    shale_value value = SHALE_VALUE_INIT;
+    for (uint64_t key = 0; key < segments; key++)
+        if (!CHECK_STATUS(SHALE_MISS, shale_get(cache, &key, sizeof key, 0, &value)))
+            fprintf(stderr, "  key %" PRIu64 " is back, killed at store %" PRIu64 " into a header\n", key, kill_at);
+    shale_value_free(&value);
+    CHECK_STATUS(SHALE_OK, shale_close(cache));
+}
+
+static void test_the_oldest_place_is_reused_first(void) {
+    for (uint64_t kill_at = 1; kill_at <= 60 && check_failures == 0; kill_at++)
+        fill_the_disk(kill_at);
+}
+
 /* ---- random work, killed -------------------------------------------------------- */
 
 /* For each key the version that was completed and the one that was begun; 0: none. Beside the processes. */
@@ -201,8 +249,10 @@ int main(int argument_count, char **arguments) {
     shim_faults.random = next_number;
     ledger = mmap(NULL, sizeof *ledger, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     REQUIRE(ledger != MAP_FAILED);
-    if (argument_count <= 3)
+    if (argument_count <= 3) {
         RUN(test_the_evicted_stay_removed);
+        RUN(test_the_oldest_place_is_reused_first);
+    }
     for (uint64_t i = 0; i < runs && check_failures == 0; i++) {
         run(seed + i);
         if (check_failures)

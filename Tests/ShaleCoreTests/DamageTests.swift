@@ -58,6 +58,36 @@ extension CoreTests {
             try goesOn()
         }
 
+        @Test("a segment in the middle of what was synced is lost: what it removed does not come back, and what came later stays")
+        func middleSegment() throws {
+            defer { try? FileManager.default.removeItem(atPath: directory) }
+            let store = try open()
+            let shard = Shard(store.engine.ref, 0)
+            func fillSegment() throws {
+                let place = shard.header[ShardHeader.Field.headPlace]
+                var i = 0
+                while shard.header[ShardHeader.Field.headPlace] == place {
+                    try store.set([UInt8](repeating: UInt8(i & 255), count: 1000), for: "filler \(i % 20)", uncompressed: true)
+                    i += 1
+                }
+            }
+            try store.set("old", for: "key")
+            try fillSegment()
+            let lost = shard.offset(ofPlace: shard.header[ShardHeader.Field.headPlace])
+            try store.remove("key")
+            try fillSegment()
+            try store.set("young", for: "other key")
+            try store.close()
+            try zero(lost, SegmentHeader.size)
+            try removeIndex()
+            let again = try open()
+            #expect(try again.value(for: "key") == nil)
+            #expect(try again.value(for: "other key") == Array("young".utf8))
+            #expect(try again.statistics().corruptRecords > 0)
+            try again.close()
+            try goesOn()
+        }
+
         @Test("the last synced record is lost: what it removed does not come back, and what is written later stays")
         func lastRecord() throws {
             defer { try? FileManager.default.removeItem(atPath: directory) }
