@@ -1,10 +1,13 @@
 /* Others read the files of a cache, as `cat`, a backup or a search do, with large reads from the first byte to the
  * last: while it is empty, while it grows, after space was given back, after it was made smaller, and while nobody
- * has it open. What is on the disk stays below the capacity all the same, and the audit of both files finds nothing. */
+ * has it open. What is on the disk stays below the capacity all the same, and the audit of both files finds nothing.
+ * Counts as skipped where the file system has no large pages. */
 #include "afterwards.h"
 #include "usage.h"
 
 #include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
 
 static char *directory;
 static uint64_t capacity;
@@ -133,6 +136,25 @@ static void many_shards(void) {
     read_while_closed(32);
 }
 
+/* Whether a byte that is stored into a hole takes more than its page: what all this is about. */
+static bool has_large_pages(void) {
+    enum { size = 8 << 20 };
+    char *path = path_to("sparse");
+    int file = open(path, O_RDWR | O_CREAT, 0600);
+    REQUIRE(file >= 0 && ftruncate(file, size) == 0);
+    read_file(file);
+    unsigned char *bytes = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    REQUIRE(bytes != MAP_FAILED);
+    bytes[size / 2] = 1;
+    munmap(bytes, size);
+    struct stat status;
+    REQUIRE(fsync(file) == 0 && fstat(file, &status) == 0);
+    close(file);
+    unlink(path);
+    free(path);
+    return status.st_blocks * 512 > sysconf(_SC_PAGESIZE);
+}
+
 int main(void) {
     watch(240);
     directory = path_to("foreign_readers");
@@ -141,5 +163,9 @@ int main(void) {
     printf("at most %.1f %% of the capacity\n", worst * 100);
     remove_tree(directory);
     free(directory);
-    return finish();
+    bool can_fail = has_large_pages();
+    int result = finish();
+    if (result == 0 && !can_fail)
+        fprintf(stderr, "skipped: the file system has no large pages, so nothing could go wrong\n");
+    return result == 0 && !can_fail ? SKIPPED : result;
 }
