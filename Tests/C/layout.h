@@ -14,7 +14,7 @@
 enum { page_bytes = 4096, index_head_bytes = 3 * page_bytes, record_header_bytes = 48, segment_header_bytes = 64 };
 
 /* Fields of the superblock and the words beside it. */
-enum { super_copy = 2048, super_version = 8, super_sequence = 16, super_check = 120, super_bytes = 128,
+enum { super_copy = 2048, super_version = 8, super_sequence = 16, super_capacity = 32, super_check = 120, super_bytes = 128,
        super_clean_mark = 1024, super_generation = 1032 };
 
 #define SUPER_MAGIC UINT64_C(0x41544144454c4853)   /* SHLEDATA */

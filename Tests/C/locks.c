@@ -65,8 +65,8 @@ static shale_cache *open_cache(void) {
 }
 
 static size_t make_text(unsigned char *text, uint64_t n) {
-    return (size_t)sprintf((char *)text, "{\"identifier\": %" PRIu64 ", \"name\": \"user %" PRIu64 "\", \"address\": \"%" PRIu64 " Example Street\", \"roles\": [\"reader\"]}", n,
-                           n * 7, n * 31);
+    return (size_t)sprintf((char *)text, "{\"identifier\": %" PRIu64 ", \"name\": \"user %" PRIu64 "\", \"address\": \"%" PRIu64
+                           " Example Street\", \"roles\": [\"reader\"]}", n, n * 7, n * 31);
 }
 
 static void set(shale_cache *cache, random_source *source, uint64_t n, uint64_t key) {
