@@ -1,9 +1,8 @@
 /* The disk holds no more than the capacity on record, at no moment at which a process may be killed: a full cache is
  * opened with smaller and larger capacities, and before each system call on the way what is on the disk is compared with
- * what is on record. */
-#include "check.h"
+ * what is on record. Then the audit, and a look whether all goes on. */
+#include "afterwards.h"
 #include "faults.h"
-#include "layout.h"
 #include "pattern.h"
 #include "usage.h"
 
@@ -69,9 +68,12 @@ int main(void) {
         REQUIRE_STATUS(SHALE_OK, shale_open(directory, &options, &cache));
         CHECK_EQUAL(to, recorded_capacity());
         look("its end");
+        check_account(directory, "another capacity");
         bool is_last = i == sizeof capacities / sizeof *capacities - 1;
         if (!is_last) /* its larger index alone makes the difference, and 1 GiB is not to be filled */
             fill(cache, &source);
+        doing = "used";
+        check_still_works(cache);
         doing = "closed";
         CHECK_STATUS(SHALE_OK, shale_close(cache));
         CHECK(is_last || disk_usage(directory) > to / 10 * 8);

@@ -85,8 +85,7 @@ static void set(shale_cache *cache, random_source *source, uint64_t n, uint64_t 
     }
     if (size > 400)
         pattern_fill(bytes, key, n, size);
-    shale_status status = shale_set(cache, &key, sizeof key, bytes, size, &options);
-    CHECK(status == SHALE_OK || status == SHALE_CONFLICT);
+    CHECK_EITHER(SHALE_OK, SHALE_CONFLICT, shale_set(cache, &key, sizeof key, bytes, size, &options));
 }
 
 static void act(shale_cache *cache, random_source *source, uint64_t n) {
@@ -99,23 +98,23 @@ static void act(shale_cache *cache, random_source *source, uint64_t n) {
     if (kind < 600)
         set(cache, source, n, key);
     else if (kind < 700)
-        doing = "get", CHECK(shale_get(cache, &key, sizeof key, SHALE_GET_STALE, &value) >= 0);
+        doing = "get", CHECK_ANSWER(shale_get(cache, &key, sizeof key, SHALE_GET_STALE, &value));
     else if (kind < 750)
-        doing = "remove", CHECK(shale_remove(cache, &key, sizeof key, 0) >= 0);
+        doing = "remove", CHECK_ANSWER(shale_remove(cache, &key, sizeof key, 0));
     else if (kind < 800)
-        doing = "touch", CHECK(shale_touch(cache, &key, sizeof key, 10000) >= 0);
+        doing = "touch", CHECK_ANSWER(shale_touch(cache, &key, sizeof key, 10000));
     else if (kind < 850)
         doing = "increment", CHECK_STATUS(SHALE_OK, shale_increment(cache, &tag, 1, 1, 0, NULL));
     else if (kind < 900) {
         doing = "lease";
-        CHECK(shale_lease(cache, &key, sizeof key, &lease, &value, &token) >= 0);
+        CHECK_ANSWER(shale_lease(cache, &key, sizeof key, &lease, &value, &token));
         doing = "release";
         if (token)
             CHECK_STATUS(SHALE_OK, shale_release(cache, &key, sizeof key, token));
     } else if (kind < 930)
-        doing = "set_many", CHECK(shale_set_many(cache, 2, names, names, NULL, NULL) >= 0);
+        doing = "set_many", CHECK_ANSWER(shale_set_many(cache, 2, names, names, NULL, NULL));
     else if (kind < 960)
-        doing = "remove_many", CHECK(shale_remove_many(cache, 2, names, NULL) >= 0);
+        doing = "remove_many", CHECK_ANSWER(shale_remove_many(cache, 2, names, NULL));
     else if (kind < 980)
         doing = "evict", CHECK_STATUS(SHALE_OK, shale_evict(cache, 5, NULL));
     else if (kind < 990)
@@ -147,8 +146,7 @@ int main(int argument_count, char **arguments) {
     for (uint64_t n = 0; n < operations && check_failures < 10; n++) {
         act(cache, &source, n);
         if (n % (operations / 4) == operations / 4 - 1) {
-            shale_stats stats = {.struct_size = sizeof stats};
-            CHECK_STATUS(SHALE_OK, shale_get_stats(cache, &stats));
+            shale_stats stats = stats_of(cache);
             evictions += stats.evictions;
             cleaned += stats.cleaned_bytes;
             doing = "close";
