@@ -321,7 +321,8 @@ extension Shard {
         let limit = geometry.entriesPerShard
         while limit > 0, header[Field.entries] > limit, after.blobCount < Aftermath.mostBlobs, evict(now: now, &after) {}
         while header[Field.live] > liveLimit, after.blobCount < Aftermath.mostBlobs {
-            if evict(now: now, &after) || dropOrphans(&after) { continue }
+            // (What a table takes that is larger than its entries need would cost some of them.)
+            if shrinkTable(downTo: geometry.shardBudget / 8, &after) || evict(now: now, &after) || dropOrphans(&after) { continue }
             guard let part = crowdingPart() else { break }
             after.crowdedBy = part
             throw isFilled()
@@ -337,7 +338,12 @@ extension Shard {
         while header[Field.allocated] * segmentSize + header[Field.tablePages] > geometry.shardBudget {
             trim()
             if header[Field.allocated] * segmentSize + header[Field.tablePages] <= geometry.shardBudget { break }
-            if (header[Field.allocated] + 1) * segmentSize + header[Field.tablePages] <= budget { try provide(min(Log.reserve, freePlaces + 1)) }
+            if (header[Field.allocated] + 1) * segmentSize + header[Field.tablePages] <= budget {
+                do throws(Failure) { try provide(min(Log.reserve, freePlaces + 1)) } catch {
+                    // On a full disk, what there is has to do: the tail's segment goes.
+                    guard error.isDiskFull || error.isFileLimit else { throw error }
+                }
+            }
             rounds += 1
             let aim = rounds > 2 * geometry.rows ? max(0, header[Field.live] - segmentSize) : header[Field.live]
             while header[Field.live] > min(aim, liveLimit), evict(now: now, &after) {}
