@@ -533,6 +533,26 @@ static void test_capacity(void) {
     }
 }
 
+/* "Give the cache a smaller capacity" is what the error advises. */
+static void test_smaller_capacity(void) {
+    for (uint64_t keys = 0; keys < 3000; keys += 300) {
+        start_anew();
+        fill_some(2500, 900);
+        here->leave(4 * mib);
+        step("a smaller capacity after %" PRIu64 " keys on a full disk", keys);
+        for (uint64_t key = 0; key < 5000 + keys; key++)
+            put(key % stored_keys, 900, SHALE_SET_UNCOMPRESSED);
+        close_cache();
+        if (EXPECT(open_cache(5 * mib, SHALE_OPEN_NO_SYNC), "%s", shale_last_error())) {
+            audit_files("after the capacity changed");
+            check_all(true);
+            EXPECT(put(1, 900, 0), "%s", shale_last_error());
+            check_disk();
+        }
+        recover(0, true);
+    }
+}
+
 static void test_dictionary(void) {
     for (uint64_t free = 0; free < 96 << 10; free += 3 * page) {
         start_anew();
@@ -594,7 +614,7 @@ static const struct {
 } scenarios[] = {
     {"create", test_create}, {"fill", test_fill},         {"pinned", test_pinned}, {"table", test_table},   {"rebuild", test_rebuild},
     {"copied", test_copied}, {"copied-hole", test_copied_hole}, {"read-only", test_read_only}, {"open", test_open},     {"clear", test_clear},
-    {"capacity", test_capacity}, {"dictionary", test_dictionary}, {"processes", test_processes},
+    {"capacity", test_capacity}, {"smaller", test_smaller_capacity}, {"dictionary", test_dictionary}, {"processes", test_processes},
 };
 enum { scenario_count = sizeof scenarios / sizeof scenarios[0] };
 

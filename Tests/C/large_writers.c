@@ -131,6 +131,36 @@ static void stopped_and_does_not_know(void) {
     stopped(false);
 }
 
+/* Seventy other large sets, one after the other, begin and end while one is under way. */
+static shale_cache *busy;
+static uint64_t left_beside;
+static long interrupt(const char *name) {
+    static int locks;
+    if (strcmp(name, "mutex_lock") != 0 || ++locks != 150)
+        return 0;
+    static unsigned char others[300 << 10], own[sizeof bytes];
+    shim_faults.call = NULL;
+    memcpy(own, bytes, sizeof bytes);
+    shale_set_options options = {.struct_size = sizeof options, .flags = SHALE_SET_UNCOMPRESSED};
+    for (uint64_t key = 2000000; key < 2000070; key++)
+        CHECK_STATUS(SHALE_OK, shale_set(busy, &key, sizeof key, others, sizeof others, &options));
+    left_beside = fill(busy);
+    memcpy(bytes, own, sizeof bytes);
+    return 0;
+}
+
+static void beside_many_others(void) {
+    remove_tree(directory);
+    busy = open_it();
+    shim_faults.call = interrupt;
+    CHECK_STATUS(SHALE_OK, put(busy, 1000000, large));
+    shim_faults.call = NULL;
+    CHECK(left_beside > 0 && left_beside < usual - usual / 50); /* its parts stay */
+    is_there(busy, 1000000, large);
+    check_afterwards(busy, directory, "beside many others");
+    CHECK_STATUS(SHALE_OK, shale_close(busy));
+}
+
 int main(void) {
     watch(120);
     if (!getenv("TMPDIR") && access("/dev/shm", W_OK) == 0)
@@ -145,6 +175,7 @@ int main(void) {
     RUN(alone);
     RUN(stopped_and_knows);
     RUN(stopped_and_does_not_know);
+    RUN(beside_many_others);
     remove_tree(directory);
     free(directory);
     return finish();

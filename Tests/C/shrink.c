@@ -1,5 +1,5 @@
 /* A smaller capacity, where shards hold parts of each other's large values: it holds, the entries that are left are
- * whole, and as many are left as it has room for. One that cannot hold what is pinned is refused, and costs nothing. */
+ * whole, and as many are left as it has room for, however large the table was. One that cannot hold what is pinned is refused, and costs nothing. */
 #include "check.h"
 #include "pattern.h"
 #include "usage.h"
@@ -62,6 +62,26 @@ static void shards_share_values(void) {
     free(directory);
 }
 
+/* What a table still takes that held many more entries costs none of those that are left. */
+static void tables_yield(void) {
+    directory = path_to("table");
+    shale_cache *cache = NULL;
+    shale_options options = {.struct_size = sizeof options, .capacity = capacity, .shards = 1, .flags = SHALE_OPEN_NO_SYNC};
+    REQUIRE_STATUS(SHALE_OK, shale_open(directory, &options, &cache));
+    for (uint64_t key = 0; key < 500000; key++)
+        REQUIRE_STATUS(SHALE_OK, put(cache, key, 8, 0));
+    for (uint64_t key = 0; key < 500000; key++)
+        REQUIRE_STATUS(SHALE_OK, shale_remove(cache, &key, sizeof key, 0));
+    for (uint64_t key = 0; key < 1000; key++)
+        REQUIRE_STATUS(SHALE_OK, put(cache, key, small, 0));
+    REQUIRE_STATUS(SHALE_OK, shale_close(cache));
+    REQUIRE_STATUS(SHALE_OK, open_with(16 << 20, &cache));
+    CHECK_EQUAL(1000 * (uint64_t)small, held(cache, 0, 1000, small));
+    CHECK(disk_usage(directory) <= 16 << 20);
+    REQUIRE_STATUS(SHALE_OK, shale_close(cache));
+    free(directory);
+}
+
 static void pins_refuse_it(void) {
     directory = path_to("pinned");
     shale_cache *cache = NULL;
@@ -90,6 +110,7 @@ static void pins_refuse_it(void) {
 int main(void) {
     watch(150);
     RUN(shards_share_values);
+    RUN(tables_yield);
     RUN(pins_refuse_it);
     return finish();
 }

@@ -15,7 +15,7 @@ enum IndexHead {
     static let dictionaryNumbers = 704 // 16 words
 
     /// Large values that are being written: their parts have no manifest yet, and are kept all the same, as long as
-    /// their writer lives (`LargeWriters`). The places are taken in turn.
+    /// their writer lives (`LargeWriters`).
     static let writing = 1024, writingPlaces = Sizes.writing, writingTurn = 1536, writers = 1600
 
     /// Counters in stripes of a cache line each, so that threads do not share lines.

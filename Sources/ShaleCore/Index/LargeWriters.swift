@@ -13,7 +13,7 @@ struct LargeWriters {
 
     init(_ engine: EngineRef) { index = engine.pointee.index }
 
-    /// A place in the list, the blob's own until so many others were begun that it is somebody else's turn.
+    /// A place in the list, the blob's own unless more are written at once than have places.
     struct Turn {
         fileprivate let blob: Memory
         fileprivate let writer: Memory
@@ -22,7 +22,8 @@ struct LargeWriters {
         /// To be called before each part. False where the writer was given up meanwhile, or has lost its place.
         @discardableResult
         func renew() -> Bool {
-            let wasKept = blob.acquire(0) == number && LargeWriters.isAlive(writer.acquire(0))
+            guard blob.acquire(0) == number else { return false }
+            let wasKept = LargeWriters.isAlive(writer.acquire(0))
             writer.release(0, LargeWriters.word())
             return wasKept
         }
@@ -33,10 +34,25 @@ struct LargeWriters {
     private func writer(_ i: Int) -> Memory { index + IndexHead.writers + i * 8 }
 
     func begin(_ number: UInt64) -> Turn {
-        let i = Int(shim_add64(index + IndexHead.writingTurn, 1) % UInt64(IndexHead.writingPlaces))
-        // First: whoever finds the blob finds it alive.
+        let turn = Int(shim_add64(index + IndexHead.writingTurn, 1) % UInt64(IndexHead.writingPlaces))
+        if let free = take(from: turn, number, where: { blob($0).acquire(0) == 0 }) { return free }
+        if let left = take(from: turn, number, where: { !LargeWriters.isAlive(writer($0).acquire(0)) }) { return left }
+        // More writers than places.
+        blob(turn).release(0, number)
+        return started(turn, number)
+    }
+
+    private func take(from turn: Int, _ number: UInt64, where isFree: (Int) -> Bool) -> Turn? {
+        for n in 0..<IndexHead.writingPlaces {
+            let i = (turn + n) % IndexHead.writingPlaces, found = blob(i).acquire(0)
+            if isFree(i), shim_cas64(blob(i), found, number) { return started(i, number) }
+        }
+        return nil
+    }
+
+    /// (Nobody asks for a blob that has no parts yet.)
+    private func started(_ i: Int, _ number: UInt64) -> Turn {
         writer(i).release(0, LargeWriters.word())
-        blob(i).release(0, number)
         return Turn(blob: blob(i), writer: writer(i), number: number)
     }
 
