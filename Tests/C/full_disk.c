@@ -533,6 +533,43 @@ static void test_capacity(void) {
     }
 }
 
+/* What a full disk forces out may be a part of a large value in another shard. "An entry counts as present where a plain
+ * shale_get would find it": what lacks a part does not. */
+static void test_conditions(void) {
+    start_anew();
+    step("conditions on large values on a full disk");
+    static unsigned char bytes[160 * kib];
+    shale_options options = {.struct_size = sizeof options, .capacity = 16 * mib, .shards = 4, .segment_size = 128 * kib, .flags = SHALE_OPEN_NO_SYNC};
+    REQUIRE_STATUS(SHALE_OK, shale_open(directory, &options, &cache));
+    here->leave(8 * mib);
+    shale_set_options plain = {.struct_size = sizeof plain, .flags = SHALE_SET_UNCOMPRESSED};
+    shale_set_options absent = {.struct_size = sizeof absent, .flags = SHALE_SET_IF_ABSENT}, present = {.struct_size = sizeof present, .flags = SHALE_SET_IF_PRESENT};
+    uint64_t lacking = 0;
+    for (uint64_t key = 0; key < 900; key++) {
+        shale_status status = shale_set(cache, &key, sizeof key, bytes, 20000 + key % 7 * 20000, &plain);
+        EXPECT(status == SHALE_OK || status == SHALE_E_FULL, "shale_set answers %d: %s", status, shale_last_error());
+        uint64_t older = key - 30;
+        shale_value value = SHALE_VALUE_INIT;
+        if (key < 30)
+            continue;
+        bool is_listed = shale_get(cache, &older, sizeof older, SHALE_GET_INFO | SHALE_GET_PEEK, &value) == SHALE_OK;
+        if (key % 2) {
+            status = shale_set(cache, &older, sizeof older, bytes, 10, &absent);
+            if (status == SHALE_CONFLICT)
+                CHECK_STATUS(SHALE_OK, shale_get(cache, &older, sizeof older, SHALE_GET_PEEK, &value));
+        } else {
+            status = shale_set(cache, &older, sizeof older, bytes, 10, &present);
+            if (status == SHALE_CONFLICT)
+                CHECK_STATUS(SHALE_MISS, shale_get(cache, &older, sizeof older, SHALE_GET_PEEK, &value));
+        }
+        lacking += is_listed && (status == SHALE_CONFLICT) == (key % 2 == 0);
+        shale_value_free(&value);
+    }
+    EXPECT(here->leave != disks[0].leave || lacking > 0, "%s", "no value lacks a part");
+    close_cache();
+    here->empty();
+}
+
 /* "Give the cache a smaller capacity" is what the error advises. */
 static void test_smaller_capacity(void) {
     for (uint64_t keys = 0; keys < 3000; keys += 300) {
@@ -614,7 +651,7 @@ static const struct {
 } scenarios[] = {
     {"create", test_create}, {"fill", test_fill},         {"pinned", test_pinned}, {"table", test_table},   {"rebuild", test_rebuild},
     {"copied", test_copied}, {"copied-hole", test_copied_hole}, {"read-only", test_read_only}, {"open", test_open},     {"clear", test_clear},
-    {"capacity", test_capacity}, {"smaller", test_smaller_capacity}, {"dictionary", test_dictionary}, {"processes", test_processes},
+    {"capacity", test_capacity}, {"smaller", test_smaller_capacity}, {"conditions", test_conditions}, {"dictionary", test_dictionary}, {"processes", test_processes},
 };
 enum { scenario_count = sizeof scenarios / sizeof scenarios[0] };
 

@@ -161,6 +161,34 @@ static void beside_many_others(void) {
     CHECK_STATUS(SHALE_OK, shale_close(busy));
 }
 
+/* Another sets the same key when its manifest is stored, and the call is not over. */
+static long overtake(const char *name) {
+    static unsigned char others[300 << 10];
+    uint64_t key = 1000000;
+    shale_value value = SHALE_VALUE_INIT;
+    if (strcmp(name, "mutex_lock") != 0)
+        return 0;
+    shim_faults.call = NULL;
+    shale_set_options options = {.struct_size = sizeof options, .flags = SHALE_SET_UNCOMPRESSED};
+    if (shale_get(busy, &key, sizeof key, SHALE_GET_INFO | SHALE_GET_PEEK, &value) == SHALE_OK)
+        CHECK_STATUS(SHALE_OK, shale_set(busy, &key, sizeof key, others, sizeof others, &options));
+    else
+        shim_faults.call = overtake;
+    shale_value_free(&value);
+    return 0;
+}
+
+static void overtaken(void) {
+    remove_tree(directory);
+    busy = open_it();
+    shim_faults.call = overtake;
+    CHECK_STATUS(SHALE_OK, put(busy, 1000000, large));
+    CHECK(!shim_faults.call);
+    CHECK(stats_of(busy).live_bytes < 400 << 10); /* nothing of what was replaced is left */
+    check_afterwards(busy, directory, "overtaken");
+    CHECK_STATUS(SHALE_OK, shale_close(busy));
+}
+
 int main(void) {
     watch(120);
     if (!getenv("TMPDIR") && access("/dev/shm", W_OK) == 0)
@@ -176,6 +204,7 @@ int main(void) {
     RUN(stopped_and_knows);
     RUN(stopped_and_does_not_know);
     RUN(beside_many_others);
+    RUN(overtaken);
     remove_tree(directory);
     free(directory);
     return finish();

@@ -106,7 +106,8 @@ extension Shard {
 
     @inline(__always) private func holds(_ condition: Condition, _ key: Key, now: UInt64) -> Bool {
         if case .always = condition { return true }
-        let existing = entry(key, now: now)
+        // (A large value that lacks a part is a miss to every reader.)
+        let existing = entry(key, now: now).flatMap { isWhole($0.valueLocation, key) ? $0 : nil }
         return switch condition {
         case .always: true
         case .ifAbsent: existing.map { !$0.isFresh } ?? true

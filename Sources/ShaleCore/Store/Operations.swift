@@ -200,7 +200,7 @@ extension Engine {
                 return .conflict
             }
             // Since then, or with more than 64 writers at it, the cleaner may have met parts that seemed nobody's.
-            do throws(Failure) { try replaceMissing(count, entry, value, partLength, turn, options, scratch) } catch {
+            do throws(Failure) { try replaceMissing(count, entry, value, partLength, turn, options, scratch, ifCurrentIn: shard) } catch {
                 // It is stored, and makes room again.
                 try? change(shard) { after throws(Failure) in shard.evictOwner(PartKey(blob: blob, owner: entry.key.hash, part: 0), &after) }
             }
@@ -212,19 +212,26 @@ extension Engine {
     }
 
     /// Stores again what the cleaner, or who needed room, took for nobody's, or had to let go. An error where some of it
-    /// always pushes out the rest.
+    /// always pushes out the rest. `owner`: where the manifest is, which may have been replaced since, and its parts cleared.
     private func replaceMissing(_ count: Int, _ entry: Pending, _ value: Bytes, _ partLength: Int, _ turn: LargeWriters.Turn, _ options: SetOptions,
-                                _ scratch: Scratch) throws(Failure) {
+                                _ scratch: Scratch, ifCurrentIn owner: Shard? = nil) throws(Failure) {
         for _ in 0..<3 {
             var wasKept = true
             turn.renew()
             for i in 0..<count where !hasPart(entry.key, turn.number, i) {
+                if let owner, !isCurrent(entry.key, turn.number, owner) { return }
                 _ = try putPart(entry, value, partLength, i, turn.number, options, scratch)
                 wasKept = turn.renew() && wasKept
             }
             if wasKept { return }
         }
         throw Shard(ref, keyHash: entry.key.hash).isFilled()
+    }
+
+    private func isCurrent(_ key: Key, _ blob: UInt64, _ shard: Shard) -> Bool {
+        guard (try? shard.lock()) != nil else { return true }
+        defer { shard.unlock() }
+        return shard.lookup(key).flatMap { shard.manifest(at: Slot.location($0.u64(0))) }?.blob == blob
     }
 
     private func partKey<R>(_ owner: Key, _ blob: UInt64, _ i: Int, _ body: (Key) throws(Failure) -> R) throws(Failure) -> R {
