@@ -60,28 +60,6 @@ struct InvariantTests {
         }
     }
 
-    @Test("a table that becomes too full lets go what is not pinned, and loses nothing else", arguments: 0..<24)
-    func tooFull(run: Int) throws {
-        let store = try Store(at: nil, options: .init(capacity: 16 << 20))
-        let shard = Shard(store.engine.ref, 0)
-        let count = 1500 + run * 30, isPinned = { (i: Int) in i % 5 != 0 }
-        for i in 0..<count { try store.set(i % 25 == 0 ? [UInt8](repeating: 7, count: 40_000) : [7], for: "\(run) \(i)", pinned: isPinned(i)) }
-        let pinned = (0..<count).filter(isPinned).count
-        shard.table.advance(Int.max) { _ in Issue.record("an entry found no place") }
-        while Table.Shape.shrunk(shard.table.shape.buckets) * 4 > pinned * 108 / 100 {
-            shard.table.begin(Table.Shape.Mode.shrinking)
-            while shard.table.shape.mode != Table.Shape.Mode.steady {
-                shard.table.advance(1) {
-                    var after = Aftermath()
-                    shard.evict($0, &after)
-                }
-                try #require(store.brokenInvariants() == [])
-            }
-        }
-        print("run", run, "buckets", shard.table.shape.buckets, "pinned", pinned, "entries", shard.header[ShardHeader.Field.entries], "used", shard.header[ShardHeader.Field.used])
-        for i in 0..<count where isPinned(i) { #expect(try store.value(for: "\(run) \(i)") != nil) }
-    }
-
     @Test("the lowest buckets keep what is displaced when the table shrinks", arguments: 0..<60)
     func lowestBuckets(run: Int) throws {
         let store = try Store(at: nil, options: .init(capacity: 8 << 20))

@@ -451,7 +451,11 @@ struct Table {
             }
             header.at.release(Field.shape, after.word)
             announceMove()
-            for i in 0..<count where !Slot.isFree(slot(move(i).from).u64(0)) { vacate(slot(move(i).from), copied: stamps[i], to: slot(move(i).to)) }
+            for i in 0..<count {
+                let from = slot(move(i).from), to = slot(move(i).to), word0 = from.u64(0)
+                // (Where it went to make room, its slot may be another's by now.)
+                if !Slot.isFree(word0), Slot.location(word0) == Slot.location(to.u64(0)) { vacate(from, copied: stamps[i], to: to) }
+            }
             header.at.release(Field.moveCount, 0)
         }
         if reach == 0 { return }
