@@ -696,8 +696,8 @@ int main(int count, char **arguments) {
     const char *only = getenv("EXPLORE_ONLY");
     int from = only ? atoi(only) : 0, to = only ? from + 1 : configuration_count;
     chance = seed;
-    enumerate_all(start + seconds * 0.35, from, to);
-    deadline = start + seconds * 0.65;
+    enumerate_all(start + seconds * 0.2, from, to);
+    deadline = start + seconds * 0.5;
     stops = failures && !goes_on;
     for (uint64_t i = 0; now_seconds() < deadline && !stops; i++)
         walk(from + (int)(i % (uint64_t)(to - from)), seed * 1000003 + i);
@@ -711,7 +711,7 @@ int main(int count, char **arguments) {
         classify();
     }
     for (int i = 0; i < source_count && now_seconds() < deadline && !stops; i++, sources_killed++)
-        kill_everywhere(&sources[(i * 769) % source_count], seconds > 600);
+        kill_everywhere(&sources[(i * 769) % source_count], seconds > 3600);
     double took = now_seconds() - start;
     printf("depth");
     for (int c = from; c < to; c++)
