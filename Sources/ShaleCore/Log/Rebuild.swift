@@ -443,12 +443,12 @@ extension Shard {
         }
     }
 
-    /// Whether the value that was touched is still where it was then.
+    /// Whether the value that was touched is still where it was then, and whole.
     private func isInLog(_ target: TouchTarget) -> Bool {
         guard isSound(target.location), numberWord(place(of: target.location)).u64(0) == target.number,
               state(ofPlace: place(of: target.location)) == .inLog else { return false }
-        let record = RecordHeader(at: address(target.location))
-        return record.lsn == target.lsn && isHeadSound(record, address(target.location), target.location)
+        let p = address(target.location), record = RecordHeader(at: p)
+        return record.lsn == target.lsn && isHeadSound(record, p, target.location) && isBodySound(record, p, placeOf(target.location))
     }
 
     /// Of the value, not of a touch record that points to it.
