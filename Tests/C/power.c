@@ -920,7 +920,11 @@ static void observe(const state *end) {
         history *h = &keys[key];
         if (found[key] >= 0)
             h->count = found[key] + 1;
-        else {
+        else if (is_there(current(key)) && current(key)->was_evicted) {
+            /* "Evicted entries are misses, or are back": this one is not removed. */
+            h->versions[0] = *current(key);
+            h->count = 1;
+        } else {
             h->count = 1;
             if (is_there(&h->versions[0]))
                 add_version(key, (version){.present = false});
