@@ -256,18 +256,27 @@ static void mark(int key, uint16_t id, uint8_t from, uint8_t to) {
                     model.worlds[w][key].choices[i].flags |= may_lack_parts;
 }
 
-/* A rebuild may find a damaged record's original, which the cleaner has copied, whole: the copy has its lsn. */
+/* A rebuild may find a damaged record's original, which the cleaner has copied, whole: the copy has its lsn. Nobody
+ * meets the damage after that, and what is older stays, if it is there. */
 static void replay_damaged(void) {
     for (int w = 0; w < model.world_count; w++)
-        for (int k = 0; k < most_keys; k++)
-            for (int i = 0, count = model.worlds[w][k].count; i < count; i++) {
-                choice x = model.worlds[w][k].choices[i];
+        for (int k = 0; k < most_keys; k++) {
+            choices *c = &model.worlds[w][k];
+            bool was_damaged = false;
+            for (int i = 0, count = c->count; i < count; i++) {
+                choice x = c->choices[i];
                 if (!(x.flags & is_damaged))
                     continue;
+                was_damaged = true;
                 x.flags &= (uint8_t)~is_damaged;
                 x.leave = evicted;
-                add_choice(&model.worlds[w][k], x);
+                add_choice(c, x);
             }
+            for (int i = 0; i < c->count && was_damaged; i++)
+                c->choices[i].flags &= (uint8_t)~is_older;
+            if (was_damaged)
+                add_choice(c, (choice){0});
+        }
 }
 
 /* After a cut each key is what it was at some moment since the last sync. To be called before the files change. */

@@ -793,6 +793,8 @@ static bool perform(const operation *op) {
             for (int i = 0; i < model.pending_count;)
                 if (complete(model.pending[i], &done, id))
                     i++;
+                else if (model.is_clear_pending) /* elsewhere, perhaps */
+                    model.pending[i++][done.key] = model.worlds[0][done.key];
                 else
                     memcpy(model.pending[i], model.pending[--model.pending_count], sizeof model.pending[i]);
         }
@@ -812,12 +814,10 @@ static bool perform(const operation *op) {
         in_process(NULL, 0);
     }
     for (int i = 0; i < model.pending_count && model.is_clear_pending; i++, excuses_used[excuse_clear_pending]++) {
-        /* (It is pending in one of the shards perhaps.) */
-        for (int k = 0; k < most_keys && configured->shards > 1; k++)
-            if (model.pending[i][k].count == 1 && !model.pending[i][k].choices[0].id)
-                add_choice(&model.worlds[0][k], (choice){0});
-        if (configured->shards == 1)
-            add_world(model.pending[i]);
+        /* (Who meets what is missing finishes it, in this shard.) */
+        for (int k = 0; k < most_keys; k++)
+            for (int w = 0; w < model.world_count && model.pending[i][k].count == 1 && !model.pending[i][k].choices[0].id; w++)
+                add_choice(&model.worlds[w][k], (choice){0});
     }
     if (!failure[0])
         check_files();
