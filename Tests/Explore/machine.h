@@ -30,7 +30,7 @@
 
 enum {
     unit = 128,              /* what is allocated, and what a power cut leaves whole: Sizes.page */
-    files = 4,               /* at once: shale.data, an index, a new one, an old one that is still mapped */
+    files = 6,               /* at once: shale.data, an index, a new one, an old one that is still mapped */
     most_data = 72 << 10, most_index = 24 << 10,
     processes = 2, descriptors = 12, lock_bytes = 3,
     heap_size = 24 << 10, big_size = 20 << 10, big_blocks = 16,

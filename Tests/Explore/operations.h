@@ -563,7 +563,7 @@ static bool complete(choices *w, const operation *op, uint16_t id) {
     case 'f':
         for (int k = 0; k < most_keys; k++)
             for (int i = 0; i < w[k].count; i++)
-                if (w[k].choices[i].flags & is_damaged) {
+                if (w[k].choices[i].flags & is_damaged && !w[k].choices[i].leave && !machine.is_full) {
                     met_damage(&w[k]);
                     break;
                 }
