@@ -126,12 +126,13 @@ static void before_event(enum shim_event event, const void *at) {
     }
     if (event == SHIM_FORCED) {
         is_forced = true;
-        /* Parts may go with what else is in the tail's segment. */
+        /* Parts may go with what else is in the tail's segment; pinned ones where a table "cannot place" them. */
+        bool is_pinned = at && file_at(at) > 0 && word(at, 0) >> 61 & 1;
         for (int k = 0; k < most_keys; k++)
             for (int w = 0; w <= model.world_count; w++) {
                 choices *c = w == model.world_count ? &model.history[k] : &model.worlds[w][k];
                 for (int i = 0; i < c->count; i++)
-                    if (c->choices[i].size == 2 && !(c->choices[i].flags & is_pinned_value))
+                    if (c->choices[i].size == 2 && (is_pinned || !(c->choices[i].flags & is_pinned_value)))
                         c->choices[i].flags |= may_lack_parts;
             }
         if (!at)
