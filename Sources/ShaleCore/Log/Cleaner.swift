@@ -222,24 +222,33 @@ extension Shard {
     }
 
     /// Whether a value has all its parts, if it is kept in such. Reads other shards without their locks; in doubt, yes.
+    @inline(never)
     func isWhole(_ location: UInt32, _ key: Key) -> Bool {
         guard let manifest = manifest(at: location), manifest.isPlausible else { return true }
         for i in 0..<Int(manifest.partCount) {
             var words = PartKey(blob: manifest.blob, owner: key.hash, part: i).words
             let isThere = withUnsafeBytes(of: &words) { bytes in
-                let part = Key(bytes, secret: secret), shard = Shard(engine, keyHash: part.hash)
-                let epoch = shard.header.at.acquire(Field.epoch), moves = shard.header.at.acquire(Field.moves)
-                var isThere = epoch & 1 != 0
-                shard.table.probe(part.fraction, home: shard.table.shape.home(part.fraction)) { slot, word0 in
-                    if Slot.isPart(word0), shard.holds(part, Slot.location(word0)) || slot.acquire(0) != word0 { isThere = true }
-                    return isThere
-                }
-                shim_fence_acquire()
-                return isThere || shard.header.at.acquire(Field.moves) != moves || shard.header.at.acquire(Field.epoch) != epoch
+                let part = Key(bytes, secret: secret)
+                return Shard(engine, keyHash: part.hash).hasPart(part)
             }
             if !isThere { return false }
         }
         return true
+    }
+
+    private func hasPart(_ part: Key) -> Bool {
+        let epoch = header.at.acquire(Field.epoch), moves = header.at.acquire(Field.moves)
+        var isThere = epoch & 1 != 0
+        table.probe(part.fraction, home: table.shape.home(part.fraction)) { slot, word0 in
+            isThere = isThere || isPart(slot, word0, part)
+            return isThere
+        }
+        shim_fence_acquire()
+        return isThere || header.at.acquire(Field.moves) != moves || header.at.acquire(Field.epoch) != epoch
+    }
+    @inline(never) // five calls in the probe
+    private func isPart(_ slot: Memory, _ word0: UInt64, _ part: Key) -> Bool {
+        Slot.isPart(word0) && holds(part, Slot.location(word0)) || slot.acquire(0) != word0
     }
 
     // MARK: Ends and damage

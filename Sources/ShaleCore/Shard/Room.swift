@@ -316,6 +316,7 @@ extension Shard {
 
     /// A smaller capacity or entry limit: evicts until it holds, or until parts of what has gone have to be cleared in
     /// other shards first. Whether it holds.
+    @inline(never)
     func evictToBudget(now: UInt64, _ after: inout Aftermath) throws(Failure) -> Bool {
         header[Field.noSpace] = 0
         let limit = geometry.entriesPerShard
@@ -331,6 +332,7 @@ extension Shard {
     }
 
     /// And cleans and gives space back until it holds. `budget`: what may be on the disk meanwhile.
+    @inline(never)
     func applyBudget(from budget: Int, now: UInt64, _ after: inout Aftermath) throws(Failure) {
         // The table first: what it gives back, the segments need not.
         _ = shrinkTable(downTo: geometry.shardBudget / 8, &after)

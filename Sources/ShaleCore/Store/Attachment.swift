@@ -630,10 +630,13 @@ enum Attachment {
     private static func settleAlone(_ ref: EngineRef, _ change: Change, from recorded: Superblock) throws(Failure) {
         let data = ref.pointee.data
         data.release(Superblock.generation, data.u64(Superblock.generation) &+ 1)
-        let engine = Engine(ref)
-        for i in 0..<ref.pointee.geometry.shards where Shard(ref, i).hasPreparations {
-            let shard = Shard(ref, i)
-            try engine.change(shard) { _ throws(Failure) in shard.abandonPreparations() }
+        var wasPreparing = false
+        for i in 0..<ref.pointee.geometry.shards where Shard(ref, i).hasPreparations { wasPreparing = true }
+        if wasPreparing {
+            try changeEach(ref) { shard, _ throws(Failure) in
+                shard.abandonPreparations()
+                return true
+            }
         }
         let writers = LargeWriters(ref)
         // (In this order: who is killed on the way leaves it to the next one.)
@@ -659,38 +662,43 @@ enum Attachment {
 
     /// Before anything changes: whether a smaller capacity can hold what is pinned.
     private static func checkPins(_ ref: EngineRef) throws(Failure) {
-        func tight() -> Shard? { (0..<ref.pointee.geometry.shards).lazy.map { Shard(ref, $0) }.first { !$0.canHoldPins } }
-        if tight() == nil { return }
+        var mayFit = true
+        for i in 0..<ref.pointee.geometry.shards where !Shard(ref, i).canHoldPins { mayFit = false }
+        if mayFit { return }
         // (What is pinned and belongs to nobody does not count.)
         try dropOrphans(ref)
-        if let shard = tight() { throw shard.cannotShrink() }
+        for i in 0..<ref.pointee.geometry.shards where !Shard(ref, i).canHoldPins { throw Shard(ref, i).cannotShrink() }
     }
 
     /// `budget`: what a shard may take on the disk meanwhile.
     private static func applyLimits(_ ref: EngineRef, budget: Int) throws(Failure) {
-        let engine = Engine(ref), now = ref.pointee.clock.now48, shards = ref.pointee.geometry.shards
+        let now = ref.pointee.clock.now48
         // In turns: with a large value its parts go in other shards.
-        var holds = false
-        while !holds {
-            holds = true
-            for i in 0..<shards {
-                let shard = Shard(ref, i)
-                if try !engine.change(shard, { after throws(Failure) in try shard.evictToBudget(now: now, &after) }) { holds = false }
-            }
-        }
-        for i in 0..<shards {
-            let shard = Shard(ref, i)
-            try engine.change(shard) { after throws(Failure) in try shard.applyBudget(from: budget, now: now, &after) }
+        while try !changeEach(ref, { shard, after throws(Failure) in try shard.evictToBudget(now: now, &after) }) {}
+        try changeEach(ref) { shard, after throws(Failure) in
+            try shard.applyBudget(from: budget, now: now, &after)
+            return true
         }
     }
 
     /// What killed writers of large values had stored.
     private static func dropOrphans(_ ref: EngineRef) throws(Failure) {
+        try changeEach(ref) { shard, after throws(Failure) in
+            _ = shard.dropOrphans(&after)
+            return true
+        }
+    }
+
+    /// One shard after the other. Whether all said so.
+    @inline(never) @discardableResult
+    private static func changeEach(_ ref: EngineRef, _ body: (Shard, inout Aftermath) throws(Failure) -> Bool) throws(Failure) -> Bool {
         let engine = Engine(ref)
+        var all = true
         for i in 0..<ref.pointee.geometry.shards {
             let shard = Shard(ref, i)
-            _ = try engine.change(shard) { after throws(Failure) in shard.dropOrphans(&after) }
+            if try !engine.change(shard, { after throws(Failure) in try body(shard, &after) }) { all = false }
         }
+        return all
     }
 
     // MARK: Close
