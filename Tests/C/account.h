@@ -470,7 +470,9 @@ static bool account_walk_log(audit *a) {
         account_fault(a, "a rebuild would begin at segment %" PRIu64 ", behind the tail %" PRIu64, a->proven_number, account_word(a, shard_tail_number));
     if (account_word(a, shard_proven_tail) > a->proven_number)
         account_fault(a, "a rebuild would begin at segment %" PRIu64 ", the index says at %" PRIu64, a->proven_number, account_word(a, shard_proven_tail));
-    if (a->segment_count && a->segments[a->segment_count - 1].number > previous)
+    /* (A log that was abandoned is empty: what is found of it lies before the tail, and before the synced position.) */
+    uint64_t newest = count ? previous : account_word(a, shard_tail_number) - 1;
+    if (a->segment_count && a->segments[a->segment_count - 1].number > newest)
         account_fault(a, "segment %" PRIu64 " is above the head", a->segments[a->segment_count - 1].number);
     /* What the cleaner has read is not the log's any more for the index; a rebuild may read it again. */
     for (size_t i = 0; i < a->segment_count; i++) {
