@@ -112,6 +112,27 @@ static uint16_t id_of(const unsigned char *p) {
     return half(p, 24) == 8 ? (uint16_t)(word(p, stored_offset(p)) >> 16) : 0;
 }
 
+static shard_view shard_of(const void *at) {
+    int f = file_at(at);
+    layout l = read_layout(bytes_of_data);
+    if (f == machine.names[name_new_index] && l.rows < 2 * (size_t)configured->places[capacity_asked]) {
+        /* For a larger capacity, which is written down last. */
+        l.rows = 2 * (size_t)configured->places[capacity_asked];
+        derive(&l);
+    }
+    return view_of(&l, bytes_of_data, bytes_of(f), ((size_t)((const unsigned char *)at - bytes_of(f)) - index_head) / l.stride);
+}
+
+/* Whether nobody in a slot's table could leave for a pinned one. */
+static bool all_are_pinned(const void *at) {
+    shard_view v = shard_of(at);
+    slot s;
+    for (size_t i = 0; next_slot(&v, &i, &s);)
+        if (!s.is_pinned)
+            return false;
+    return true;
+}
+
 static void before_event(enum shim_event event, const void *at) {
     if (event == SHIM_REPLAYED) {
         replays++;
@@ -127,7 +148,7 @@ static void before_event(enum shim_event event, const void *at) {
     if (event == SHIM_FORCED) {
         is_forced = true;
         /* Parts may go with what else is in the tail's segment; pinned ones where a table "cannot place" them. */
-        bool is_pinned = at && file_at(at) > 0 && word(at, 0) >> 61 & 1;
+        bool is_pinned = at && file_at(at) > 0 && word(at, 0) >> 61 & 1 && all_are_pinned(at);
         for (int k = 0; k < most_keys; k++)
             for (int w = 0; w <= model.world_count; w++) {
                 choices *c = w == model.world_count ? &model.history[k] : &model.worlds[w][k];
@@ -138,17 +159,9 @@ static void before_event(enum shim_event event, const void *at) {
         if (!at)
             return;
     }
-    int f = file_at(at);
-    if (f < 1)
+    if (file_at(at) < 1)
         return;
-    layout l = read_layout(bytes_of_data);
-    if (f == machine.names[name_new_index] && l.rows < 2 * (size_t)configured->places[capacity_asked]) {
-        /* For a larger capacity, which is written down last. */
-        l.rows = 2 * (size_t)configured->places[capacity_asked];
-        derive(&l);
-    }
-    size_t offset = (size_t)((const unsigned char *)at - bytes_of(f));
-    shard_view v = view_of(&l, bytes_of_data, bytes_of(f), (offset - index_head) / l.stride);
+    shard_view v = shard_of(at);
     uint64_t word0 = word(at, 0), word1 = word(at, 8);
     if (word0 >> 62 == 2)
         return;
