@@ -50,6 +50,7 @@ static struct {
     choices pending[2][most_keys];
     int pending_count;
     bool is_clear_pending;
+    choices uncleared[most_keys]; /* before it */
     int actor;
     int capacity; /* which of the configuration's */
 } model;

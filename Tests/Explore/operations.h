@@ -622,6 +622,8 @@ static void add_killed(const operation *op, uint16_t id) {
         }
         if (i == 0) {
             model.is_clear_pending |= op->what == 'c';
+            if (op->what == 'c')
+                memcpy(model.uncleared, model.worlds[i], sizeof model.uncleared);
             if (model.pending_count == 2)
                 memcpy(model.pending[0], model.pending[--model.pending_count], sizeof w);
             memcpy(model.pending[model.pending_count++], w, sizeof w);
@@ -744,6 +746,9 @@ static bool perform(const operation *op) {
     if (op->what == 'd' && !model.is_clear_pending)
         for (int i = 0; i < model.pending_count; i++, excuses_used[excuse_deleted_unsettled]++)
             add_world(model.pending[i]);
+    /* A `clear` without room empties the table before the log: without the index it never was. */
+    for (int k = 0; k < most_keys && op->what == 'd' && model.is_clear_pending; k++, excuses_used[excuse_deleted_unsettled]++)
+        add_choices(&model.worlds[0][k], &model.uncleared[k]);
     uint16_t id = 0;
     if (is_of_one_key(op->what) && strchr("spati", op->what))
         id = ++model.last_id;
@@ -828,7 +833,11 @@ static bool perform(const operation *op) {
         in_process(NULL, 0);
     }
     for (int i = 0; i < model.pending_count && model.is_clear_pending; i++, excuses_used[excuse_clear_pending]++) {
-        /* (Who meets what is missing finishes it, in this shard.) */
+        /* (Who meets what is missing finishes it, in this shard; parts may be in another.) */
+        for (int k = 0; k < most_keys; k++)
+            for (int j = 0; j < model.worlds[0][k].count && configured->shards > 1; j++)
+                if (model.worlds[0][k].choices[j].size == 2)
+                    model.worlds[0][k].choices[j].flags |= may_lack_parts;
         for (int k = 0; k < most_keys; k++)
             for (int w = 0; w < model.world_count && model.pending[i][k].count == 1 && !model.pending[i][k].choices[0].id; w++)
                 add_choice(&model.worlds[w][k], (choice){0});

@@ -337,9 +337,11 @@ extension Shard {
         // The table first: what it gives back, the segments need not.
         _ = shrinkTable(downTo: geometry.shardBudget / 8, &after)
         var rounds = 0
-        while header[Field.allocated] * segmentSize + header[Field.tablePages] > geometry.shardBudget {
+        var isOver: Bool { header[Field.allocated] * segmentSize + header[Field.tablePages] > geometry.shardBudget }
+        // (The log may fill all that is left, and the cleaner needs its reserve.)
+        while isOver || availablePlaces < reserve {
             trim()
-            if header[Field.allocated] * segmentSize + header[Field.tablePages] <= geometry.shardBudget { break }
+            if !isOver, availablePlaces >= reserve { break }
             if (header[Field.allocated] + 1) * segmentSize + header[Field.tablePages] <= budget {
                 do throws(Failure) { try provide(min(Log.reserve, freePlaces + 1)) } catch {
                     // On a full disk, what there is has to do: the tail's segment goes.
@@ -357,7 +359,8 @@ extension Shard {
                 cleaned += step
             }
             if cleaned == 0 || rounds > 8 * geometry.rows {
-                throw cannotShrink()
+                if isOver { throw cannotShrink() }
+                break
             }
         }
     }
