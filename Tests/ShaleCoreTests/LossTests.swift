@@ -143,8 +143,10 @@ extension CoreTests {
         func damagedAge() throws {
             try set("key", "old")
             try store.set("new", for: "key", maxAge: .seconds(3600))
-            // Expired long ago, as it seems.
-            shard.address(try location("key")).set(40, 0)
+            // Expired long ago, as it seems; and the slot sends whoever asks to the record.
+            let entry = try #require(self.slot("key"))
+            shard.address(Slot.location(entry.u64(0))).set(40, 0)
+            entry.set(8, Slot.word1(stamp: Slot.stamp(entry.u64(8)), expiry: 1))
             #expect(try store.purge() == 0)
             #expect(try text("key") == nil)
             #expect(try store.statistics().corruptRecords == 1)
