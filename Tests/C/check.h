@@ -7,6 +7,7 @@
 #define _GNU_SOURCE
 #endif
 #include <errno.h>
+#include <fcntl.h>
 #include <ftw.h>
 #include <inttypes.h>
 #include <signal.h>
@@ -134,6 +135,15 @@ static inline int finish(void) {
     else
         printf("%u checks\n", check_count);
     return check_failures ? 1 : 0;
+}
+
+/* The index of a cache, for whoever reads or writes its words from outside. */
+static inline int open_index(const char *directory, int flags) {
+    char path[512];
+    snprintf(path, sizeof path, "%s/shale.index", directory);
+    int fd = open(path, flags);
+    REQUIRE(fd >= 0);
+    return fd;
 }
 
 /* Time */

@@ -117,18 +117,9 @@ static void add_range(void *from, size_t size) {
     syscall(SYS_mprotect, from, size, PROT_READ);
 }
 
-/* What the process has mapped already. */
-static void add_mappings(void) {
-    char line[600];
-    FILE *maps = fopen("/proc/self/maps", "r");
-    REQUIRE(maps != NULL);
-    while (fgets(line, sizeof line, maps)) {
-        uint64_t from, to;
-        char rights[8];
-        if (strstr(line, aimed_directory) && sscanf(line, "%" SCNx64 "-%" SCNx64 " %7s", &from, &to, rights) == 3 && rights[1] == 'w')
-            add_range((void *)(uintptr_t)from, to - from);
-    }
-    fclose(maps);
+static void add_mapping(char *from, char *to, bool is_writable) {
+    if (is_writable)
+        add_range(from, (size_t)(to - from));
 }
 
 static void aim(uint64_t n, int signal_number) {
@@ -144,7 +135,7 @@ static void aim(uint64_t n, int signal_number) {
     if (steps_all)
         raise(SIGTRAP);
     else
-        add_mappings();
+        each_mapping(add_mapping);
 }
 
 static void lay_down(void) {
@@ -204,13 +195,10 @@ int fdatasync(int fd) {
 
 /* An index of another boot, which no clean close has left. */
 static void pretend_boot(const char *id) {
-    char path[512];
     uint64_t words[2] = {1, 2}, mark = 0;
     if (!id)
         return;
-    snprintf(path, sizeof path, "%s/shale.index", aimed_directory);
-    int fd = open(path, O_WRONLY);
-    REQUIRE(fd >= 0);
+    int fd = open_index(aimed_directory, O_WRONLY);
     CHECK_EQUAL(16, syscall(SYS_pwrite64, fd, words, 16, index_boot));
     CHECK_EQUAL(8, syscall(SYS_pwrite64, fd, &mark, 8, index_clean_mark));
     close(fd);

@@ -31,11 +31,8 @@ static inline void kill_a_writer(shale_cache *cache, const char *key) {
 
 /* As a process leaves the only shard that is killed while it makes its index anew. */
 static inline void mark_as_being_rebuilt(const char *directory) {
-    char path[512];
     uint64_t rebuilding = 2;
-    snprintf(path, sizeof path, "%s/shale.index", directory);
-    int fd = open(path, O_WRONLY);
-    REQUIRE(fd >= 0);
+    int fd = open_index(directory, O_WRONLY);
     CHECK_EQUAL(8, pwrite(fd, &rebuilding, 8, index_head_bytes + shard_state));
     close(fd);
 }

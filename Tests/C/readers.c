@@ -178,11 +178,8 @@ int nanosleep(const struct timespec *time, struct timespec *left) {
 }
 
 static bool is_being_rebuilt(const char *directory) {
-    char path[512];
     uint64_t epoch = 0;
-    snprintf(path, sizeof path, "%s/shale.index", directory);
-    int fd = open(path, O_RDONLY);
-    REQUIRE(fd >= 0);
+    int fd = open_index(directory, O_RDONLY);
     CHECK_EQUAL(8, pread(fd, &epoch, 8, index_head_bytes + shard_epoch));
     close(fd);
     return epoch % 2 != 0;

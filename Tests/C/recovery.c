@@ -36,19 +36,14 @@ static void on_touch(int number UNUSED, siginfo_t *info, void *context UNUSED) {
     _exit(99);
 }
 
+static void add_range(char *from, char *to, bool is_writable UNUSED) {
+    REQUIRE(watched.range_count < most_ranges);
+    watched.ranges[watched.range_count].from = from;
+    watched.ranges[watched.range_count++].to = to;
+}
+
 static void watch_pages(void) {
-    char line[600];
-    FILE *maps = fopen("/proc/self/maps", "r");
-    REQUIRE(maps != NULL);
-    while (fgets(line, sizeof line, maps)) {
-        uint64_t from, to;
-        if (!strstr(line, aimed_directory) || sscanf(line, "%" SCNx64 "-%" SCNx64, &from, &to) != 2)
-            continue;
-        REQUIRE(watched.range_count < most_ranges);
-        watched.ranges[watched.range_count].from = (char *)(uintptr_t)from;
-        watched.ranges[watched.range_count++].to = (char *)(uintptr_t)to;
-    }
-    fclose(maps);
+    each_mapping(add_range);
     REQUIRE(watched.range_count >= 2);
     struct sigaction action = {.sa_sigaction = on_touch, .sa_flags = SA_SIGINFO | SA_NODEFER};
     sigaction(SIGSEGV, &action, NULL);

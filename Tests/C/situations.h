@@ -144,6 +144,20 @@ typedef struct {
 
 static char *aimed_directory;
 
+/* What the process has mapped of its files. */
+static inline void each_mapping(void (*visit)(char *from, char *to, bool is_writable)) {
+    char line[600];
+    FILE *maps = fopen("/proc/self/maps", "r");
+    REQUIRE(maps != NULL);
+    while (fgets(line, sizeof line, maps)) {
+        uint64_t from, to;
+        char rights[8];
+        if (strstr(line, aimed_directory) && sscanf(line, "%" SCNx64 "-%" SCNx64 " %7s", &from, &to, rights) == 3)
+            visit((char *)(uintptr_t)from, (char *)(uintptr_t)to, rights[1] == 'w');
+    }
+    fclose(maps);
+}
+
 static inline shale_status try_open(const situation *s, bool again, shale_cache **cache) {
     shale_options options = {.struct_size = sizeof options, .capacity = s->capacity ? s->capacity : 2 << 20,
                              .max_entries = s->max_entries, .segment_size = segment_size, .shards = s->shards ? s->shards : 1,

@@ -177,14 +177,19 @@ struct CursorTests {
         #expect(steps >= 100)
     }
 
+    /// Entries that stay, and others that have come and gone: so many that the table has to shrink.
+    private func fill(_ cache: TestCache, _ lasting: Int, _ guests: Int) {
+        for number in 0..<lasting { #expect(cache.set("lasting \(number)", "v") == .ok) }
+        for number in 0..<guests { #expect(cache.set("guest \(number)", "v") == .ok) }
+        for number in 0..<guests { #expect(cache.remove("guest \(number)") == .ok) }
+    }
+
     @Test("What lives throughout comes once, also where the table grows or shrinks at each step of the walk", arguments: [false, true])
     func once(grows: Bool) throws {
         let cache = try TestCache(directory.path, Options(capacity: 16 << 20))
         // As many as make the table shrink when they are gone, or as many as make it grow when others come.
         let lasting = grows ? 3_000 : 1_500, guests = grows ? 0 : 30_000
-        for number in 0..<lasting { #expect(cache.set("lasting \(number)", "v") == .ok) }
-        for number in 0..<guests { #expect(cache.set("guest \(number)", "v") == .ok) }
-        for number in 0..<guests { #expect(cache.remove("guest \(number)") == .ok) }
+        fill(cache, lasting, guests)
         var times: [[UInt8]: Int] = [:]
         var steps = 0
         try cache.walk(SHALE_GET_INFO) { key, _ in
@@ -202,9 +207,7 @@ struct CursorTests {
     func eachStep(grows: Bool) throws {
         let cache = try TestCache(directory.path, Options(capacity: 16 << 20))
         let lasting = grows ? 800 : 300, guests = grows ? 0 : 4_000
-        for number in 0..<lasting { #expect(cache.set("lasting \(number)", "v") == .ok) }
-        for number in 0..<guests { #expect(cache.set("guest \(number)", "v") == .ok) }
-        for number in 0..<guests { #expect(cache.remove("guest \(number)") == .ok) }
+        fill(cache, lasting, guests)
         // Each insertion lays out eight buckets; in all it takes a few hundred until the table fits.
         for step in 0..<(grows ? 200 : 600) {
             #expect(cache.set("new \(step)", "v") == .ok)

@@ -79,7 +79,7 @@ extension Shard {
             try takeOver(place)
             return
         }
-        throw cause ?? isFilled()
+        throw cause ?? filled()
     }
 
     /// A place that holds no segment is free, and goes first.
@@ -118,14 +118,15 @@ extension Shard {
     }
 
     func takeOverAll() throws(Failure) {
-        while let place = firstPlace(.preparing) { try takeOver(place) }
+        while hasPreparations, let place = firstPlace(.preparing) { try takeOver(place) }
     }
 
     /// Where nobody else is attached: what writers were preparing that are gone.
     func abandonPreparations() {
         for place in 0..<geometry.rows where state(ofPlace: place) == .preparing { giveUp(place) }
     }
-    var hasPreparations: Bool { firstPlace(.preparing) != nil }
+    /// What is on disk, neither in the log nor free.
+    var hasPreparations: Bool { freePlaces > header[Field.freeCount] }
 
     /// What could be allocated of a place goes back, or counts as a place that is not ready yet.
     @inline(never)

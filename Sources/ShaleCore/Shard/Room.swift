@@ -24,7 +24,7 @@ extension Shard {
     }
 
     /// As if the disk had room again; if it has not, the next attempt says why.
-    private var limitAnew: Int {
+    private func limitAnew() -> Int {
         header[Field.noSpace] = 0
         return liveLimit
     }
@@ -38,7 +38,7 @@ extension Shard {
         if live, own == 0 || length > own {
             var limit = liveLimit(of: usable, loss) + own
             if length > limit {
-                limit = limitAnew + own
+                limit = limitAnew() + own
                 if length > limit { throw tooLarge(length) }
             }
             while header[Field.live] + length > limit {
@@ -46,11 +46,11 @@ extension Shard {
                 // A manifest's parts are in other shards mostly: evicting more here would empty this one in vain.
                 if after.blobCount == 0, canEvict && evict(now: now, &after) || dropOrphans(&after) { continue }
                 if header[Field.noSpace] > 0 || shrinkTable(&after) {
-                    limit = limitAnew + own
+                    limit = limitAnew() + own
                     continue
                 }
                 if canEvict { after.crowdedBy = crowdingPart() }
-                throw isFilled()
+                throw filled()
             }
             if header[Field.live] + length > limit - limit / 16 { victims.sweep(buckets: 64) { dropIfGone($0, now: now, &after) } }
         }
@@ -92,7 +92,7 @@ extension Shard {
                 header[Field.noSpace] = 0
                 // More is pinned than may be: an older library has done that. What makes it less is not refused.
                 guard availablePlaces > reserve else {
-                    guard needed == 0, !live || own > 0 else { throw isFilled() }
+                    guard needed == 0, !live || own > 0 else { throw filled() }
                     if length > headRoom { try roll(overdraws: true) }
                     break
                 }
@@ -111,7 +111,7 @@ extension Shard {
     }
 
     /// Nothing is left that may be evicted.
-    func isFilled() -> Failure {
+    func filled() -> Failure {
         if header[Field.pinnedBytes] > 0 { return noSpace("pinned entries fill the cache; unpin or remove some, or raise its capacity") }
         return noSpace(header[Field.noSpace] > 0 ? "the disk is full; free space on it, or give the cache a smaller capacity"
             : "large values that are being written fill the cache; try again when they are stored, or raise its capacity")
@@ -326,7 +326,7 @@ extension Shard {
             if shrinkTable(downTo: geometry.shardBudget / 8, &after) || evict(now: now, &after) || dropOrphans(&after) { continue }
             guard let part = crowdingPart() else { break }
             after.crowdedBy = part
-            throw isFilled()
+            throw filled()
         }
         return after.blobCount == 0
     }
@@ -339,9 +339,8 @@ extension Shard {
         var rounds = 0
         var isOver: Bool { header[Field.allocated] * segmentSize + header[Field.tablePages] > geometry.shardBudget }
         // (The log may fill all that is left, and the cleaner needs its reserve.)
+        trim()
         while isOver || availablePlaces < reserve {
-            trim()
-            if !isOver, availablePlaces >= reserve { break }
             if (header[Field.allocated] + 1) * segmentSize + header[Field.tablePages] <= budget {
                 do throws(Failure) { try provide(min(Log.reserve, freePlaces + 1)) } catch {
                     // On a full disk, what there is has to do: the tail's segment goes.
@@ -362,6 +361,7 @@ extension Shard {
                 if isOver { throw cannotShrink() }
                 break
             }
+            trim()
         }
     }
 

@@ -225,27 +225,29 @@ extension Engine {
             }
             if wasKept { return }
         }
-        throw Shard(ref, keyHash: entry.key.hash).isFilled()
+        throw Shard(ref, keyHash: entry.key.hash).filled()
     }
 
     private func isCurrent(_ key: Key, _ blob: UInt64, _ shard: Shard) -> Bool {
+        look(shard) { shard.lookup(key).flatMap { shard.manifest(at: Slot.location($0.u64(0))) }?.blob == blob }
+    }
+    /// Under the shard's lock; in doubt, yes.
+    private func look(_ shard: Shard, _ isSo: () -> Bool) -> Bool {
         guard (try? shard.lock()) != nil else { return true }
         defer { shard.unlock() }
-        return shard.lookup(key).flatMap { shard.manifest(at: Slot.location($0.u64(0))) }?.blob == blob
+        return isSo()
     }
 
-    private func partKey<R>(_ owner: Key, _ blob: UInt64, _ i: Int, _ body: (Key) throws(Failure) -> R) throws(Failure) -> R {
+    private func partKey<R, E: Error>(_ owner: Key, _ blob: UInt64, _ i: Int, _ body: (Key) throws(E) -> R) throws(E) -> R {
         var words = PartKey(blob: blob, owner: owner.hash, part: i).words
-        return try withUnsafeBytes(of: &words) { bytes throws(Failure) in try body(Key(bytes, secret: ref.pointee.secret)) }
+        return try withUnsafeBytes(of: &words) { bytes throws(E) in try body(Key(bytes, secret: ref.pointee.secret)) }
     }
 
     private func hasPart(_ owner: Key, _ blob: UInt64, _ i: Int) -> Bool {
-        (try? partKey(owner, blob, i) { key throws(Failure) in
+        partKey(owner, blob, i) { key in
             let shard = Shard(ref, keyHash: key.hash)
-            try shard.lock()
-            defer { shard.unlock() }
-            return shard.lookup(key, isPart: true) != nil
-        }) ?? true
+            return look(shard) { shard.lookup(key, isPart: true) != nil }
+        }
     }
 
     private func putPart(_ entry: Pending, _ value: Bytes, _ partLength: Int, _ i: Int, _ blob: UInt64, _ options: SetOptions, _ scratch: Scratch) throws(Failure) -> Int {
