@@ -1,8 +1,8 @@
 /* Readers that are stopped in the middle of a call, for as long as it takes the
  * writers to go round the log several times, and then go on: they give bytes
  * that were current during the call, or a miss where there was one; never a mix.
- * Readers that come while a shard is being rebuilt wait for it. And readers that
- * look at everything while everything changes.
+ * Readers that come while a shard is being rebuilt wait for it, if somebody
+ * rebuilds it. And readers that look at everything while everything changes.
  *
  * readers [seconds] [seed] */
 #include "check.h"
@@ -241,6 +241,46 @@ static void test_while_being_rebuilt(void) {
     free(directory);
 }
 
+/* Its writer is gone, and nobody else is attached: who cannot write has an index of its own, and waits for nobody. */
+static void test_rebuild_that_nobody_goes_on_with(void) {
+    char *directory = path_to("killed");
+    shale_cache *cache = open_cache(directory, &options);
+    set_next(cache, large_size, SHALE_SET_PINNED);
+    CHECK_STATUS(SHALE_OK, shale_close(cache));
+    pid_t writer = fork();
+    if (writer == 0) {
+        begin_child(60);
+        cache = open_cache(directory, &options);
+        mark_as_being_rebuilt(directory);
+        stop_rebuild_at = 100;
+        shim_faults.event = on_rebuild;
+        set_text(cache, "other", "rebuilt", NULL);
+        _exit(1);
+    }
+    int status = 0;
+    REQUIRE(waitpid(writer, &status, WUNTRACED) == writer && WIFSTOPPED(status));
+    kill(writer, SIGKILL);
+    CHECK_EQUAL(128 + SIGKILL, wait_for(writer));
+    CHECK(is_being_rebuilt(directory));
+
+    shale_cache *reading = open_cache(directory, &read_only);
+    atomic_store(&ledger->is_waiting, false);
+    is_reader = true;
+    get_and_check(reading, false);
+    is_reader = false;
+    CHECK(!atomic_load(&ledger->is_waiting));
+    CHECK(is_being_rebuilt(directory));
+
+    cache = open_cache(directory, &options);
+    CHECK(!is_being_rebuilt(directory));
+    get_and_check(cache, false);
+    CHECK_STATUS(SHALE_E_BUSY, get_text(reading, "entry", 0, &(shale_value)SHALE_VALUE_INIT));
+    CHECK_STATUS(SHALE_OK, shale_close(reading));
+    CHECK_STATUS(SHALE_OK, shale_close(cache));
+    remove_tree(directory);
+    free(directory);
+}
+
 /* ---- stopped anywhere ---- */
 
 static void test_stopped_anywhere(int64_t duration) {
@@ -350,6 +390,7 @@ int main(int argument_count, char **arguments) {
     begin_excuses();
     RUN(test_stopped_between_header_and_bytes);
     RUN(test_while_being_rebuilt);
+    RUN(test_rebuild_that_nobody_goes_on_with);
     test_stopped_anywhere(duration * 2 / 5);
     test_verify_beside_writers(duration * 2 / 5);
     if (check_failures)

@@ -15,7 +15,7 @@ extension Shard {
         for field in stride(from: Field.state, to: Field.unsure + 8, by: 8) where header.at.u64(field) >= SegmentHeader.beyond { return false }
         let isQuiet = header.at.u64(Field.state) == ShardHeader.State.quiet
         return header.at.u64(Field.state) <= ShardHeader.State.rebuilding && !(isQuiet && header.at.u64(Field.epoch) & 1 != 0)
-            && isTableConsistent(indexSize, isQuiet) && isLogConsistent(dataSize, isQuiet) && !(isQuiet && header[Field.queueCount] > 0 && !agreesWithSynced(isClean))
+            && isTableConsistent(indexSize, isQuiet) && isLogConsistent(dataSize: dataSize, isQuiet: isQuiet) && !(isQuiet && header[Field.queueCount] > 0 && !agreesWithSynced(isClean))
     }
 
     private func isTableConsistent(_ indexSize: Int, _ isQuiet: Bool) -> Bool {
@@ -32,7 +32,7 @@ extension Shard {
         return header[Field.entries] <= header[Field.used] && header[Field.pinned] <= header[Field.entries] && header[Field.pinnedBytes] <= header[Field.live] && tags.isConsistent
     }
 
-    private func isLogConsistent(_ dataSize: Int, _ isQuiet: Bool) -> Bool {
+    func isLogConsistent(dataSize: Int, isQuiet: Bool) -> Bool {
         let rows = geometry.rows, count = header[Field.queueCount], free = header[Field.freeCount]
         guard header[Field.queueFirst] < rows, count <= rows, free <= rows, header[Field.headPlace] < rows,
               isOffset(header[Field.headOffset]), isOffset(header[Field.tailOffset]),

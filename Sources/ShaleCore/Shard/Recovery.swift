@@ -16,6 +16,7 @@ extension Shard {
             header.at.release(Field.transaction, 0)
         }
         endCopy()
+        guard isLogAgreed else { return try rebuild() }
         discardUnfinishedRecord()
         header.at.release(Field.entriesHint, header.at.u64(Field.entries))
         tags.recount()
@@ -87,6 +88,21 @@ extension Shard {
         }
         return isOffset(Field.commitAt) && isOffset(Field.stampedSlot) && isOffset(Field.copiedSlot)
             && header[Field.copyEnd] >= 0 && header[Field.copyEnd] <= segmentSize && header[Field.copyEnd] & 7 == 0 && isQueue(ShardHeader.saved) && isQueue(ShardHeader.savepoint)
-            && header.at.u64(Field.frame) & 0xFFFF_FFFF < rows
+            && isFrameRecoverable
+    }
+
+    /// A head that never was took a free place, which lies inside the file.
+    private var isFrameRecoverable: Bool {
+        let noted = header.at.u64(Field.frame), frame = Int(noted & 0xFFFF_FFFF)
+        guard frame < geometry.rows else { return false }
+        let state = state(ofPlace: frame)
+        return noted >> 40 & 1 == 0 || state == .free || state == .inLog
+    }
+
+    /// What was put back may be damaged too, and the log is written to next. (A program that has closed the descriptor
+    /// has nobody to ask for the file's size, and an index that was sound when it was attached.)
+    private var isLogAgreed: Bool {
+        guard let size = try? engine.pointee.files.dataSize(engine) else { return true }
+        return isLogConsistent(dataSize: size, isQuiet: true)
     }
 }

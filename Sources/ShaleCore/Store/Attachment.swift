@@ -344,7 +344,7 @@ enum Attachment {
             let isAtRest = alone || configuration.isReadOnly && !shim_sys_is_locked(files.data, Lock.writers)
             var isUsable = true
             let engine = try finish(block, configuration, files, data, index, geometry) { ref throws(Failure) in
-                if isAtRest { isUsable = try isConsistent(ref) }
+                if isAtRest { isUsable = try isConsistent(ref) && !(configuration.isReadOnly && isHalfRebuilt(ref)) }
                 if alone, isUsable {
                     try Holes(engine: ref).partAll()
                     try removeCleanMark(files, data, index)
@@ -457,6 +457,12 @@ enum Attachment {
         guard ref.pointee.index.u64(IndexHead.lsn) < SegmentHeader.beyond, DictionaryCache.isConsistent(ref, dataSize: dataSize) else { return false }
         for i in 0..<ref.pointee.geometry.shards where !Shard(ref, i).isConsistent(dataSize: dataSize, indexSize: indexSize, isClean: isClean) { return false }
         return true
+    }
+
+    /// A rebuild that nobody goes on with: whoever cannot write would wait for it in vain.
+    private static func isHalfRebuilt(_ ref: EngineRef) -> Bool {
+        for i in 0..<ref.pointee.geometry.shards where Shard(ref, i).header.at.acquire(ShardHeader.Field.epoch) & 1 != 0 { return true }
+        return false
     }
 
     private static func leastIndexSize(_ g: Geometry) -> Int {
