@@ -2,7 +2,7 @@
  * no value is ever another key's, torn, or older than one seen before. In the
  * last run they are killed, one after another, and replaced.
  *
- * processes [seconds] [seed] */
+ * shared_keys [seconds] [seed] */
 #include "afterwards.h"
 #include "excuses.h"
 #include "pattern.h"
