@@ -1,0 +1,27 @@
+"""Walking all entries: keys, values, and what is known of an entry.
+
+python iterating.py DIRECTORY
+"""
+
+import sys
+
+import shale
+
+
+def main(directory: str) -> None:
+    with shale.Cache(directory, capacity="64MiB") as cache:
+        cache.set_many({("square", number): number * number for number in range(1, 4)})
+        cache.set("page", "its text", max_age=60, tag="news")
+
+        # In no promised order, also beside writers. The order of use stays as it is.
+        for key, value in cache.items():
+            print(key, "is", value)
+        print(len(cache), "entries")
+
+        entry = cache.entry("page")
+        assert entry is not None
+        print("page:", entry.value, "for", round(entry.expires - entry.created), "seconds")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -1,0 +1,45 @@
+"""The programs in examples/ run, and print what they should."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from support import PYTHON_ROOT, run_child
+
+PRINTED = {
+    "first_cache": """
+        slate: {'hardness': 5.5, 'found in': ['Wales', 'Spain']}
+        marl: nothing
+        page: nothing
+        refused: a value is bytes, str, int, float, bool, None, or lists, tuples and dicts of these
+    """,
+    "loading": """
+        read: {'its text'}
+        loads: 1
+        working
+        144 144
+    """,
+    "iterating": """
+        ('square', 1) is 1
+        ('square', 2) is 4
+        ('square', 3) is 9
+        page is its text
+        4 entries
+        page: its text for 60 seconds
+    """,
+}
+
+
+def test_every_example_is_run() -> None:
+    assert {path.stem for path in (PYTHON_ROOT / "examples").glob("*.py")} == set(PRINTED)
+
+
+@pytest.mark.parametrize("name", PRINTED)
+def test_example(name: str, directory: Path) -> None:
+    program = PYTHON_ROOT / "examples" / f"{name}.py"
+    script = "import runpy, sys; runpy.run_path(sys.argv.pop(1), run_name='__main__')"
+    lines = run_child(script, program, directory).splitlines()
+    expected = [line.strip() for line in PRINTED[name].strip().splitlines()]
+    # Entries come in no promised order.
+    assert sorted(lines) == sorted(expected)
