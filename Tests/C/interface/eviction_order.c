@@ -6,7 +6,7 @@
  * library allocates, locks or stores. So the place or the seed alone decides what
  * happens, and not how busy the machine is.
  *
- * order [operations of each random run] [seed] */
+ * eviction_order [operations of each random run] [seed] */
 #include "check.h"
 #include "faults.h"
 
@@ -611,7 +611,7 @@ static void play_random(uint32_t keys, uint64_t max_entries, uint64_t count) {
     evict(keys);
     close_cache();
     if (check_failures)
-        fprintf(stderr, "again: order %" PRIu64 " %" PRIu64 "\n", count, random_seed);
+        fprintf(stderr, "again: eviction_order %" PRIu64 " %" PRIu64 "\n", count, random_seed);
 }
 
 static uint64_t random_operations = 6000;

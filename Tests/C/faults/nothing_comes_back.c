@@ -8,7 +8,7 @@
  *     segment; then opened again by whoever was attached, with another
  *     capacity, or without the index.
  *
- * returns [runs, 60] [seed] */
+ * nothing_comes_back [runs, 60] [seed] */
 #include "afterwards.h"
 #include "faults.h"
 #include "pattern.h"
@@ -256,7 +256,7 @@ int main(int argument_count, char **arguments) {
     for (uint64_t i = 0; i < runs && check_failures == 0; i++) {
         run(seed + i);
         if (check_failures)
-            fprintf(stderr, "again: returns 1 %" PRIu64 "\n", seed + i);
+            fprintf(stderr, "again: nothing_comes_back 1 %" PRIu64 "\n", seed + i);
     }
     printf("%" PRIu64 " runs of %d lives, from seed %" PRIu64 "\n", runs, lives, seed);
     free(directory);

@@ -2,7 +2,7 @@
  * whose every set cleans: the place is often that of the segment that was the
  * tail when the head was begun. Nothing is lost, and nothing counts as damaged.
  *
- * rolls [kills, 400] [seed] */
+ * new_segment [kills, 400] [seed] */
 #include "afterwards.h"
 #include "faults.h"
 #include "pattern.h"
@@ -60,7 +60,7 @@ int main(int argument_count, char **arguments) {
         put(cache, random_below(&source, key_count), ++version); /* mends */
         shale_stats stats = stats_of(cache);
         if (!CHECK_EQUAL(0, stats.corrupt_records))
-            fprintf(stderr, "again: rolls %" PRIu64 " %" PRIu64 "\n", kills, seed);
+            fprintf(stderr, "again: new_segment %" PRIu64 " %" PRIu64 "\n", kills, seed);
         CHECK_EQUAL(rebuilds, stats.rebuilds);
         if (n % 8)
             continue;

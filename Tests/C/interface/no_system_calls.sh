@@ -1,8 +1,8 @@
 #!/bin/sh
-# No system call per operation: what strace sees between the marks of steady.c.
-#   steady.sh PROGRAM SCRATCH
+# No system call per operation: what strace sees between the marks of no_system_calls.c.
+#   no_system_calls.sh PROGRAM SCRATCH
 set -eu
-program=$1 log=$2/steady.strace
+program=$1 log=$2/strace
 
 if ! strace -o "$log" true 2>/dev/null; then
     echo "strace is not installed, or may not trace here"

@@ -1,5 +1,5 @@
 /* A million mixed operations in a cache that evicts and cleans all the time,
- * between two marks in the list of system calls that steady.sh makes of it. */
+ * between two marks in the list of system calls that no_system_calls.sh makes of it. */
 #include "check.h"
 
 enum { key_count = 100000, warm_up = 300000, operations = 1000000, largest = 400 };
@@ -27,7 +27,7 @@ static void mark(const char *text) {
 
 int main(void) {
     watch(300);
-    char *directory = path_to("steady");
+    char *directory = path_to("no_system_calls");
     shale_options options = {.struct_size = sizeof options, .capacity = 8 << 20};
     shale_value value = SHALE_VALUE_INIT;
     shale_cache *cache = NULL;
