@@ -27,18 +27,18 @@ all: setup
 	cmake --build $(BUILD)
 
 setup:
-	@Tests/setup $(PACKAGES)
+	@Scripts/setup $(PACKAGES)
 
 demo: all
 	Examples/Demo/run
 
 demo-swift:
-	@Tests/setup git gzip liblz4-dev zlib1g-dev
+	@Scripts/setup git gzip liblz4-dev zlib1g-dev
 	swift build -c release --package-path Examples/NewsReader --scratch-path $(abspath $(NEWS)) --product NewsReader
 	$(NEWS)/release/NewsReader demo
 
 test: all
-	Tests/run $(BUILD)
+	Scripts/test $(BUILD)
 
 # A link that leads nowhere is an error.
 .PHONY: documentation
@@ -50,7 +50,7 @@ documentation: setup
 	done
 
 stress: all
-	Tests/long $(BUILD) $(SECONDS)
+	Scripts/stress $(BUILD) $(SECONDS)
 
 fuzz: setup
 	Tests/Fuzz/run $(SECONDS)
@@ -75,14 +75,14 @@ bench-python: bench-program
 		--json Benchmarks/results/python.json $(OPTIONS)
 
 bench-swift:
-	@Tests/setup git liblz4-dev libsqlite3-dev python3
+	@Scripts/setup git liblz4-dev libsqlite3-dev python3
 	swift package --package-path Benchmarks/swift --scratch-path $(abspath $(BENCH)-swift) --allow-writing-to-directory $(abspath $(BENCH)-swift) \
 		benchmark --format jmh --path $(abspath $(BENCH)-swift) --no-progress
 	Benchmarks/swift/report $(BENCH)-swift/Current_run.jmh.json Benchmarks/results/swift.json
 
 # What is missing of the other stores does not stop it: the program names them.
 bench-program: setup
-	-@Tests/setup $(PEERS)
+	-@Scripts/setup $(PEERS)
 	cmake -S . -B $(BENCH) -G Ninja -DSHALE_BENCHMARKS=ON -DBUILD_TESTING=OFF
 	cmake --build $(BENCH)
 	test -x $(BENCH)/venv/bin/python || python3 -m venv $(BENCH)/venv

@@ -79,8 +79,8 @@ struct StoreTests {
         #expect(try store.verify().corruptRecords == 0)
     }
 
-    // A child holds the locks of every cache that is open, so no other test may run beside it: Tests/run runs it alone.
-    @Test("A forked child waits for no lock of a thread that it does not have", .enabled(if: ProcessInfo.processInfo.environment["SHALE_TEST_FORK"] != nil, "Tests/run runs it by itself"))
+    // A child holds the locks of every cache that is open, so no other test may run beside it: Scripts/test runs it alone.
+    @Test("A forked child waits for no lock of a thread that it does not have", .enabled(if: ProcessInfo.processInfo.environment["SHALE_TEST_FORK"] != nil, "Scripts/test runs it by itself"))
     func fork() throws {
         let store = try Store(at: nil, options: .init(capacity: 4 << 20))
         try store.set("value", for: "key")
