@@ -60,13 +60,13 @@ mutants: setup
 
 bench: bench-program
 	$(BENCH)/Benchmarks/bench --json Benchmarks/results/native.json
-	$(BENCH)/venv/bin/python Benchmarks/charts Benchmarks/results/native.json
-	$(BENCH)/venv/bin/python Benchmarks/figures Benchmarks/results/native.json
+	$(BENCH)/venv/bin/python Benchmarks/report/charts Benchmarks/results/native.json
+	$(BENCH)/venv/bin/python Benchmarks/report/figures Benchmarks/results/native.json
 
 bench-quick: bench-program
 	$(BENCH)/Benchmarks/bench --quick --json $(BENCH)/results/native.json
-	$(BENCH)/venv/bin/python Benchmarks/charts $(BENCH)/results/native.json
-	$(BENCH)/venv/bin/python Benchmarks/figures $(BENCH)/results/native.json
+	$(BENCH)/venv/bin/python Benchmarks/report/charts $(BENCH)/results/native.json
+	$(BENCH)/venv/bin/python Benchmarks/report/figures $(BENCH)/results/native.json
 
 bench-python: bench-program
 	$(BENCH)/venv/bin/pip install -q --disable-pip-version-check -r Benchmarks/python/requirements.txt
@@ -86,7 +86,7 @@ bench-program: setup
 	cmake -S . -B $(BENCH) -G Ninja -DSHALE_BENCHMARKS=ON -DBUILD_TESTING=OFF
 	cmake --build $(BENCH)
 	test -x $(BENCH)/venv/bin/python || python3 -m venv $(BENCH)/venv
-	$(BENCH)/venv/bin/pip install -q --disable-pip-version-check -r Benchmarks/requirements.txt
+	$(BENCH)/venv/bin/pip install -q --disable-pip-version-check -r Benchmarks/report/requirements.txt
 
 clean:
 	rm -rf $(BUILD) $(BENCH) $(BENCH)-swift $(NEWS) .build .build-embedded .build-documentation Tests/Consumer/.build-consumer

@@ -20,10 +20,10 @@ import time
 from pathlib import Path
 
 import report
-import works
+import workloads
 from data import SETS, Data
 from stores import STORES, Floor, Shale, Store
-from works import Pair, WrongAnswer, measure
+from workloads import Pair, WrongAnswer, measure
 
 
 def arguments() -> argparse.Namespace:
@@ -79,7 +79,7 @@ def main() -> int:
     given = arguments()
     Floor.library = os.path.abspath(given.floor) if given.floor else ""
     if given.cpu_time:
-        works.clock = time.process_time
+        workloads.clock = time.process_time
     missing: dict[str, str] = {}
     failures: dict[str, str] = {}
     stores = chosen(given, missing)

@@ -1,4 +1,4 @@
-#include "weigh.hpp"
+#include "footprint.hpp"
 
 #include <filesystem>
 #include <fstream>

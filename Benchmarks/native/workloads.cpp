@@ -1,7 +1,7 @@
-#include "works.hpp"
+#include "workloads.hpp"
 #include "group.hpp"
 #include "latency.hpp"
-#include "weigh.hpp"
+#include "footprint.hpp"
 
 #include <atomic>
 #include <memory>

@@ -1,4 +1,4 @@
-// Measures Shale, the floor and its peers: see README.md beside this file.
+// Measures Shale, the floor and its peers: see ../README.md.
 //
 //     bench [--quick] [--peers a,b] [--data a,b] [--work a,b] [--entries N] [--rounds N]
 //           [--seconds S] [--json FILE] [--directory PATH]
@@ -8,7 +8,7 @@
 #include "latency.hpp"
 #include "peers.hpp"
 #include "results.hpp"
-#include "works.hpp"
+#include "workloads.hpp"
 
 #include <algorithm>
 #include <cstring>

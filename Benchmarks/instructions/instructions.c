@@ -1,4 +1,4 @@
-/* What the script `instructions` runs under callgrind, which counts inside the
+/* What the script `count` runs under callgrind, which counts inside the
  * function `measured` alone: it does one operation as often as `operations`
  * says. Everything else is preparation.
  *

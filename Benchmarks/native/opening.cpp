@@ -1,7 +1,7 @@
 // Opening a store again: after a close, after kill -9 of a writer, and with its index deleted.
 #include "clock.h"
 #include "group.hpp"
-#include "works.hpp"
+#include "workloads.hpp"
 
 #include <memory>
 
