@@ -1,0 +1,50 @@
+#!/usr/bin/env python3
+"""Every file that a text of the repository names is there.
+
+Looked at are links and file names in backticks in the documents, and in all files whatever begins with one of the
+top folders. Exits with 1 and the dead ones; with 77 where git does not say which files there are.
+"""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[3]
+SKIPPED = ("Tests/Fuzz/corpus/", "Tests/Fuzz/found/")
+LINK = re.compile(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)")
+NAME = re.compile(r"`([\w./-]+\.(?:c|h|cpp|hpp|swift|py|sh|md|json|toml|txt|map|in))`")
+
+listed = subprocess.run(
+    ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"], cwd=ROOT, stdout=subprocess.PIPE
+)
+files = [name for name in listed.stdout.decode().split("\0") if name and (ROOT / name).is_file()]
+if not files:
+    print("git does not list any file here")
+    sys.exit(77)
+# Each file and folder, and each end of its path: documents name the files of one folder without that.
+paths = {str(parent) for name in files for parent in [Path(name), *Path(name).parents]}
+ends = {"/".join(parts[i:]) for parts in (path.split("/") for path in paths) for i in range(len(parts))}
+tops = "|".join(sorted({re.escape(path) for path in paths if "/" not in path and (ROOT / path).is_dir() and path != "."}))
+ROOTED = re.compile(rf"(?<![\w/.$}}-])((?:{tops})/[\w./-]*\w)")
+
+dead = looked = 0
+for name in files:
+    if name.startswith(SKIPPED):
+        continue
+    try:
+        text = (ROOT / name).read_text()
+    except UnicodeDecodeError:
+        continue
+    folder = (ROOT / name).parent
+    named = {(found, (folder / found).exists()) for found in LINK.findall(text)} if name.endswith(".md") else set()
+    if name.endswith(".md"):
+        named |= {(found, found in ends) for found in NAME.findall(text)}
+    named |= {(found, found in paths or (folder / found).exists()) for found in ROOTED.findall(text) if "/.build" not in found}
+    looked += len(named)
+    for found, exists in sorted(named):
+        if not exists:
+            print(f"{name}: {found} is not there")
+            dead += 1
+print(f"{looked} paths in {len(files)} files, {dead} of them dead")
+sys.exit(dead > 0 or looked == 0)
