@@ -1,6 +1,6 @@
 /* What a process holds and what a directory takes, for tests that look for leaks.
  *
- * Allocations are counted by the linker's --wrap (see CMakeLists.txt), so only
+ * Allocations are counted by the linker's --wrap (see faults/CMakeLists.txt), so only
  * those of the library and of the test itself count, none of libc's own. */
 #ifndef RESOURCES_H
 #define RESOURCES_H
