@@ -47,7 +47,7 @@ extension CoreTests {
             }
             try store.remove("key")
             try store.sync()
-            let lost = shard.offset(ofPlace: shard.header[ShardHeader.Field.headPlace])
+            let lost = shard.log.offset(ofPlace: shard.header[ShardHeader.Field.headPlace])
             try store.close()
             try zero(lost, SegmentHeader.size)
             try removeIndex()
@@ -73,7 +73,7 @@ extension CoreTests {
             }
             try store.set("old", for: "key")
             try fillSegment()
-            let lost = shard.offset(ofPlace: shard.header[ShardHeader.Field.headPlace])
+            let lost = shard.log.offset(ofPlace: shard.header[ShardHeader.Field.headPlace])
             try store.remove("key")
             try fillSegment()
             try store.set("young", for: "other key")
@@ -97,7 +97,7 @@ extension CoreTests {
             let before = shard.header[ShardHeader.Field.headOffset]
             try store.remove("key")
             try store.sync()
-            let lost = shard.offset(ofPlace: shard.header[ShardHeader.Field.headPlace]) + before
+            let lost = shard.log.offset(ofPlace: shard.header[ShardHeader.Field.headPlace]) + before
             try store.close()
             try zero(lost, RecordHeader.size)
             try removeIndex()
@@ -118,14 +118,14 @@ extension CoreTests {
                     let key = Key(bytes, secret: shard.secret), stored = try #require(body.baseAddress)
                     try shard.lock()
                     defer { shard.unlock() }
-                    let original = RecordHeader(at: shard.address(Slot.location(try #require(shard.lookup(key)).u64(0))))
+                    let original = RecordHeader(at: shard.log.address(Slot.location(try #require(shard.lookup(key)).u64(0))))
                     var copy = Draft(original, keyHash: key.hash, key: key.bytes, stored: stored,
                                      bodyHash: bodyHash(meta: stored, metaLength: 0, stored: stored, storedLength: value.count, secret: shard.secret))
-                    shard.beginChange()
-                    shard.begin()
-                    shard.append(&copy, lsn: original.lsn)
-                    shard.end()
-                    shard.endChange()
+                    shard.header.beginChange()
+                    shard.header.begin()
+                    shard.log.append(&copy, lsn: original.lsn)
+                    shard.header.end()
+                    shard.header.endChange()
                 }
             }
             #expect(try store.touch("key", maxAge: .seconds(1000)))

@@ -25,7 +25,7 @@ extension CoreTests {
         private func location(_ key: String) throws -> UInt32 { Slot.location(try #require(slot(key)).u64(0)) }
 
         private func damage(_ location: UInt32, _ part: Part) {
-            let p = shard.address(location), record = RecordHeader(at: p)
+            let p = shard.log.address(location), record = RecordHeader(at: p)
             let at = switch part {
             case .head: 1
             case .key: record.keyOffset
@@ -101,7 +101,7 @@ extension CoreTests {
             let damaged = try location("key")
             damage(damaged, part)
             try fillSegment()
-            while shard.header[Field.tailOffset] <= shard.offsetInSegment(damaged) { try clean() }
+            while shard.header[Field.tailOffset] <= shard.log.offsetInSegment(damaged) { try clean() }
             #expect(try store.statistics().corruptRecords == 1)
             #expect(store.brokenInvariants() == [])
             try rebuild()
@@ -116,12 +116,12 @@ extension CoreTests {
             #expect(try store.touch("key", maxAge: .seconds(1)))
             let touch = try location("key")
             damage(touch, part)
-            while try shard.header[Field.tailOffset] <= shard.offsetInSegment(value) { try clean() }
+            while try shard.header[Field.tailOffset] <= shard.log.offsetInSegment(value) { try clean() }
             if part == .body {
                 // The value was nobody's; the touch record's own turn comes later.
                 try fillSegment()
-                while shard.numberWord(shard.queued(0)).u64(0) < shard.placeOf(touch).number { try clean() }
-                while shard.header[Field.tailOffset] <= shard.offsetInSegment(touch) { try clean() }
+                while shard.log.numberWord(shard.log.queued(0)).u64(0) < shard.log.placeOf(touch).number { try clean() }
+                while shard.header[Field.tailOffset] <= shard.log.offsetInSegment(touch) { try clean() }
             }
             #expect(try store.statistics().corruptRecords == 1)
             try rebuild()
@@ -145,7 +145,7 @@ extension CoreTests {
             try store.set("new", for: "key", maxAge: .seconds(3600))
             // Expired long ago, as it seems; and the slot sends whoever asks to the record.
             let entry = try #require(self.slot("key"))
-            shard.address(Slot.location(entry.u64(0))).set(40, 0)
+            shard.log.address(Slot.location(entry.u64(0))).set(40, 0)
             entry.set(8, Slot.word1(stamp: Slot.stamp(entry.u64(8)), expiry: 1))
             #expect(try store.purge() == 0)
             #expect(try text("key") == nil)
@@ -169,23 +169,23 @@ extension CoreTests {
         @Test("by a get whose own room is made by moving the entry")
         func movedMeanwhile() throws {
             for i in 0..<3000 { try set("key \(i % 600)", [UInt8](repeating: UInt8(i % 251), count: 900)) }
-            try #require(shard.availablePlaces < shard.wantedFree)
+            try #require(shard.log.availablePlaces < shard.log.wantedFree)
             // The next record that will be copied.
             var key = ""
             while true {
-                let place = shard.queued(0), offset = shard.header[Field.tailOffset]
-                let p = shard.engine.pointee.data + shard.offset(ofPlace: place) + offset
+                let place = shard.log.queued(0), offset = shard.header[Field.tailOffset]
+                let p = shard.engine.pointee.data + shard.log.offset(ofPlace: place) + offset
                 let record = RecordHeader(at: p)
-                if record.isKind(.value), offset < shard.segmentSize - 4096 {
+                if record.isKind(.value), offset < shard.log.segmentSize - 4096 {
                     key = String(decoding: UnsafeRawBufferPointer(start: p + record.keyOffset, count: record.keyLength), as: UTF8.self)
-                    if let slot = slot(key), Slot.location(slot.u64(0)) == shard.location(place: place, offset: offset) { break }
+                    if let slot = slot(key), Slot.location(slot.u64(0)) == shard.log.location(place: place, offset: offset) { break }
                 }
                 try clean()
             }
             let before = try location(key)
             damage(before, .body)
             #expect(try text(key) == nil)
-            #expect(shard.header[Field.tailOffset] > shard.offsetInSegment(before))
+            #expect(shard.header[Field.tailOffset] > shard.log.offsetInSegment(before))
             #expect(try store.verify().corruptRecords == 0)
             #expect(try store.statistics().corruptRecords == 1)
             #expect(store.brokenInvariants() == [])
@@ -198,8 +198,8 @@ extension CoreTests {
             try set("key", "value")
             let place = shard.header[Field.headPlace], length = RecordHeader.size + 8 + Manifest.size
             for (room, isInside) in [(length, true), (length - 8, false)] {
-                let location = shard.location(place: place, offset: shard.segmentSize - room)
-                let p = shard.address(location)
+                let location = shard.log.location(place: place, offset: shard.log.segmentSize - room)
+                let p = shard.log.address(location)
                 RecordHeader(kind: .manifest, keyLength: 8, storedLength: Manifest.size, rawLength: 0).writeUnsealed(to: p)
                 p.set(16, RecordHeader(kind: .manifest, keyLength: 8, storedLength: Manifest.size, rawLength: 0).word2)
                 #expect((shard.manifest(at: location) != nil) == isInside)

@@ -18,7 +18,7 @@ struct ReaderTrapTests {
             for i in 0..<2400 { _ = try? store.set([UInt8](repeating: 2, count: size), for: i % 3 == 0 ? "key" : "other \(i % 7)", uncompressed: true) }
         }
         let value = try #require(try store.value(for: "key"))
-        let laps = (Shard(store.engine.ref, 0).header.at.u64(ShardHeader.Field.headNumber) - before) / UInt64(Shard(store.engine.ref, 0).usablePlaces)
+        let laps = (Shard(store.engine.ref, 0).header.at.u64(ShardHeader.Field.headNumber) - before) / UInt64(Shard(store.engine.ref, 0).log.usablePlaces)
         #expect(laps >= 2)
         #expect(value == [UInt8](repeating: 2, count: size), "bytes of two laps, or of the first")
     }

@@ -59,7 +59,7 @@ extension CoreTests {
             for i in 0..<6000 { try store.set([UInt8](repeating: 7, count: 1000), for: "key \(i)", uncompressed: true) }
             try store.removeAll()
             let allocated = shard.header[ShardHeader.Field.allocated]
-            try #require(shard.freePlaces > Log.reserve)
+            try #require(shard.log.freePlaces > Log.reserve)
             // 8 MB and more, for the table alone.
             #expect(!shard.growTable(Table.Shape(buckets: 110_000, frontier: 0, mode: Table.Shape.Mode.steady)))
             #expect(shard.header[ShardHeader.Field.allocated] == allocated)
@@ -72,17 +72,17 @@ extension CoreTests {
             let shard = Shard(store.engine.ref, 0)
             try shard.lock()
             defer { shard.unlock() }
-            let mine = try #require(shard.beginPreparing())
+            let mine = try #require(shard.log.beginPreparing())
             // Somebody else could not wait; the place was free, and was given back.
-            try shard.provide(Log.reserve + 1)
-            shard.giveBack(downTo: shard.header[ShardHeader.Field.queueCount])
-            try #require(shard.state(ofPlace: mine.place) == .absent)
-            let other = try #require(shard.beginPreparing())
+            try shard.log.provide(Log.reserve + 1)
+            shard.log.giveBack(downTo: shard.header[ShardHeader.Field.queueCount])
+            try #require(shard.log.state(ofPlace: mine.place) == .absent)
+            let other = try #require(shard.log.beginPreparing())
             try #require(other.place == mine.place)
-            shard.endPreparing(mine, isDone: true, isFull: false)
-            #expect(shard.state(ofPlace: mine.place) == .preparing)
-            shard.endPreparing(other, isDone: true, isFull: false)
-            #expect(shard.state(ofPlace: mine.place) == .free)
+            shard.log.endPreparing(mine, .done)
+            #expect(shard.log.state(ofPlace: mine.place) == .preparing)
+            shard.log.endPreparing(other, .done)
+            #expect(shard.log.state(ofPlace: mine.place) == .free)
         }
 
         /// (The kernel's flag is looked at, as whether a large page comes about depends on its settings.)

@@ -1,11 +1,15 @@
 import CShalePlatform
 
+public enum Compression: Int32, Sendable { case dictionary = 0, lz4 = 1, none = 2 }
+
 /// The stored form of a value.
 struct Encoded {
     var codec: UInt8
     var dictionary: UInt16
     var bytes: UnsafeRawPointer
     var count: Int
+    /// Whether a dictionary is to be made of it, and others.
+    var isSample = false
 }
 
 /// LZ4 for each value by itself, kept only where it saves at least an eighth.
@@ -16,22 +20,21 @@ enum Compressor {
     static let mostWithDictionary = 16 << 10
 
     /// The result may point to `value` or into the scratch's buffer.
-    static func encode(_ engine: EngineRef, _ value: UnsafeRawPointer, _ count: Int, uncompressed: Bool, _ scratch: Scratch) -> Encoded {
-        let raw = Encoded(codec: RecordHeader.Codec.raw, dictionary: 0, bytes: value, count: count)
-        if uncompressed || count < least || engine.pointee.compression == .none { return raw }
+    static func encode(_ value: UnsafeRawPointer, _ count: Int, _ compression: Compression, _ dictionaries: DictionaryCache, _ scratch: Scratch) -> Encoded {
+        var raw = Encoded(codec: RecordHeader.Codec.raw, dictionary: 0, bytes: value, count: count)
+        if count < least || compression == .none { return raw }
         // The bound, not the limit, is LZ4's room: a stream that ran out of room is undefined afterwards.
-        let limit = count - count / 8
-        let usesDictionary = engine.pointee.compression == .dictionary && count <= mostWithDictionary && engine.pointee.geometry.dictionaryPlaces > 0
-        if usesDictionary {
-            let prepared = engine.pointee.dictionaries.current(engine)
-            if let prepared {
-                let n = Int(shim_lz4_compress_with(scratch.stream, prepared.stream, value, scratch.buffer, Int32(count), shim_lz4_bound(Int32(count))))
-                engine.pointee.dictionaries.observe(engine, value, count, stored: min(n, count), scratch)
-                return n > 0 && n <= limit ? Encoded(codec: RecordHeader.Codec.dictionary, dictionary: prepared.number, bytes: UnsafeRawPointer(scratch.buffer), count: n) : raw
-            }
+        let limit = count - count / 8, bound = shim_lz4_bound(Int32(count))
+        let usesDictionary = compression == .dictionary && count <= mostWithDictionary && dictionaries.places.count > 0
+        var codec = RecordHeader.Codec.lz4, number: UInt16 = 0, n = 0
+        if usesDictionary, let prepared = dictionaries.current() {
+            (codec, number) = (RecordHeader.Codec.dictionary, prepared.number)
+            n = Int(shim_lz4_compress_with(scratch.stream, prepared.stream, value, scratch.buffer, Int32(count), bound))
+        } else {
+            n = Int(shim_lz4_compress(scratch.stream, value, scratch.buffer, Int32(count), bound))
         }
-        let n = Int(shim_lz4_compress(scratch.stream, value, scratch.buffer, Int32(count), shim_lz4_bound(Int32(count))))
-        if usesDictionary { engine.pointee.dictionaries.observe(engine, value, count, stored: min(n, count), scratch) }
-        return n > 0 && n <= limit ? Encoded(codec: RecordHeader.Codec.lz4, dictionary: 0, bytes: UnsafeRawPointer(scratch.buffer), count: n) : raw
+        raw.isSample = usesDictionary && dictionaries.observe(count, stored: min(n, count))
+        guard n > 0, n <= limit else { return raw }
+        return Encoded(codec: codec, dictionary: number, bytes: UnsafeRawPointer(scratch.buffer), count: n, isSample: raw.isSample)
     }
 }

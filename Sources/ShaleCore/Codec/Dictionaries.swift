@@ -9,9 +9,76 @@ import CShalePlatform
 /// Dictionary n lives in place n modulo the places. A number is never used
 /// twice; a place is, once no current record names its number. The index holds
 /// the hot copy of the numbers, which readers compare before and after use.
-struct DictionaryCache {
-    private static let headerSize = 64
+struct DictionaryPlaces {
+    static let headerSize = 64
 
+    /// How many places there are, and the bytes of each; 0 where the cache has no dictionaries.
+    let count: Int
+    let size: Int
+    let secret: UInt64
+    /// The first place, in the data file, and the start of the index.
+    let region: Memory
+    let index: Memory
+
+    @inline(__always) func place(_ number: UInt16) -> Memory { region + Int(number) % count * size }
+    @inline(__always) func numberWord(_ number: UInt16) -> Memory { index + IndexHead.dictionaryNumbers + Int(number) % max(1, count) * 8 }
+
+    func check(_ p: Memory, size: Int) -> UInt64 { shim_hash(p + DictionaryPlaces.headerSize, size, secret ^ p.u64(0)) }
+
+    func isSound(_ p: Memory, number: UInt16) -> Bool {
+        let length = Int(truncatingIfNeeded: p.u64(8))
+        return p.u64(0) == UInt64(number) && length > 0 && length <= size - DictionaryPlaces.headerSize && p.u64(16) == check(p, size: length)
+    }
+
+    func has(_ number: UInt16) -> Bool { count > 0 && numberWord(number).acquire(0) == UInt64(number) }
+
+    /// Whether a record that names the dictionary may still be appended. Under a shard's lock.
+    @inline(__always)
+    func mayUse(_ number: UInt16) -> Bool {
+        // In this order: who retires a number ends that only once the number is gone from its place.
+        index.acquire(IndexHead.dictionaryRetiring) != UInt64(number) && numberWord(number).acquire(0) == UInt64(number)
+    }
+
+    /// No later dictionary gets a number that a record names, also where its own dictionary is lost.
+    @inline(__always)
+    func reserve(_ number: UInt16) {
+        let last = index + IndexHead.dictionaryLast
+        while true {
+            let known = last.u64(0)
+            if known >= UInt64(number) || shim_cas64(last, known, UInt64(number)) { return }
+        }
+    }
+
+    /// The index's numbers are such as their places can have, and the places inside the file. `offset`: of the first place.
+    func isConsistent(from offset: Int, dataSize: Int) -> Bool {
+        let current = index.u64(IndexHead.dictionaryCurrent), last = index.u64(IndexHead.dictionaryLast)
+        guard last <= 65_535, current <= last, current == 0 || has(UInt16(current)) else { return false }
+        for i in 0..<count {
+            let number = index.u64(IndexHead.dictionaryNumbers + i * 8)
+            guard number == 0 || number <= last && Int(number) % count == i && offset + (i + 1) * size <= dataSize else { return false }
+        }
+        return true
+    }
+
+    /// Fills the index's numbers from the data file. `offset`: of the first place.
+    func restore(_ files: CacheFiles, from offset: Int) throws(Failure) {
+        let end = try files.dataSize()
+        var newest: UInt64 = 0
+        for i in 0..<count {
+            let at = offset + i * size
+            var number: UInt64 = 0
+            guard at + size <= end, try files.readData(at, into: &number, 8) else { continue }
+            guard number > 0, number <= 65_535, Int(number) % count == i, isSound(region + i * size, number: UInt16(number)) else { continue }
+            (index + IndexHead.dictionaryNumbers + i * 8).release(0, number)
+            newest = max(newest, number)
+        }
+        index.release(IndexHead.dictionaryCurrent, newest)
+        index.release(IndexHead.dictionaryLast, newest)
+    }
+}
+
+/// What a handle keeps of them: prepared for compressing, checked for reading, and the samples of the next one.
+struct DictionaryCache {
     /// A dictionary that this process has prepared for compressing.
     struct Prepared {
         let number: UInt16
@@ -27,6 +94,7 @@ struct DictionaryCache {
         static let verified = 64, samples = 192
     }
     private let sampleSize: Int
+    let places: DictionaryPlaces
 
     private enum Sampling {
         /// Every so manieth value is sampled; each round is spread twice as wide as the one before,
@@ -40,8 +108,9 @@ struct DictionaryCache {
         static let firstGain = 10, laterGain = 2
     }
 
-    init?(dictionarySize: Int) {
-        sampleSize = dictionarySize == 0 ? 0 : dictionarySize - DictionaryCache.headerSize + Sampling.trialBytes
+    init?(_ places: DictionaryPlaces) {
+        self.places = places
+        sampleSize = places.size == 0 ? 0 : places.size - DictionaryPlaces.headerSize + Sampling.trialBytes
         guard let memory = shim_calloc(Word.samples + sampleSize) else { return nil }
         self.memory = memory
         memory.set(Word.interval, int: Sampling.firstInterval)
@@ -57,111 +126,80 @@ struct DictionaryCache {
         shim_free(memory)
     }
 
-    private static func place(_ engine: EngineRef, _ number: UInt16) -> Memory {
-        let g = engine.pointee.geometry
-        return engine.pointee.data + g.dictionaries + Int(number) % g.dictionaryPlaces * g.dictionarySize
-    }
-    private static func numberWord(_ engine: EngineRef, _ number: UInt16) -> Memory {
-        engine.pointee.index + IndexHead.dictionaryNumbers + Int(number) % max(1, engine.pointee.geometry.dictionaryPlaces) * 8
-    }
-    private static func check(_ p: Memory, size: Int, secret: UInt64) -> UInt64 {
-        shim_hash(p + headerSize, size, secret ^ p.u64(0))
-    }
-
     // MARK: Reading
 
     /// False where the dictionary is gone or damaged, and where the value is.
     @inline(__always)
-    func decompress(_ engine: EngineRef, number: UInt16, _ stored: Memory, _ count: Int, _ out: Memory, _ size: Int) -> Bool {
-        guard number != 0, engine.pointee.geometry.dictionaryPlaces > 0 else { return false }
-        let word = DictionaryCache.numberWord(engine, number)
+    func decompress(number: UInt16, _ stored: Memory, _ count: Int, _ out: Memory, _ size: Int) -> Bool {
+        guard number != 0, places.count > 0 else { return false }
+        let word = places.numberWord(number)
         guard word.acquire(0) == UInt64(number) else { return false }
-        let p = DictionaryCache.place(engine, number)
+        let p = places.place(number)
         let dictionarySize = Int(truncatingIfNeeded: p.u64(8))
-        guard dictionarySize > 0, dictionarySize <= engine.pointee.geometry.dictionarySize - DictionaryCache.headerSize, isSound(engine, number, p) else { return false }
-        let n = shim_lz4_decompress_with(p + DictionaryCache.headerSize, Int32(truncatingIfNeeded: dictionarySize), stored, out, Int32(truncatingIfNeeded: count), Int32(truncatingIfNeeded: size))
+        guard dictionarySize > 0, dictionarySize <= places.size - DictionaryPlaces.headerSize, isSound(number, p) else { return false }
+        let n = shim_lz4_decompress_with(p + DictionaryPlaces.headerSize, Int32(truncatingIfNeeded: dictionarySize), stored, out,
+                                         Int32(truncatingIfNeeded: count), Int32(truncatingIfNeeded: size))
         shim_fence_acquire()
         return Int(n) == size && word.acquire(0) == UInt64(number)
     }
 
     /// Checked once by each handle.
     @inline(__always)
-    private func isSound(_ engine: EngineRef, _ number: UInt16, _ p: Memory) -> Bool {
+    private func isSound(_ number: UInt16, _ p: Memory) -> Bool {
         let verified = memory + Word.verified + Int(number) & 15 * 8
-        return verified.u64(0) == UInt64(number) || verify(engine, number, p)
+        return verified.u64(0) == UInt64(number) || verify(number, p)
     }
     @inline(never)
-    private func verify(_ engine: EngineRef, _ number: UInt16, _ p: Memory) -> Bool {
-        guard DictionaryCache.isSound(p, number: number, engine) else { return false }
+    private func verify(_ number: UInt16, _ p: Memory) -> Bool {
+        guard places.isSound(p, number: number) else { return false }
         (memory + Word.verified + Int(number) & 15 * 8).set(0, UInt64(number))
         return true
-    }
-    private static func isSound(_ p: Memory, number: UInt16, _ engine: EngineRef) -> Bool {
-        let size = Int(truncatingIfNeeded: p.u64(8))
-        return p.u64(0) == UInt64(number) && size > 0 && size <= engine.pointee.geometry.dictionarySize - headerSize
-            && p.u64(16) == check(p, size: size, secret: engine.pointee.secret)
-    }
-
-    /// Fills the index's numbers from the data file.
-    static func restore(_ engine: EngineRef) throws(Failure) {
-        let g = engine.pointee.geometry
-        let size = try engine.pointee.files.dataSize(engine)
-        var newest: UInt64 = 0
-        for i in 0..<g.dictionaryPlaces {
-            let offset = g.dictionaries + i * g.dictionarySize
-            var number: UInt64 = 0
-            guard offset + g.dictionarySize <= size, try engine.pointee.files.readData(engine, offset, into: &number, 8) else { continue }
-            let p = engine.pointee.data + offset
-            guard number > 0, number <= 65_535, Int(number) % g.dictionaryPlaces == i, isSound(p, number: UInt16(number), engine) else { continue }
-            (engine.pointee.index + IndexHead.dictionaryNumbers + i * 8).release(0, number)
-            newest = max(newest, number)
-        }
-        engine.pointee.index.release(IndexHead.dictionaryCurrent, newest)
-        engine.pointee.index.release(IndexHead.dictionaryLast, newest)
     }
 
     // MARK: Compressing
 
     /// The newest dictionary, prepared; nil where there is none.
     @inline(__always)
-    func current(_ engine: EngineRef) -> Prepared? {
-        let number = engine.pointee.index.acquire(IndexHead.dictionaryCurrent)
+    func current() -> Prepared? {
+        let number = places.index.acquire(IndexHead.dictionaryCurrent)
         if number == 0 { return nil }
         if let node = Memory(bitPattern: UInt(memory.acquire(Word.prepared))), node.u64(8) == number {
             return Prepared(number: UInt16(truncatingIfNeeded: number), stream: UnsafeRawPointer(node + 64))
         }
-        return prepare(engine, UInt16(truncatingIfNeeded: number))
+        return prepare(UInt16(truncatingIfNeeded: number))
     }
 
     /// Loads the dictionary into a stream that compressions copy: once for each dictionary and handle.
     @inline(never)
-    private func prepare(_ engine: EngineRef, _ number: UInt16) -> Prepared? {
+    private func prepare(_ number: UInt16) -> Prepared? {
         guard shim_cas64(memory + Word.lock, 0, 1) else { return nil }
         defer { memory.release(Word.lock, 0) }
-        let p = DictionaryCache.place(engine, number)
-        guard DictionaryCache.numberWord(engine, number).acquire(0) == UInt64(number), verify(engine, number, p),
+        let p = places.place(number)
+        guard places.numberWord(number).acquire(0) == UInt64(number), verify(number, p),
               let node = shim_aligned(64, 64 + shim_lz4_stream_size()) else { return nil }
         node.set(0, memory.u64(Word.prepared))
         node.set(8, UInt64(number))
-        shim_lz4_load_dictionary(node + 64, p + DictionaryCache.headerSize, Int32(truncatingIfNeeded: p.u64(8)))
+        shim_lz4_load_dictionary(node + 64, p + DictionaryPlaces.headerSize, Int32(truncatingIfNeeded: p.u64(8)))
         memory.release(Word.prepared, UInt64(UInt(bitPattern: node)))
         return Prepared(number: number, stream: UnsafeRawPointer(node + 64))
     }
 
     // MARK: Making
 
-    /// Takes samples, and now and then looks whether the ratio has decayed.
+    /// Counts a value that was compressed. Whether it is to be sampled.
     @inline(__always)
-    func observe(_ engine: EngineRef, _ value: UnsafeRawPointer, _ count: Int, stored: Int, _ scratch: Scratch) {
+    func observe(_ count: Int, stored: Int) -> Bool {
         memory.set(Word.raw, memory.u64(Word.raw) &+ UInt64(count))
         memory.set(Word.stored, memory.u64(Word.stored) &+ UInt64(stored))
         let left = memory.int(Word.countdown) - 1
         memory.set(Word.countdown, int: left)
-        if left <= 0 { sample(engine, value, count, scratch) }
+        return left <= 0
     }
 
+    /// Takes a sample; when there are enough, makes a dictionary of them, and looks whether the ratio has decayed.
+    /// `store`: puts one where everybody finds it, in place of the current one. False where it cannot.
     @inline(never)
-    private func sample(_ engine: EngineRef, _ value: UnsafeRawPointer, _ count: Int, _ scratch: Scratch) {
+    func sample(_ value: UnsafeRawPointer, _ count: Int, _ scratch: Scratch, store: (Candidate) -> Bool) {
         guard shim_cas64(memory + Word.lock, 0, 1) else { return }
         defer { memory.release(Word.lock, 0) }
         memory.set(Word.countdown, int: memory.int(Word.interval))
@@ -176,7 +214,7 @@ struct DictionaryCache {
         let ratio = max(1, memory.u64(Word.stored) &* 1024 / max(1, memory.u64(Word.raw)))
         let best = memory.u64(Word.best)
         let hasDecayed = best != 0 && ratio > best + best / 6 + 8
-        let isNew = make(engine, fill, typical: taken, scratch)
+        let isNew = candidate(fill, typical: taken, scratch).map(store) ?? false
         memory.set(Word.best, isNew || hasDecayed ? 0 : best == 0 ? ratio : min(best, ratio))
         memory.set(Word.fill, 0)
         memory.set(Word.raw, 0)
@@ -186,16 +224,23 @@ struct DictionaryCache {
         memory.set(Word.countdown, int: interval)
     }
 
-    /// Makes a dictionary of the samples if it saves enough on those that were held back.
-    private func make(_ engine: EngineRef, _ fill: Int, typical: Int, _ scratch: Scratch) -> Bool {
+    /// What may become a dictionary, and the number of the current one that it was compared with.
+    struct Candidate {
+        let bytes: Memory
+        let size: Int
+        let present: UInt64
+    }
+
+    /// A dictionary of the samples, if it saves enough on those that were held back.
+    private func candidate(_ fill: Int, typical: Int, _ scratch: Scratch) -> Candidate? {
         let samples = memory + Word.samples
         let trialCount = Sampling.trialBytes, size = fill - trialCount
         let bytes = samples, trial = samples + size
-        guard size > Sizes.leastDictionary, let stream = shim_aligned(64, shim_lz4_stream_size() + Int(shim_lz4_bound(512))) else { return false }
+        guard size > Sizes.leastDictionary, let stream = shim_aligned(64, shim_lz4_stream_size() + Int(shim_lz4_bound(512))) else { return nil }
         defer { shim_free(stream) }
         let out = stream + shim_lz4_stream_size()
         shim_lz4_load_dictionary(stream, bytes, Int32(size))
-        let before = engine.pointee.index.acquire(IndexHead.dictionaryCurrent)
+        let before = places.index.acquire(IndexHead.dictionaryCurrent)
         let present = Memory(bitPattern: UInt(memory.u64(Word.prepared))).flatMap { $0.u64(8) == before ? $0 + 64 : nil }
         // In pieces of a value's size: small ones gain most.
         let piece = max(64, min(512, typical)), room = shim_lz4_bound(512)
@@ -206,84 +251,6 @@ struct DictionaryCache {
             new += min(piece, Int(shim_lz4_compress_with(scratch.stream, stream, trial + at, out, Int32(piece), room)))
         }
         let gain = before == 0 ? Sampling.firstGain : Sampling.laterGain
-        return new * 100 <= old * (100 - gain) && store(engine, bytes, size, expecting: before)
-    }
-
-    /// Puts a dictionary into a place that no current record needs. False where there is none.
-    private func store(_ engine: EngineRef, _ bytes: Memory, _ size: Int, expecting before: UInt64) -> Bool {
-        let index = engine.pointee.index
-        let g = engine.pointee.geometry
-        let result = shim_mutex_lock(index + IndexHead.dictionaryLock)
-        guard result == 0 || result == shim_owner_dead() else { return false }
-        defer { shim_mutex_unlock(index + IndexHead.dictionaryLock) }
-        guard index.acquire(IndexHead.dictionaryCurrent) == before else { return false }
-        let last = index.u64(IndexHead.dictionaryLast)
-        for next in (last + 1)...(last + UInt64(g.dictionaryPlaces)) where next <= 65_535 {
-            let number = UInt16(next)
-            let word = DictionaryCache.numberWord(engine, number)
-            let victim = word.acquire(0)
-            if victim != 0 {
-                if victim == before || isNeeded(engine, number) { continue }
-                // From here on no put takes it any more; who has the lock now is waited for.
-                index.release(IndexHead.dictionaryRetiring, victim)
-                shim_fence()
-                if isNeeded(engine, number, locked: true) { continue }
-            }
-            let p = DictionaryCache.place(engine, number)
-            guard (try? engine.pointee.files.allocateData(p - engine.pointee.data, g.dictionarySize)) != nil else { return false }
-            word.release(0, 0)
-            // A shard that was rebuilt since it was asked may have found old records that name the number, before it
-            // was gone.
-            if victim != 0, isNeeded(engine, number, locked: true) {
-                word.release(0, victim)
-                continue
-            }
-            // A number that is retired for good would stay so after a kill from here on, and may be the next one made.
-            index.release(IndexHead.dictionaryRetiring, 0)
-            shim_fence()
-            p.set(16, 0)
-            p.set(0, next)
-            p.set(8, UInt64(size))
-            shim_copy(p + DictionaryCache.headerSize, bytes, size)
-            p.release(16, DictionaryCache.check(p, size: size, secret: engine.pointee.secret))
-            word.release(0, next)
-            index.release(IndexHead.dictionaryLast, next)
-            index.release(IndexHead.dictionaryCurrent, next)
-            return true
-        }
-        return false
-    }
-
-    private func isNeeded(_ engine: EngineRef, _ number: UInt16, locked: Bool = false) -> Bool {
-        for i in 0..<engine.pointee.geometry.shards {
-            let shard = Shard(engine, i)
-            if locked {
-                guard (try? shard.lock()) != nil else { return true }
-                defer { shard.unlock() }
-                if shard.header[shard.dictionaryField(number)] != 0 { return true }
-            } else if shard.header[shard.dictionaryField(number)] != 0 { return true }
-        }
-        return false
-    }
-
-    /// No later dictionary gets a number that a record names, also where its own dictionary is lost.
-    @inline(__always)
-    static func reserve(_ engine: EngineRef, _ number: UInt16) {
-        let last = engine.pointee.index + IndexHead.dictionaryLast
-        while true {
-            let known = last.u64(0)
-            if known >= UInt64(number) || shim_cas64(last, known, UInt64(number)) { return }
-        }
-    }
-
-    static func has(_ engine: EngineRef, _ number: UInt16) -> Bool {
-        engine.pointee.geometry.dictionaryPlaces > 0 && numberWord(engine, number).acquire(0) == UInt64(number)
-    }
-
-    /// Whether a record that names the dictionary may still be appended. Under a shard's lock.
-    @inline(__always)
-    static func mayUse(_ engine: EngineRef, _ number: UInt16) -> Bool {
-        // In this order: who retires a number ends that only once the number is gone from its place.
-        engine.pointee.index.acquire(IndexHead.dictionaryRetiring) != UInt64(number) && numberWord(engine, number).acquire(0) == UInt64(number)
+        return new * 100 <= old * (100 - gain) ? Candidate(bytes: bytes, size: size, present: before) : nil
     }
 }

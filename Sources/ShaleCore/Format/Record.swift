@@ -18,7 +18,6 @@ import CShalePlatform
 /// for its bytes: readers compare the bytes with the caller's anyway.
 struct RecordHeader {
     static let size = 48
-    static let never: UInt64 = (1 << 48) - 1
 
     /// A gap fills what a rebuild found unreadable, so that the next one does not stumble over it again.
     /// A loss is what else was found unreadable: see `Loss`.
@@ -35,7 +34,7 @@ struct RecordHeader {
 
     @inline(__always)
     init(kind: Kind, codec: UInt8 = Codec.raw, flags: UInt8 = 0, tagCount: Int = 0, keyLength: Int, metaLength: Int = 0,
-         storedLength: Int = 0, rawLength: Int = 0, created: UInt64 = 0, expires: UInt64 = RecordHeader.never, dictionary: UInt16 = 0) {
+         storedLength: Int = 0, rawLength: Int = 0, created: UInt64 = 0, expires: UInt64 = Age.neverPoint, dictionary: UInt16 = 0) {
         lsn = 0
         bodyCheck = 0
         word2 = UInt64(kind.rawValue | codec << 4) << 32 | UInt64(UInt8(truncatingIfNeeded: tagCount) | flags << 4) << 40
@@ -122,11 +121,15 @@ struct RecordHeader {
     func seal(at p: Memory) { p.release(16, word2) }
 
     /// When the entry may be served no more, stale or not.
-    @inline(__always) func gone(at p: Memory) -> UInt64 { keepsStale && expires != RecordHeader.never ? p.u64(RecordHeader.size) : expires }
+    @inline(__always) func gone(at p: Memory) -> UInt64 { keepsStale && expires != Age.neverPoint ? p.u64(RecordHeader.size) : expires }
     @inline(__always) func lifetime(at p: Memory) -> Lifetime {
         Lifetime(expires: expires, keepsStale: keepsStale, staleWord: keepsStale ? p.u64(RecordHeader.size) : 0)
     }
     @inline(__always) func tag(_ i: Int, at p: Memory) -> UInt64 { p.u64(RecordHeader.size + (keepsStale ? 8 : 0) + i * 8) }
+}
+
+extension Lifetime {
+    var flag: UInt8 { keepsStale ? RecordHeader.Flag.keepsStale : 0 }
 }
 
 /// Where a record is, as its checksums see it.

@@ -11,8 +11,6 @@ struct LargeWriters {
 
     let index: Memory
 
-    init(_ engine: EngineRef) { index = engine.pointee.index }
-
     /// A place in the list, the blob's own unless more are written at once than have places.
     struct Turn {
         fileprivate let blob: Memory

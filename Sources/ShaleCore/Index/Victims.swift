@@ -123,7 +123,7 @@ struct Victims {
                 barren += 1
                 // A whole sweep of its own found nobody: the counter is below the slots' stamps, which damage to
                 // it has done. From here on new stamps are the newest again, and the next change ranks all.
-                if barren == 2 { header.at.set(Field.stamp, max(header.at.u64(Field.stamp), Shard.rebaseStampsAt)) }
+                if barren == 2 { header.at.set(Field.stamp, max(header.at.u64(Field.stamp), Sizes.rebaseStampsAt)) }
             }
         }
         return nil

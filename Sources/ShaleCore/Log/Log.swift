@@ -12,10 +12,78 @@ import CShalePlatform
 /// - a segment's number is stored in the hot array, behind a release fence, before its bytes change;
 /// - the head has room for an end record;
 /// - callers leave `reserve` places to the cleaner, which needs at most two to empty the tail.
-enum Log {
+struct Log {
+    typealias Field = ShardHeader.Field
+
     enum PlaceState: UInt8 { case absent = 0, free, inLog, preparing }
     static let reserve = 2
     static let patience = Sizes.patience
+
+    let engine: EngineRef
+    /// The shard's.
+    let number: Int
+    let header: ShardHeader
+
+    @inline(__always)
+    init(_ engine: EngineRef, _ number: Int) {
+        self.engine = engine
+        self.number = number
+        header = ShardHeader(at: engine.pointee.index + (Geometry.indexHead &+ number &* engine.pointee.geometry.shardStride))
+    }
+
+    @inline(__always) var geometry: Geometry { @inline(__always) get { engine.pointee.geometry } }
+    @inline(__always) var secret: UInt64 { engine.pointee.secret }
+
+    // MARK: Places
+
+    @inline(__always) var segmentSize: Int { engine.pointee.geometry.segmentSize }
+
+    /// The hot array: which segment is in a place now. Readers compare it before and after.
+    @inline(__always) func numberWord(_ place: Int) -> Memory { header.at + (ShardHeader.size &+ place &* 8) }
+
+    @inline(__always) func offset(ofPlace place: Int) -> Int {
+        engine.pointee.geometry.segments &+ ((place &* engine.pointee.geometry.shards &+ number) &<< engine.pointee.geometry.segmentShift)
+    }
+    @inline(__always) func place(of location: UInt32) -> Int {
+        (Int(location) &<< 3) &>> engine.pointee.geometry.segmentShift
+    }
+    @inline(__always) func offsetInSegment(_ location: UInt32) -> Int {
+        (Int(location) &<< 3) & (engine.pointee.geometry.segmentSize &- 1)
+    }
+    /// In the data file.
+    @inline(__always) func offset(of location: UInt32) -> Int {
+        offset(ofPlace: place(of: location)) &+ offsetInSegment(location)
+    }
+    @inline(__always) func address(_ location: UInt32) -> Memory { engine.pointee.data + offset(of: location) }
+    @inline(__always) func location(place: Int, offset: Int) -> UInt32 {
+        UInt32(truncatingIfNeeded: ((place &<< engine.pointee.geometry.segmentShift) &+ offset) &>> 3)
+    }
+    /// Whether a location lies inside the shard's places: what comes from a slot may be damaged.
+    @inline(__always) func isInside(_ location: UInt32) -> Bool {
+        place(of: location) < engine.pointee.geometry.rows && offsetInSegment(location) <= segmentSize &- RecordHeader.size
+    }
+    /// And whether a segment was ever there: a place without a number may lie beyond the end of the file.
+    @inline(__always) func isSound(_ location: UInt32) -> Bool {
+        isInside(location) && numberWord(place(of: location)).u64(0) != 0
+    }
+    /// The segment that a location is in; 0 where it leads nowhere.
+    func segment(of location: UInt32) -> UInt64 { isInside(location) ? numberWord(place(of: location)).u64(0) : 0 }
+    @inline(__always) func placeOf(_ location: UInt32) -> Place {
+        Place(number: numberWord(place(of: location)).u64(0), offset: UInt64(truncatingIfNeeded: offset(of: location)))
+    }
+
+    func state(ofPlace place: Int) -> Log.PlaceState {
+        Log.PlaceState(rawValue: (header.at + geometry.states + place).load(as: UInt8.self)) ?? .absent
+    }
+    func setState(ofPlace place: Int, _ state: Log.PlaceState) {
+        shim_store8(header.at + geometry.states + place, state.rawValue)
+    }
+    /// A position of the ring, counted from the log's tail: the log goes on from 0, the free places end at -1.
+    private func cell(_ i: Int) -> Memory {
+        header.at + geometry.queue + (header[Field.queueFirst] + geometry.rows + i) % geometry.rows * 4
+    }
+    func queued(_ i: Int) -> Int { Int(cell(i).u32(0)) % geometry.rows }
+    func setQueued(_ i: Int, _ place: Int) { cell(i).set32(0, UInt32(place)) }
 }
 
 /// A record that is about to be appended.
@@ -39,7 +107,7 @@ struct Draft {
     }
 }
 
-extension Shard {
+extension Log {
     // MARK: Places
 
     private var indexBytes: Int { header[Field.tablePages] }
@@ -84,17 +152,17 @@ extension Shard {
 
     /// A place that holds no segment is free, and goes first.
     private func addFree(_ place: Int) {
-        begin()
+        header.begin()
         setQueued(-1 - header[Field.freeCount], place)
         change(frame: place, to: .free)
-        commit(Field.freeCount, by: 1)
+        header.commit(Field.freeCount, by: 1)
     }
 
     /// A place that takes space from here on, or takes none any more.
     private func changeAllocated(_ place: Int, to state: Log.PlaceState, by step: Int) {
-        begin()
+        header.begin()
         change(frame: place, to: state)
-        commit(Field.allocated, by: step)
+        header.commit(Field.allocated, by: step)
     }
 
     /// Counted first, so that a kill in between never lets the directory outgrow its capacity.
@@ -166,9 +234,9 @@ extension Shard {
         // Whatever becomes of its blocks, no later rebuild finds this segment after newer ones have gone.
         SegmentHeader.destroy(at: engine.pointee.data + offset(ofPlace: place))
         // Before its blocks go: a kill in between must not leave a hole that passes for a place.
-        begin()
+        header.begin()
         change(frame: place, to: .preparing)
-        commit(Field.freeCount, by: -1)
+        header.commit(Field.freeCount, by: -1)
         shim_fence_release()
         guard engine.pointee.files.releaseData(offset(ofPlace: place), segmentSize) else {
             addFree(place)
@@ -191,55 +259,54 @@ extension Shard {
     /// Pages of the file's own cache are as large as the segment allows, where the file system has such.
     private var hasHugePages: Bool { !geometry.hasSmallPages && !engine.pointee.files.isMemory }
 
-    /// Allocates the next place before anyone holds the lock for it, and populates it where the head fills fast.
-    func prepareNextPlace() {
-        guard (try? lock()) != nil else { return }
-        let chosen = beginPreparing()
-        unlock()
-        guard let chosen else { return }
-        let place = chosen.place
-        var done = true, isFull = false
+    struct Preparation { let place: Int, takeovers: Int }
+    enum Prepared { case done, full, failed }
+
+    /// Without the lock: allocates a place that `beginPreparing` has chosen, and populates it where the head fills fast.
+    func prepare(_ place: Int) -> Prepared {
         do throws(Failure) { try engine.pointee.files.allocateData(offset(ofPlace: place), segmentSize) } catch {
-            done = false
-            isFull = error.isDiskFull
+            // Any other cause is this handle's own; the next roll says what it is.
+            return error.isDiskFull ? .full : .failed
         }
-        if done { Holes(engine: engine).touchEnds(number, place: place) }
-        if done, isFast {
+        Holes(engine: engine).touchEnds(number, place: place)
+        if isFast {
             let p = engine.pointee.data + offset(ofPlace: place)
             if hasHugePages { shim_sys_huge_pages(p, segmentSize) }
             shim_sys_populate(p, segmentSize)
         }
-        guard (try? lock()) != nil else { return }
-        endPreparing(chosen, isDone: done, isFull: isFull)
-        unlock()
+        return .done
     }
-
-    struct Preparation { let place: Int, takeovers: Int }
 
     func beginPreparing() -> Preparation? {
         if wantsPlace, header[Field.noSpace] == 0, header[Field.allocated] < budgetedPlaces, let place = firstPlace(.absent) {
-            beginChange()
+            header.beginChange()
             Holes(engine: engine).forget(number, place: place)
             changeAllocated(place, to: .preparing, by: 1)
-            endChange()
+            header.endChange()
             return Preparation(place: place, takeovers: header[Field.takeovers])
         }
         return nil
     }
 
-    func endPreparing(_ own: Preparation, isDone: Bool, isFull: Bool) {
+    func endPreparing(_ own: Preparation, _ result: Prepared) {
         // A place that was taken over, used and given back may be in preparation again, by somebody else. Where
         // that cannot be ruled out it stays as it is: whoever needs it takes it over.
-        beginChange()
-        defer { endChange() }
+        header.beginChange()
+        defer { header.endChange() }
         guard state(ofPlace: own.place) == .preparing, header[Field.takeovers] == own.takeovers else {
             // Given back before it was allocated: nobody counts it.
-            if isDone, state(ofPlace: own.place) == .absent { _ = engine.pointee.files.releaseData(offset(ofPlace: own.place), segmentSize) }
+            if result == .done, state(ofPlace: own.place) == .absent { _ = engine.pointee.files.releaseData(offset(ofPlace: own.place), segmentSize) }
             return
         }
-        if isDone { addFree(own.place) } else { giveUp(own.place) }
-        // Any other cause is this handle's own; the next roll says what it is.
-        if isFull { header[Field.noSpace] = Log.patience }
+        if result == .done { addFree(own.place) } else { giveUp(own.place) }
+        if result == .full { header[Field.noSpace] = Log.patience }
+    }
+
+    /// Within a transaction: changes a frame's state. `isNewHead`: its segment's header is written as well.
+    func change(frame: Int, to state: Log.PlaceState, isNewHead: Bool = false) {
+        let before = UInt64(self.state(ofPlace: frame).rawValue)
+        header.at.release(Field.frame, UInt64(frame) | before << 32 | (isNewHead ? 1 << 40 : 0) | 1 << 48)
+        setState(ofPlace: frame, state)
     }
 
     // MARK: Appending
@@ -256,7 +323,7 @@ extension Shard {
         let place = queued(-header[Field.freeCount]), previous = header.at.u64(Field.headNumber), newNumber = nextNumber
         // (Also where this is taken back: no two places ever have the same number.)
         header.at.set(Field.lastNumber, newNumber)
-        begin()
+        header.begin()
         if header[Field.queueCount] > 0, header[Field.headOffset] <= segmentSize - RecordHeader.size {
             var end = Draft(RecordHeader(kind: .end, keyLength: 0), keyHash: 0, key: UnsafeRawPointer(header.at))
             write(&end)
@@ -281,20 +348,20 @@ extension Shard {
             header[Field.tailOffset] = SegmentHeader.size
             header.at.set(Field.tailNumber, newNumber)
         }
-        if isNewTail { pend(ShardHeader.Pending.clear) }
-        commit(header.at + Field.headNumber, newNumber)
+        if isNewTail { header.pend(ShardHeader.Pending.clear) }
+        header.commit(header.at + Field.headNumber, newNumber)
     }
 
     /// The tail's segment leaves the log; its bytes stay readable until the place is used again.
     func releaseTail() {
         let left = header[Field.queueCount] - 1
-        begin()
+        header.begin()
         change(frame: queued(0), to: .free)
         header[Field.tailOffset] = SegmentHeader.size
         header[Field.queueFirst] = (header[Field.queueFirst] + 1) % geometry.rows
         header[Field.freeCount] += 1
         header.at.set(Field.tailNumber, left > 0 ? numberWord(queued(0)).u64(0) : nextNumber)
-        commit(Field.queueCount, by: -1)
+        header.commit(Field.queueCount, by: -1)
     }
 
     /// A rebuild begins here at the earliest from now on. (A power cut may undo that, with all that came after the last sync.)
@@ -344,5 +411,19 @@ extension Shard {
         draft.record = record
         header[Field.headOffset] += record.length
         return at
+    }
+
+    // MARK: Errors
+
+    /// Nothing is left that may be evicted.
+    func filled() -> Failure {
+        if header[Field.pinnedBytes] > 0 { return noSpace("pinned entries fill the cache; unpin or remove some, or raise its capacity") }
+        return noSpace(header[Field.noSpace] > 0 ? "the disk is full; free space on it, or give the cache a smaller capacity"
+            : "large values that are being written fill the cache; try again when they are stored, or raise its capacity")
+    }
+
+    @inline(never)
+    func noSpace(_ why: StaticString) -> Failure {
+        Message().adding("no space in ").adding(engine.pointee.files.path).adding(": ").adding(why).failure(.full)
     }
 }

@@ -22,16 +22,16 @@ extension Measure {
 
 extension Shard {
     func measure(_ location: UInt32) -> Measure {
-        guard isSound(location) else { return Measure() }
-        let p = address(location)
+        guard log.isSound(location) else { return Measure() }
+        let p = log.address(location)
         let record = RecordHeader(at: p)
-        guard record.isPlausible(room: segmentSize - offsetInSegment(location)) else { return Measure() }
+        guard record.isPlausible(room: log.segmentSize - log.offsetInSegment(location)) else { return Measure() }
         var m = Measure(record)
         switch record.kind {
         case .touch where record.storedLength == TouchTarget.size:
             let target = TouchTarget(at: p + record.storedOffset)
-            guard isSound(target.location), numberWord(place(of: target.location)).u64(0) == target.number,
-                  !RecordHeader(at: address(target.location)).isKind(.touch) else { return m }
+            guard log.isSound(target.location), log.numberWord(log.place(of: target.location)).u64(0) == target.number,
+                  !RecordHeader(at: log.address(target.location)).isKind(.touch) else { return m }
             let own = m.bytes
             m = measure(target.location)
             m.bytes += own
@@ -100,67 +100,16 @@ extension Shard {
         if Slot.isPinned(word0) { adjust(Field.pinned, sign) }
     }
 
-    /// Takes an entry out of the index. Its record stays in the log as a ghost until the tail has passed.
-    func drop(_ slot: Memory, _ after: inout Aftermath) {
-        begin()
-        takeOut(slot, &after)
-    }
-
-    /// Ends a transaction with an entry's leaving.
-    func takeOut(_ slot: Memory, isEvicted: Bool = false, _ after: inout Aftermath) {
-        table.forgetCopy(of: slot)
-        let word0 = slot.u64(0)
-        let m = measure(Slot.location(word0))
-        account(m, sign: -1)
-        count(word0, sign: -1)
-        header.at.set(Field.ghost, header.at.u64(Field.headNumber))
-        commit(slot, word0 & Slot.reachBit)
-        if m.blob.blob != 0 {
-            if isEvicted { LargeWriters(engine).giveUp(m.blob.blob) }
-            release(m.blob, &after)
-        }
-    }
-
-    /// Takes an entry, or a part, out to make room.
-    func evict(_ slot: Memory, _ after: inout Aftermath) {
-        if Slot.isPart(slot.u64(0)) {
-            if let key = partKey(of: slot.u64(0)) { LargeWriters(engine).giveUp(key.blob) }
-        } else {
-            header[Field.evictions] += 1
-            #if !hasFeature(Embedded)
-            announceEviction(of: Slot.location(slot.u64(0)))
-            #endif
-            #if SHALE_FAULTS
-            shim_tell(SHIM_EVICTED, slot)
-            #endif
-        }
-        begin()
-        takeOut(slot, isEvicted: true, &after)
-    }
-
-    /// The parts of a manifest that went: those of this shard at once, so that whoever needs room has it,
-    /// the others' when the lock is released.
-    func release(_ blob: Aftermath.Blob, _ after: inout Aftermath) {
-        for i in 0..<blob.parts {
-            var words = PartKey(blob: blob.blob, owner: blob.owner, part: i).words
-            withUnsafeBytes(of: &words) { bytes in
-                let key = Key(bytes, secret: secret)
-                if Shard(engine, keyHash: key.hash).number == number { clearPart(key, &after) }
-            }
-        }
-        if geometry.shards > 1 { after.add(blob) }
-    }
-
     /// Sums up anew from the slots, after damage has made the running sums unsure.
     func recount() {
-        pend(ShardHeader.Pending.recount)
+        header.pend(ShardHeader.Pending.recount)
         for field in [Field.entries, Field.used, Field.live, Field.raw, Field.stored, Field.pinned, Field.pinnedBytes, Field.pinnedMost] { header[field] = 0 }
         for i in 0..<16 { header[Field.dictionaries + i * 8] = 0 }
         forEachSlot { slot, word0 in
             account(measure(Slot.location(word0)), sign: 1)
             count(word0, sign: 1)
         }
-        finish(ShardHeader.Pending.recount)
+        header.finish(ShardHeader.Pending.recount)
     }
 
     @inline(__always)

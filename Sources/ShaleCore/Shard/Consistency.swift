@@ -36,13 +36,13 @@ extension Shard {
         let rows = geometry.rows, count = header[Field.queueCount], free = header[Field.freeCount]
         guard header[Field.queueFirst] < rows, count <= rows, free <= rows, header[Field.headPlace] < rows,
               isOffset(header[Field.headOffset]), isOffset(header[Field.tailOffset]),
-              header.at.u64(Field.provenTail) <= header.at.u64(Field.tailNumber), header.at.u64(Field.tailNumber) <= nextNumber else { return false }
+              header.at.u64(Field.provenTail) <= header.at.u64(Field.tailNumber), header.at.u64(Field.tailNumber) <= log.nextNumber else { return false }
         var allocated = 0, inLog = 0, isFree = 0
         for place in 0..<rows {
-            let state = (header.at + geometry.states + place).load(as: UInt8.self), number = numberWord(place).u64(0)
+            let state = (header.at + geometry.states + place).load(as: UInt8.self), number = log.numberWord(place).u64(0)
             // A place that is read or written is inside the file.
             if number != 0 || state == Log.PlaceState.free.rawValue || state == Log.PlaceState.inLog.rawValue {
-                guard offset(ofPlace: place) + segmentSize <= dataSize else { return false }
+                guard log.offset(ofPlace: place) + log.segmentSize <= dataSize else { return false }
             }
             guard state <= Log.PlaceState.preparing.rawValue, number < SegmentHeader.beyond, number == 0 || state != Log.PlaceState.absent.rawValue else { return false }
             if state != Log.PlaceState.absent.rawValue { allocated += 1 }
@@ -50,40 +50,26 @@ extension Shard {
             if state == Log.PlaceState.free.rawValue { isFree += 1 }
         }
         if !isQuiet { return true }
-        guard allocated == header[Field.allocated], inLog == count, isFree == free, header[Field.live] <= count * segmentSize,
+        guard allocated == header[Field.allocated], inLog == count, isFree == free, header[Field.live] <= count * log.segmentSize,
               header[Field.lastNumber] >= header[Field.headNumber] else { return false }
         var previous: UInt64 = 0
         for i in -free..<count {
-            let place = queued(i), segment = numberWord(place).u64(0)
-            guard state(ofPlace: place) == (i < 0 ? .free : .inLog), segment > previous || i < 0 && segment == 0 && previous == 0 else { return false }
+            let place = log.queued(i), segment = log.numberWord(place).u64(0)
+            guard log.state(ofPlace: place) == (i < 0 ? .free : .inLog), segment > previous || i < 0 && segment == 0 && previous == 0 else { return false }
             previous = segment
         }
-        return count == 0 || queued(count - 1) == header[Field.headPlace] && previous == header.at.u64(Field.headNumber)
-            && numberWord(queued(0)).u64(0) == header.at.u64(Field.tailNumber)
+        return count == 0 || log.queued(count - 1) == header[Field.headPlace] && previous == header.at.u64(Field.headNumber)
+            && log.numberWord(log.queued(0)).u64(0) == header.at.u64(Field.tailNumber)
     }
 
-    func isOffset(_ offset: Int) -> Bool { offset >= SegmentHeader.size && offset <= segmentSize && offset & 7 == 0 }
+    func isOffset(_ offset: Int) -> Bool { offset >= SegmentHeader.size && offset <= log.segmentSize && offset & 7 == 0 }
 
     /// The log goes at least as far as it was synced; after a clean close, exactly as far.
     private func agreesWithSynced(_ isClean: Bool) -> Bool {
         let synced = SyncedPosition.read(engine, shard: number)
         let segment = header.at.u64(Field.headNumber), offset = header[Field.headOffset]
         if synced.number == .max { return true }
-        if tail.isBefore(SyncedPosition.tail(engine, shard: number)) { return false }
+        if log.tail.isBefore(SyncedPosition.tail(engine, shard: number)) { return false }
         return isClean ? synced.number == segment && synced.offset == offset : !synced.covers(segment, offset)
-    }
-}
-
-extension DictionaryCache {
-    /// The index's numbers are such as their places can have, and the places inside the file.
-    static func isConsistent(_ engine: EngineRef, dataSize: Int) -> Bool {
-        let g = engine.pointee.geometry, index = engine.pointee.index
-        let current = index.u64(IndexHead.dictionaryCurrent), last = index.u64(IndexHead.dictionaryLast)
-        guard last <= 65_535, current <= last, current == 0 || g.dictionaryPlaces > 0 && has(engine, UInt16(current)) else { return false }
-        for i in 0..<g.dictionaryPlaces {
-            let number = index.u64(IndexHead.dictionaryNumbers + i * 8)
-            guard number == 0 || number <= last && Int(number) % g.dictionaryPlaces == i && g.dictionaries + (i + 1) * g.dictionarySize <= dataSize else { return false }
-        }
-        return true
     }
 }

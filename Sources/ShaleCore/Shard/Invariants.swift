@@ -1,52 +1,6 @@
 #if DEBUG && !hasFeature(Embedded)
 import CShalePlatform
 
-/// Points at which tests interrupt a read. Debug builds only.
-/// They run once, in the thread that set them, and not within themselves.
-enum ReadHook {
-    nonisolated(unsafe) private static var thread: UInt = 0
-    nonisolated(unsafe) private static var probe: (() -> Void)?
-    nonisolated(unsafe) private static var validation: (() -> Void)?
-
-    /// Runs after a reader has decided where to look, before it looks.
-    static func beforeProbe(_ hook: (() -> Void)?) {
-        thread = shim_thread_number()
-        probe = hook
-    }
-    /// Runs after a reader has its bytes, before it asks whether they were recycled meanwhile.
-    static func beforeValidation(_ hook: (() -> Void)?) {
-        thread = shim_thread_number()
-        validation = hook
-    }
-
-    static func runBeforeProbe() {
-        guard thread == shim_thread_number(), let hook = probe else { return }
-        probe = nil
-        hook()
-    }
-    static func runBeforeValidation() {
-        guard thread == shim_thread_number(), let hook = validation else { return }
-        validation = nil
-        hook()
-    }
-}
-
-extension Engine {
-    /// What is wrong in any shard; empty where nothing is. For tests: reads everything.
-    func brokenInvariants() -> [String] {
-        (0..<ref.pointee.geometry.shards).flatMap { i in
-            let shard = Shard(ref, i)
-            guard (try? shard.lock()) != nil else { return ["shard \(i): cannot be locked"] }
-            defer { shard.unlock() }
-            return shard.brokenInvariants().map { "shard \(i): \($0)" }
-        }
-    }
-}
-
-extension Store {
-    func brokenInvariants() -> [String] { engine.brokenInvariants() }
-}
-
 extension Shard {
     func brokenInvariants() -> [String] { tableInvariants() + victimInvariants() + sumInvariants() + logInvariants() }
 
@@ -66,13 +20,13 @@ extension Shard {
                 let location = Slot.location(word0)
                 if !locations.insert(location).inserted { broken.append("two slots point to \(location)") }
                 if !Slot.isPart(word0), !stamps.insert(Slot.stamp(word1)).inserted { broken.append("two slots have stamp \(Slot.stamp(word1))") }
-                guard isSound(location), soundBytes(location) != nil else {
+                guard log.isSound(location), soundBytes(location) != nil else {
                     broken.append("bucket \(position): the record at \(location) is not sound")
                     continue
                 }
-                if state(ofPlace: place(of: location)) != .inLog { broken.append("location \(location) is in a place outside the log") }
-                let record = RecordHeader(at: address(location))
-                let key = address(location) + record.keyOffset
+                if log.state(ofPlace: log.place(of: location)) != .inLog { broken.append("location \(location) is in a place outside the log") }
+                let record = RecordHeader(at: log.address(location))
+                let key = log.address(location) + record.keyOffset
                 if UInt32(truncatingIfNeeded: shim_hash(key, record.keyLength, secret)) != fraction { broken.append("the key at \(location) has another hash than its slot") }
                 if !Slot.isPart(word0), !keys.insert(Array(UnsafeRawBufferPointer(start: key, count: record.keyLength))).inserted { broken.append("two slots for one key") }
                 if Slot.isTouched(word0) != record.isKind(.touch) { broken.append("location \(location): the slot and the record disagree on being touched") }
@@ -120,19 +74,19 @@ extension Shard {
         let count = header[Field.queueCount]
         var previous: UInt64 = 0
         for i in 0..<count {
-            let place = queued(i)
-            let segment = numberWord(place).u64(0)
-            if state(ofPlace: place) != .inLog { broken.append("place \(place) is queued and not in the log") }
+            let place = log.queued(i)
+            let segment = log.numberWord(place).u64(0)
+            if log.state(ofPlace: place) != .inLog { broken.append("place \(place) is queued and not in the log") }
             if segment <= previous { broken.append("segment numbers do not ascend at \(i)") }
-            if SegmentHeader(at: engine.pointee.data + offset(ofPlace: place), shard: number, place: place, secret: secret)?.number != segment { broken.append("segment \(segment) has another header") }
+            if SegmentHeader(at: engine.pointee.data + log.offset(ofPlace: place), shard: number, place: place, secret: secret)?.number != segment { broken.append("segment \(segment) has another header") }
             previous = segment
         }
-        if count > 0, queued(count - 1) != header[Field.headPlace] || previous != header.at.u64(Field.headNumber) { broken.append("the head is not the last of the queue") }
-        let states = (0..<geometry.rows).map { state(ofPlace: $0) }
+        if count > 0, log.queued(count - 1) != header[Field.headPlace] || previous != header.at.u64(Field.headNumber) { broken.append("the head is not the last of the queue") }
+        let states = (0..<geometry.rows).map { log.state(ofPlace: $0) }
         if states.filter({ $0 == .inLog }).count != count { broken.append("places in the log and queue differ") }
         if states.filter({ $0 != .absent }).count != header[Field.allocated] { broken.append("allocated is \(header[Field.allocated]), places \(states.filter { $0 != .absent }.count)") }
-        if header[Field.allocated] * segmentSize + header[Field.tablePages] > geometry.shardBudget { broken.append("the budget is overdrawn") }
-        if header[Field.noSpace] == 0, count > 0, availablePlaces < Log.reserve { broken.append("\(availablePlaces) places are left for the cleaner") }
+        if header[Field.allocated] * log.segmentSize + header[Field.tablePages] > geometry.shardBudget { broken.append("the budget is overdrawn") }
+        if header[Field.noSpace] == 0, count > 0, log.availablePlaces < Log.reserve { broken.append("\(log.availablePlaces) places are left for the cleaner") }
         return broken
     }
 }

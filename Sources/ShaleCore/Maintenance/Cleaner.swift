@@ -7,17 +7,17 @@ extension Shard {
     /// Cleans one record at the tail; returns the bytes looked at, 0 where the tail is the head.
     func cleanRecord(now: UInt64, _ after: inout Aftermath) throws(Failure) -> Int {
         guard header[Field.queueCount] > 1 else { return 0 }
-        let place = queued(0)
+        let place = log.queued(0)
         let offset = header[Field.tailOffset]
-        let base = engine.pointee.data + self.offset(ofPlace: place)
-        let here = Place(number: numberWord(place).u64(0), offset: UInt64(self.offset(ofPlace: place) + offset))
-        guard offset <= segmentSize - RecordHeader.size else {
-            finishTail(readTo: segmentSize, &after)
+        let base = engine.pointee.data + log.offset(ofPlace: place)
+        let here = Place(number: log.numberWord(place).u64(0), offset: UInt64(log.offset(ofPlace: place) + offset))
+        guard offset <= log.segmentSize - RecordHeader.size else {
+            finishTail(readTo: log.segmentSize, &after)
             return RecordHeader.size
         }
         let p = base + offset
         let record = RecordHeader(at: p)
-        guard record.isPlausible(room: room(from: offset)), let kind = record.kind else {
+        guard record.isPlausible(room: log.room(from: offset)), let kind = record.kind else {
             return try skipDamage(place, offset)
         }
         let keyHash = record.keyLength == 0 ? 0 : shim_hash(p + record.keyOffset, record.keyLength, secret)
@@ -25,7 +25,7 @@ extension Shard {
             return try skipDamage(place, offset)
         }
         prefetchSlot(afterRecord: record.length, offset: offset, base: base)
-        let at = location(place: place, offset: offset)
+        let at = log.location(place: place, offset: offset)
         switch kind {
         case .end:
             finishTail(readTo: offset, &after)
@@ -49,10 +49,10 @@ extension Shard {
     @inline(__always)
     private func prefetchSlot(afterRecord length: Int, offset: Int, base: Memory) {
         let next = offset + length
-        guard next <= segmentSize - RecordHeader.size else { return }
+        guard next <= log.segmentSize - RecordHeader.size else { return }
         let p = base + next
         let record = RecordHeader(at: p)
-        guard record.isPlausible(room: segmentSize - next), record.keyLength <= 256 else { return }
+        guard record.isPlausible(room: log.segmentSize - next), record.keyLength <= 256 else { return }
         let hash = shim_hash(p + record.keyOffset, record.keyLength, secret)
         shim_prefetch(table.bucket(table.shape.home(UInt32(truncatingIfNeeded: hash))))
     }
@@ -72,16 +72,6 @@ extension Shard {
         return found
     }
 
-    @inline(never)
-    func touchTarget(_ location: UInt32) -> UInt32? {
-        guard isSound(location) else { return nil }
-        let p = address(location)
-        let record = RecordHeader(at: p)
-        guard record.isKind(.touch), record.storedLength == TouchTarget.size,
-              record.isPlausible(room: segmentSize - offsetInSegment(location)) else { return nil }
-        return TouchTarget(at: p + record.storedOffset).location
-    }
-
     private func keep(_ slot: Memory, _ at: UInt32, _ record: RecordHeader, _ p: Memory, now: UInt64, keyHash: UInt64, _ after: inout Aftermath) throws(Failure) {
         if tags.invalidates(record, at: p) {
             drop(slot, &after)
@@ -98,7 +88,7 @@ extension Shard {
             return
         }
         // Merge the touch into the copy.
-        let touchAt = address(pointed)
+        let touchAt = log.address(pointed)
         let touch = RecordHeader(at: touchAt)
         guard isHeadSound(touch, touchAt, pointed) else {
             // The age would get a sound check in the copy.
@@ -120,7 +110,7 @@ extension Shard {
             evictWhole(slot, &after)
             return false
         }
-        if length > headRoom { try roll(overdraws: isPinned) }
+        if length > log.headRoom { try log.roll(overdraws: isPinned) }
         return true
     }
 
@@ -137,22 +127,13 @@ extension Shard {
         evict(slot, &after)
     }
 
-    /// Which value a slot's part belongs to.
-    func partKey(of word0: UInt64) -> PartKey? {
-        let location = Slot.location(word0)
-        guard isSound(location) else { return nil }
-        let p = address(location), record = RecordHeader(at: p)
-        guard record.isKind(.part), record.keyLength == PartKey.size, record.isPlausible(room: segmentSize - offsetInSegment(location)) else { return nil }
-        return PartKey(at: p + record.keyOffset)
-    }
-
     private func copy(_ slot: Memory, _ at: UInt32, _ record: RecordHeader, _ p: Memory, keyHash: UInt64, _ after: inout Aftermath) throws(Failure) {
         let length = record.length
         guard try provideCopy(slot, length, isPinned: record.isPinned, &after) else { return }
-        let target = location(place: header[Field.headPlace], offset: header[Field.headOffset])
-        let from = placeOf(at)
-        let to = Place(number: header.at.u64(Field.headNumber), offset: UInt64(offset(of: target)))
-        let q = address(target)
+        let target = log.location(place: header[Field.headPlace], offset: header[Field.headOffset])
+        let from = log.placeOf(at)
+        let to = Place(number: header.at.u64(Field.headNumber), offset: UInt64(log.offset(of: target)))
+        let q = log.address(target)
         // With the old place's head check the copy is no record yet.
         shim_copy(q, p, length)
         var moved = record
@@ -174,93 +155,30 @@ extension Shard {
                                   created: record.created, expires: touch.expires, dictionary: record.dictionary)
         guard try provideCopy(slot, merged.length, isPinned: record.isPinned, &after) else { return }
         merged.bodyCheck = 0
-        let oldMix = placeOf(location(place: queued(0), offset: header[Field.tailOffset])).mix(secret: secret)
+        let oldMix = log.placeOf(log.location(place: log.queued(0), offset: header[Field.tailOffset])).mix(secret: secret)
         var draft = Draft(merged, keyHash: keyHash, key: p + record.keyOffset, meta: p + record.metaOffset, stored: p + record.storedOffset, bodyHash: record.bodyCheck ^ oldMix)
         draft.lifetime = touch.lifetime(at: touchAt)
         draft.tags = UnsafePointer((p + record.keyOffset - record.tagCount * 8).assumingMemoryBound(to: UInt64.self))
-        begin()
-        let target = append(&draft, lsn: record.lsn)
+        header.begin()
+        let target = log.append(&draft, lsn: record.lsn)
         header[Field.cleaned] += merged.length
         account(before, sign: -1)
         account(measure(target), sign: 1)
         let word0 = slot.u64(0)
         let kind = record.tagCount > 0 ? Slot.Kind.tagged : Slot.Kind.plain
-        commit(slot, Slot.with(word0, location: target) & ~Slot.Kind.mask | kind)
-    }
-
-    /// Whether the part's manifest is current. Reads another shard without its lock; in doubt, yes.
-    /// `othersAreKnown`: also of a shard that is being rebuilt, since all manifests were replayed.
-    func isOwned(_ key: PartKey, othersAreKnown: Bool = false) -> Bool {
-        let shard = Shard(engine, keyHash: key.owner)
-        if shard.number != number, !othersAreKnown, shard.header.at.acquire(Field.epoch) & 1 == 1 { return true }
-        let fraction = UInt32(truncatingIfNeeded: key.owner)
-        var owned = false
-        let moves = shard.header.at.acquire(Field.moves)
-        shard.table.probe(fraction, home: shard.table.shape.home(fraction)) { slot, word0 in
-            // A slot that changes meanwhile may have pointed to bytes that were rewritten: in doubt, yes.
-            owned = shard.manifest(at: Slot.location(word0))?.blob == key.blob || slot.acquire(0) != word0
-            return owned
-        }
-        shim_fence_acquire()
-        return owned || shard.header.at.acquire(Field.moves) != moves || isBeingWritten(key.blob)
-    }
-
-    func isBeingWritten(_ blob: UInt64) -> Bool {
-        LargeWriters(engine).isWriting(blob)
-    }
-
-    /// The manifest of a location, by way of a touch record too; nil where it is none.
-    @inline(never)
-    func manifest(at location: UInt32) -> Manifest? {
-        guard isSound(location) else { return nil }
-        let at = touchTarget(location) ?? location
-        guard isSound(at) else { return nil }
-        let p = address(at)
-        let record = RecordHeader(at: p)
-        guard record.isKind(.manifest), record.storedLength == Manifest.size, record.isPlausible(room: segmentSize - offsetInSegment(at)) else { return nil }
-        return Manifest(at: p + record.storedOffset)
-    }
-
-    /// Whether a value has all its parts, if it is kept in such. Reads other shards without their locks; in doubt, yes.
-    @inline(never)
-    func isWhole(_ location: UInt32, _ key: Key) -> Bool {
-        guard let manifest = manifest(at: location), manifest.isPlausible else { return true }
-        for i in 0..<Int(manifest.partCount) {
-            var words = PartKey(blob: manifest.blob, owner: key.hash, part: i).words
-            let isThere = withUnsafeBytes(of: &words) { bytes in
-                let part = Key(bytes, secret: secret)
-                return Shard(engine, keyHash: part.hash).hasPart(part)
-            }
-            if !isThere { return false }
-        }
-        return true
-    }
-
-    private func hasPart(_ part: Key) -> Bool {
-        let epoch = header.at.acquire(Field.epoch), moves = header.at.acquire(Field.moves)
-        var isThere = epoch & 1 != 0
-        table.probe(part.fraction, home: table.shape.home(part.fraction)) { slot, word0 in
-            isThere = isThere || isPart(slot, word0, part)
-            return isThere
-        }
-        shim_fence_acquire()
-        return isThere || header.at.acquire(Field.moves) != moves || header.at.acquire(Field.epoch) != epoch
-    }
-    @inline(never) // five calls in the probe
-    private func isPart(_ slot: Memory, _ word0: UInt64, _ part: Key) -> Bool {
-        Slot.isPart(word0) && holds(part, Slot.location(word0)) || slot.acquire(0) != word0
+        header.commit(slot, Slot.with(word0, location: target) & ~Slot.Kind.mask | kind)
     }
 
     // MARK: Ends and damage
 
     private func finishTail(readTo offset: Int, _ after: inout Aftermath) {
-        releaseTail()
-        trim()
+        log.releaseTail()
+        log.trim()
     }
 
     /// What cannot be read is dropped and counted; the walk goes on at the next record that verifies.
     private func skipDamage(_ place: Int, _ offset: Int) throws(Failure) -> Int {
-        let next = nextRecord(place: place, from: offset + 8, number: numberWord(place).u64(0)) ?? segmentSize
+        let next = nextRecord(place: place, from: offset + 8, number: log.numberWord(place).u64(0)) ?? log.segmentSize
         let before = header[Field.corrupt]
         try loseEntries(inPlace: place, from: offset, to: next)
         // Damage that nobody needed counts as one.
@@ -271,26 +189,20 @@ extension Shard {
 
     /// (A loss record takes hardly more room than the smallest record that is lost.)
     private func loseEntries(inPlace place: Int, from: Int, to: Int) throws(Failure) {
-        let low = location(place: place, offset: from), high = location(place: place, offset: to - 8)
+        let low = log.location(place: place, offset: from), high = log.location(place: place, offset: to - 8)
         defer { recount() }
         try forEachSlot { slot, word0 throws(Failure) in
             if needs(word0, from: low, through: high) { try lose(slot) }
         }
     }
 
-    /// Whether a slot needs a record of this stretch of the log: it points there, itself or by way of a touch record.
-    func needs(_ word0: UInt64, from low: UInt32, through high: UInt32) -> Bool {
-        let at = Slot.location(word0)
-        return at >= low && at <= high || Slot.isTouched(word0) && touchTarget(at).map { $0 >= low && $0 <= high } == true
-    }
-
     /// The first place from an offset on where a record of this segment verifies.
     func nextRecord(place: Int, from: Int, number: UInt64) -> Int? {
-        let base = offset(ofPlace: place)
-        for offset in stride(from: from, through: segmentSize - RecordHeader.size, by: 8) {
+        let base = log.offset(ofPlace: place)
+        for offset in stride(from: from, through: log.segmentSize - RecordHeader.size, by: 8) {
             let p = engine.pointee.data + base + offset
             let record = RecordHeader(at: p)
-            if record.isSound(at: p, room: room(from: offset), place: Place(number: number, offset: UInt64(base + offset)), secret: secret) { return offset }
+            if record.isSound(at: p, room: log.room(from: offset), place: Place(number: number, offset: UInt64(base + offset)), secret: secret) { return offset }
         }
         return nil
     }

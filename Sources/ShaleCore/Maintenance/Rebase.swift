@@ -33,14 +33,14 @@ extension Shard {
     func rebaseStamps() {
         // Odd while slots are ranked. (A killed writer had done all.)
         let isUnderWay = header[Field.rebases] & 1 != 0, mustSetBack = header.at.u64(Field.stamp) >= Shard.rebaseStampsAt
-        guard isUnderWay || mustSetBack else { return finish(ShardHeader.Pending.rebase) }
+        guard isUnderWay || mustSetBack else { return header.finish(ShardHeader.Pending.rebase) }
         let count = header[Field.used]
         struct Item { var stamp: UInt64, slot: UInt64 }
         // No memory now: there are as many stamps left as were used, and the next change tries again.
         guard let memory = shim_malloc(max(1, count) * MemoryLayout<Item>.stride) else { return }
         defer { shim_free(memory) }
         let items = UnsafeMutableBufferPointer(start: memory.bindMemory(to: Item.self, capacity: max(1, count)), count: count)
-        pend(ShardHeader.Pending.rebase)
+        header.pend(ShardHeader.Pending.rebase)
         if !isUnderWay { header[Field.rebases] += 1 }
         let base = header[Field.rebases] & 2 == 0 ? Shard.bases.1 : Shard.bases.0
         var late = base + UInt64(count)
@@ -78,6 +78,6 @@ extension Shard {
         }
         victims.reset()
         header[Field.rebases] += 1
-        finish(ShardHeader.Pending.rebase)
+        header.finish(ShardHeader.Pending.rebase)
     }
 }

@@ -56,12 +56,13 @@ extension Store {
     package func stopObserving(_ id: Int) { evictionObservers.remove(id) }
 }
 
-extension Shard {
-    func announceEviction(of location: UInt32) {
-        guard let observers = engine.pointee.evictionObservers?.takeUnretainedValue(), !observers.isEmpty, isSound(location) else { return }
-        let p = address(location), record = RecordHeader(at: p)
-        guard record.isPlausible(room: segmentSize - offsetInSegment(location)) else { return }
-        observers.note(UnsafeRawBufferPointer(start: p + record.keyOffset, count: record.keyLength))
+extension EvictionObservers {
+    /// For the engine, which tells of what leaves. It lives as long as this object.
+    var listener: EvictionListener {
+        EvictionListener(
+            isListening: { !Unmanaged<EvictionObservers>.fromOpaque($0).takeUnretainedValue().isEmpty },
+            note: { Unmanaged<EvictionObservers>.fromOpaque($0).takeUnretainedValue().note(UnsafeRawBufferPointer(start: $1, count: $2)) },
+            context: UnsafeRawPointer(Unmanaged.passUnretained(self).toOpaque()))
     }
 }
 #endif

@@ -9,9 +9,8 @@ import CShalePlatform
 ///
 /// Transactions are short: a record and its slot, an entry that leaves, a new head. They never nest; a call is a row
 /// of them, with the shard in order between any two. Costs some 90 instructions.
-extension Shard {
+extension ShardHeader {
     @inline(never) func begin() {
-        let at = header.at
         at.set(Field.commitAt, 0)
         at.set(Field.stampedSlot, 0)
         at.set(Field.frame, 0)
@@ -22,7 +21,6 @@ extension Shard {
 
     /// Ends the transaction: the change happens with the store of this word, which must not have had the value before.
     @inline(never) func commit(_ word: Memory, _ value: UInt64) {
-        let at = header.at
         at.set(Field.commitValue, value)
         at.release(Field.commitAt, UInt64(truncatingIfNeeded: word - at))
         word.release(0, value)
@@ -31,16 +29,15 @@ extension Shard {
 
     /// The same for one of the header's counts.
     func commit(_ field: Int, by step: Int) {
-        commit(header.at + field, UInt64(truncatingIfNeeded: header[field] + step))
+        commit(at + field, UInt64(truncatingIfNeeded: self[field] + step))
     }
 
     /// Ends the transaction where nothing is left to be shown.
-    func end() { header.at.release(Field.transaction, 0) }
+    func end() { at.release(Field.transaction, 0) }
 
     /// Within a transaction: replaces a current slot's second word, before readers see the first one. A reader's later
     /// stamp stays.
     @inline(never) func restamp(_ slot: Memory, _ stamp: UInt64, expiry: UInt64) {
-        let at = header.at
         while true {
             let old = slot.u64(8)
             let new = Slot.word1(stamp: max(stamp, Slot.stamp(old)), hits: Slot.hits(old), expiry: expiry)
@@ -51,27 +48,17 @@ extension Shard {
         }
     }
 
-    /// Within a transaction: changes a frame's state. `isNewHead`: its segment's header is written as well.
-    func change(frame: Int, to state: Log.PlaceState, isNewHead: Bool = false) {
-        let before = UInt64(self.state(ofPlace: frame).rawValue)
-        header.at.release(Field.frame, UInt64(frame) | before << 32 | (isNewHead ? 1 << 40 : 0) | 1 << 48)
-        setState(ofPlace: frame, state)
-    }
-
-    /// A transaction of its own kind, without a savepoint: the slot points to the copy behind the head's end, and the
-    /// head's end follows. Until the slot does, the copy is no record; no rebuild ever finds a record twice.
-    @inline(never) func moveRecord(_ slot: Memory, to target: UInt32, headEnd: Int) {
-        header[Field.copyEnd] = headEnd
-        header.at.release(Field.copiedSlot, UInt64(truncatingIfNeeded: slot - header.at))
-        table.move(slot, to: target)
-        header.at.release(Field.headOffset, UInt64(headEnd))
-        header.at.release(Field.copiedSlot, 0)
-    }
-
     /// Marks a change of the whole shard, which whoever comes after a kill finishes.
     func pend(_ bit: Int) {
-        header.at.release(Field.pending, header.at.u64(Field.pending) | UInt64(bit))
+        at.release(Field.pending, at.u64(Field.pending) | UInt64(bit))
         shim_fence_release()
     }
-    func finish(_ bit: Int) { header.at.release(Field.pending, header.at.u64(Field.pending) & ~UInt64(bit)) }
+    func finish(_ bit: Int) { at.release(Field.pending, at.u64(Field.pending) & ~UInt64(bit)) }
+
+    /// The marks around a change.
+    @inline(__always) func beginChange() {
+        at.set(Field.state, State.writing)
+        shim_fence_release()
+    }
+    @inline(__always) func endChange() { at.release(Field.state, State.quiet) }
 }

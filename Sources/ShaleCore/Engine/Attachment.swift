@@ -450,11 +450,11 @@ enum Attachment {
     }
 
     private static func isConsistent(_ ref: EngineRef) throws(Failure) -> Bool {
-        let dataSize = try ref.pointee.files.dataSize(ref)
+        let dataSize = try ref.pointee.files.dataSize()
         let indexSize = Int(try ref.pointee.files.look(ref.pointee.files.index, CacheFiles.indexName).size)
         let mark = ref.pointee.data.u64(Superblock.cleanMark)
         let isClean = mark != 0 && ref.pointee.index.u64(IndexHead.cleanMark) == mark
-        guard ref.pointee.index.u64(IndexHead.lsn) < SegmentHeader.beyond, DictionaryCache.isConsistent(ref, dataSize: dataSize) else { return false }
+        guard ref.pointee.index.u64(IndexHead.lsn) < SegmentHeader.beyond, ref.pointee.dictionaries.places.isConsistent(from: ref.pointee.geometry.dictionaries, dataSize: dataSize) else { return false }
         for i in 0..<ref.pointee.geometry.shards where !Shard(ref, i).isConsistent(dataSize: dataSize, indexSize: indexSize, isClean: isClean) { return false }
         return true
     }
@@ -559,7 +559,7 @@ enum Attachment {
 
     private static func rebuildAll(_ ref: EngineRef) throws(Failure) {
         if !ref.pointee.isReadOnly { try fillHoles(ref) }
-        try DictionaryCache.restore(ref)
+        try ref.pointee.dictionaries.places.restore(ref.pointee.files, from: ref.pointee.geometry.dictionaries)
         let lead = 1 << 32 + (try randomWord(ref.pointee.files.path)) >> 32
         try Shard.rebuildAll(ref, lead: lead)
     }
@@ -568,16 +568,16 @@ enum Attachment {
     /// disk. Whether there are any, blocks that are counted do not tell: some belong to other parts of the file. What
     /// is there already is quickly allocated (1 GiB in 512 segments: 1 ms on ext4, 45 ms in a tmpfs).
     private static func fillHoles(_ ref: EngineRef) throws(Failure) {
-        let files = ref.pointee.files, geometry = ref.pointee.geometry, size = try files.dataSize(ref)
+        let files = ref.pointee.files, geometry = ref.pointee.geometry, size = try files.dataSize()
         guard let memory = shim_malloc(SegmentHeader.size) else { throw Failure.outOfMemory }
         defer { shim_free(memory) }
         // (A dictionary's place is allocated again when it is written.)
         try files.allocateData(0, geometry.dictionaries)
         for place in 0..<geometry.rows {
             for i in 0..<geometry.shards {
-                let shard = Shard(ref, i), offset = shard.offset(ofPlace: place)
+                let shard = Shard(ref, i), offset = shard.log.offset(ofPlace: place)
                 if offset + geometry.segmentSize > size { return }
-                if try files.readData(ref, offset, into: memory, SegmentHeader.size),
+                if try files.readData(offset, into: memory, SegmentHeader.size),
                    SegmentHeader(at: memory, shard: i, place: place, secret: shard.secret) != nil {
                     try files.allocateData(offset, geometry.segmentSize)
                 }
@@ -637,14 +637,14 @@ enum Attachment {
         let data = ref.pointee.data
         data.release(Superblock.generation, data.u64(Superblock.generation) &+ 1)
         var wasPreparing = false
-        for i in 0..<ref.pointee.geometry.shards where Shard(ref, i).hasPreparations { wasPreparing = true }
+        for i in 0..<ref.pointee.geometry.shards where Shard(ref, i).log.hasPreparations { wasPreparing = true }
         if wasPreparing {
             try changeEach(ref) { shard, _ throws(Failure) in
-                shard.abandonPreparations()
+                shard.log.abandonPreparations()
                 return true
             }
         }
-        let writers = LargeWriters(ref)
+        let writers = LargeWriters(index: ref.pointee.index)
         // (In this order: who is killed on the way leaves it to the next one.)
         if writers.giveUpAll() {
             try dropOrphans(ref)
@@ -770,7 +770,9 @@ enum Attachment {
         // A part, or a record of an eighth of a segment, compressed; or an increment's meta and tags.
         let buffer = max(Int(shim_lz4_bound(Int32(geometry.segmentSize / Sizes.partsPerSegment))), Limits.metaLength + 1 + Limits.tagCount * 8)
         guard let scratch = ScratchPool(bufferSize: buffer) else { throw Failure.outOfMemory }
-        guard let dictionaries = DictionaryCache(dictionarySize: geometry.dictionarySize) else {
+        let places = DictionaryPlaces(count: geometry.dictionaryPlaces, size: geometry.dictionarySize, secret: block.secret,
+                                      region: data + geometry.dictionaries, index: index)
+        guard let dictionaries = DictionaryCache(places) else {
             scratch.free()
             throw Failure.outOfMemory
         }

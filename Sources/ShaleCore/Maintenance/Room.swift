@@ -3,40 +3,23 @@ import CShalePlatform
 /// Room for what is to be appended: evict down to the live limit, clean at a
 /// steady pace, and roll to a new segment while enough are left for the cleaner.
 extension Shard {
-    private enum Pace {
-        /// Bytes cleaned for each byte appended, while fewer segments than wanted are free.
-        static let factor = 16
-        /// One in so many segments is kept free, at least `Log.reserve` and one.
-        static let freeShare = 20
-        /// Percent of the log that may be live: what remains is the cleaner's profit.
-        static let livePercent = 82
-    }
-
-    var wantedFree: Int { wantedFree(of: usablePlaces, loss) }
-    @inline(__always) private func wantedFree(of usable: Int, _ loss: Int) -> Int { max(Log.reserve + 1, usable / Pace.freeShare + loss) }
-
-    /// Live bytes at most, so that a whole round of cleaning always gains something.
-    var liveLimit: Int { liveLimit(of: usablePlaces, loss) }
-    @inline(__always) func liveLimit(of places: Int, _ loss: Int) -> Int {
-        let byShare = (places - loss) * segmentSize / 100 * Pace.livePercent
-        let byReserve = (places - max(Log.reserve, loss + 1) - 1) * (segmentRoom - segmentSize / 16)
-        return max(segmentSize / 2, min(byShare, byReserve))
-    }
+    /// Bytes cleaned for each byte appended, while fewer segments than wanted are free.
+    private static let cleanedForEach = 16
 
     /// As if the disk had room again; if it has not, the next attempt says why.
     private func limitAnew() -> Int {
         header[Field.noSpace] = 0
-        return liveLimit
+        return log.liveLimit
     }
 
     /// Makes room for a record of `length` bytes at the head; `live` where it will be current, `pins`: what may not be evicted then,
     /// `own`: pinned bytes of the entry that it replaces.
     func makeRoom(_ length: Int, live: Bool, pins: Int = 0, replacing own: Int = 0, now: UInt64, _ after: inout Aftermath) throws(Failure) {
         let needed = pins > 0 ? try admitPin(length, most: pins, replacing: own, now: now, &after) : 0
-        let usable = usablePlaces, loss = loss
+        let usable = log.usablePlaces, loss = log.loss
         // (An entry that replaces a pinned one of its length needs nothing.)
         if live, own == 0 || length > own {
-            var limit = liveLimit(of: usable, loss) + own
+            var limit = log.liveLimit(of: usable, loss) + own
             if length > limit {
                 limit = limitAnew() + own
                 if length > limit { throw tooLarge(length) }
@@ -50,12 +33,12 @@ extension Shard {
                     continue
                 }
                 if canEvict { after.crowdedBy = crowdingPart() }
-                throw filled()
+                throw log.filled()
             }
             if header[Field.live] + length > limit - limit / 16 { victims.sweep(buckets: 64) { dropIfGone($0, now: now, &after) } }
         }
-        if usable - header[Field.queueCount] < wantedFree(of: usable, loss) {
-            var left = length * Pace.factor + segmentSize / 256
+        if usable - header[Field.queueCount] < log.wantedFree(of: usable, loss) {
+            var left = length * Shard.cleanedForEach + log.segmentSize / 256
             while left > 0 {
                 let cleaned = try clean(now: now, isAhead: true, &after)
                 if cleaned == 0 { break }
@@ -63,9 +46,9 @@ extension Shard {
             }
         }
         var rounds = 0, idle = 0
-        while length > headRoom || freePlaces < needed {
-            let reserve = max(reserve, needed)
-            if availablePlaces > reserve {
+        while length > log.headRoom || log.freePlaces < needed {
+            let reserve = max(log.reserve, needed)
+            if log.availablePlaces > reserve {
                 do throws(Failure) {
                     try provideHead(length, reserve)
                     break
@@ -78,12 +61,12 @@ extension Shard {
             rounds += 1
             idle += 1
             if rounds > 2 {
-                let aim = max(0, header[Field.live] - segmentSize / 4)
+                let aim = max(0, header[Field.live] - log.segmentSize / 4)
                 while header[Field.live] > aim, evict(now: now, &after) { idle = 0 }
             }
-            let tail = queued(0)
+            let tail = log.queued(0)
             var cleaned = 0
-            while header[Field.queueCount] > 1, queued(0) == tail {
+            while header[Field.queueCount] > 1, log.queued(0) == tail {
                 cleaned += try clean(now: now, &after)
             }
             // With nothing left to evict, a round of the log gains all that can be gained.
@@ -91,9 +74,9 @@ extension Shard {
                 // The disk may have room again; if not, the attempt says why.
                 header[Field.noSpace] = 0
                 // More is pinned than may be: an older library has done that. What makes it less is not refused.
-                guard availablePlaces > reserve else {
-                    guard needed == 0, !live || own > 0 else { throw filled() }
-                    if length > headRoom { try roll(overdraws: true) }
+                guard log.availablePlaces > reserve else {
+                    guard needed == 0, !live || own > 0 else { throw log.filled() }
+                    if length > log.headRoom { try log.roll(overdraws: true) }
                     break
                 }
                 try provideHead(length, reserve)
@@ -105,21 +88,9 @@ extension Shard {
     /// Begins a segment where the head has no room for `length` bytes. What may not be evicted has to be moved,
     /// on a full disk too: where entries are pinned, the cleaner's reserve is there before the log grows.
     private func provideHead(_ length: Int, _ reserve: Int) throws(Failure) {
-        let rolls = length > headRoom
-        if reserve > Log.reserve || header[Field.pinnedBytes] > 0 { try provide(rolls ? reserve + 1 : reserve) }
-        if rolls { try roll() }
-    }
-
-    /// Nothing is left that may be evicted.
-    func filled() -> Failure {
-        if header[Field.pinnedBytes] > 0 { return noSpace("pinned entries fill the cache; unpin or remove some, or raise its capacity") }
-        return noSpace(header[Field.noSpace] > 0 ? "the disk is full; free space on it, or give the cache a smaller capacity"
-            : "large values that are being written fill the cache; try again when they are stored, or raise its capacity")
-    }
-
-    @inline(never)
-    func noSpace(_ why: StaticString) -> Failure {
-        Message().adding("no space in ").adding(engine.pointee.files.path).adding(": ").adding(why).failure(.full)
+        let rolls = length > log.headRoom
+        if reserve > Log.reserve || header[Field.pinnedBytes] > 0 { try log.provide(rolls ? reserve + 1 : reserve) }
+        if rolls { try log.roll() }
     }
 
     private func tooLarge(_ length: Int) -> Failure {
@@ -156,7 +127,7 @@ extension Shard {
 
     /// Evicts what is left in the tail's segment. False where nothing is, or where some of it is pinned.
     private func evictTail(_ after: inout Aftermath) -> Bool {
-        let low = location(place: queued(0), offset: header[Field.tailOffset]), high = location(place: queued(0), offset: segmentSize - 8)
+        let low = log.location(place: log.queued(0), offset: header[Field.tailOffset]), high = log.location(place: log.queued(0), offset: log.segmentSize - 8)
         var found = 0, hasPinned = false
         forEachSlot { _, word0 in
             guard needs(word0, from: low, through: high) else { return }
@@ -177,8 +148,8 @@ extension Shard {
         let word0 = slot.u64(0)
         guard !Slot.isPart(word0), SlotExpiry.mayBeGone(Slot.expiry(slot.u64(8)), now: now, base: engine.pointee.block.expiryBase) else { return false }
         let location = Slot.location(word0)
-        guard isSound(location) else { return false }
-        let p = address(location)
+        guard log.isSound(location) else { return false }
+        let p = log.address(location)
         let record = RecordHeader(at: p)
         // (A damaged age ends nothing: whoever reads the entry notes its loss.)
         guard isHeadSound(record, p, location), now >= record.gone(at: p) else { return false }
@@ -277,16 +248,16 @@ extension Shard {
         // where the budget forbids it, each insertion comes by.
         var mayReach: Bool { files.mayIndexReach(base + geometry.table + Geometry.tableBytes(buckets)) }
         if wanted > header[Field.tablePages] {
-            func fits(beside segments: Int) -> Bool { segments * segmentSize + wanted <= geometry.shardBudget }
+            func fits(beside segments: Int) -> Bool { segments * log.segmentSize + wanted <= geometry.shardBudget }
             // What is pinned needs its places.
-            guard pinsFit(in: max(0, geometry.shardBudget - wanted) >> geometry.segmentShift) else { return false }
+            guard log.pinsFit(in: max(0, geometry.shardBudget - wanted) >> geometry.segmentShift) else { return false }
             if !fits(beside: header[Field.allocated]) {
                 // No segment goes for a table that does not fit beside those that `trim` leaves at least.
-                guard availablePlaces > reserve, fits(beside: header[Field.queueCount] + reserve) else { return false }
+                guard log.availablePlaces > log.reserve, fits(beside: header[Field.queueCount] + log.reserve) else { return false }
                 guard mayReach else { return false }
                 // (What writers were preparing that were killed is in the way as well.)
-                try? takeOverAll()
-                trim(extra: wanted - header[Field.tablePages])
+                try? log.takeOverAll()
+                log.trim(extra: wanted - header[Field.tablePages])
                 guard fits(beside: header[Field.allocated]) else { return false }
             }
             guard mayReach else { return false }
@@ -311,7 +282,7 @@ extension Shard {
     var canHoldPins: Bool {
         let slots = header[Field.pinned] * 64 / Load.shrunk
         let index = geometry.shardIndexBytes(buckets: max(Table.leastBuckets, slots / 4))
-        return pinsFit(in: min(geometry.rows, max(0, geometry.shardBudget - index) >> geometry.segmentShift))
+        return log.pinsFit(in: min(geometry.rows, max(0, geometry.shardBudget - index) >> geometry.segmentShift))
     }
 
     /// A smaller capacity or entry limit: evicts until it holds, or until parts of what has gone have to be cleared in
@@ -321,12 +292,12 @@ extension Shard {
         header[Field.noSpace] = 0
         let limit = geometry.entriesPerShard
         while limit > 0, header[Field.entries] > limit, after.blobCount < Aftermath.mostBlobs, evict(now: now, &after) {}
-        while header[Field.live] > liveLimit, after.blobCount < Aftermath.mostBlobs {
+        while header[Field.live] > log.liveLimit, after.blobCount < Aftermath.mostBlobs {
             // (What a table takes that is larger than its entries need would cost some of them.)
             if shrinkTable(downTo: geometry.shardBudget / 8, &after) || evict(now: now, &after) || dropOrphans(&after) { continue }
             guard let part = crowdingPart() else { break }
             after.crowdedBy = part
-            throw filled()
+            throw log.filled()
         }
         return after.blobCount == 0
     }
@@ -337,22 +308,22 @@ extension Shard {
         // The table first: what it gives back, the segments need not.
         _ = shrinkTable(downTo: geometry.shardBudget / 8, &after)
         var rounds = 0
-        var isOver: Bool { header[Field.allocated] * segmentSize + header[Field.tablePages] > geometry.shardBudget }
+        var isOver: Bool { header[Field.allocated] * log.segmentSize + header[Field.tablePages] > geometry.shardBudget }
         // (The log may fill all that is left, and the cleaner needs its reserve.)
-        trim()
-        while isOver || availablePlaces < reserve {
-            if (header[Field.allocated] + 1) * segmentSize + header[Field.tablePages] <= budget {
-                do throws(Failure) { try provide(min(Log.reserve, freePlaces + 1)) } catch {
+        log.trim()
+        while isOver || log.availablePlaces < log.reserve {
+            if (header[Field.allocated] + 1) * log.segmentSize + header[Field.tablePages] <= budget {
+                do throws(Failure) { try log.provide(min(Log.reserve, log.freePlaces + 1)) } catch {
                     // On a full disk, what there is has to do: the tail's segment goes.
                     guard error.isDiskFull || error.isFileLimit else { throw error }
                 }
             }
             rounds += 1
-            let aim = rounds > 2 * geometry.rows ? max(0, header[Field.live] - segmentSize) : header[Field.live]
-            while header[Field.live] > min(aim, liveLimit), evict(now: now, &after) {}
-            let tail = header[Field.queueCount] > 0 ? queued(0) : 0
+            let aim = rounds > 2 * geometry.rows ? max(0, header[Field.live] - log.segmentSize) : header[Field.live]
+            while header[Field.live] > min(aim, log.liveLimit), evict(now: now, &after) {}
+            let tail = header[Field.queueCount] > 0 ? log.queued(0) : 0
             var cleaned = 0
-            while header[Field.queueCount] > 1, queued(0) == tail {
+            while header[Field.queueCount] > 1, log.queued(0) == tail {
                 let step = try clean(now: now, &after)
                 if step == 0 { break }
                 cleaned += step
@@ -361,12 +332,12 @@ extension Shard {
                 if isOver { throw cannotShrink() }
                 break
             }
-            trim()
+            log.trim()
         }
     }
 
     func cannotShrink() -> Failure {
-        noSpace("the cache cannot shrink that far, as pinned entries or its index need more; unpin or remove some, or choose a larger capacity")
+        log.noSpace("the cache cannot shrink that far, as pinned entries or its index need more; unpin or remove some, or choose a larger capacity")
     }
 
     /// Makes the table as small as its entries allow, but no smaller than so many bytes. False where it is already.

@@ -97,16 +97,16 @@ public struct Cursor {
 
     /// The key at a location, checked; nil where it has moved on or is damaged.
     private func copyKey(_ shard: Shard, _ location: UInt32, into key: inout ValueBuffer) throws(Failure) -> (size: Int, hash: UInt64)? {
-        guard shard.isSound(location) else { return nil }
-        let numberWord = shard.numberWord(shard.place(of: location))
+        guard shard.log.isSound(location) else { return nil }
+        let numberWord = shard.log.numberWord(shard.log.place(of: location))
         let segment = numberWord.acquire(0)
-        let p = shard.address(location)
+        let p = shard.log.address(location)
         let record = RecordHeader(at: p)
-        guard record.isPlausible(room: shard.segmentSize - shard.offsetInSegment(location)), record.keyLength > 0 else { return nil }
+        guard record.isPlausible(room: shard.log.segmentSize - shard.log.offsetInSegment(location)), record.keyLength > 0 else { return nil }
         guard key.reserve(record.keyLength) else { throw Failure.outOfMemory }
         memcpy(key.start, p + record.keyOffset, record.keyLength)
         let hash = shim_hash(key.start, record.keyLength, shard.secret)
-        let sound = record.verifiesHead(at: p, keyHash: hash, place: Place(number: segment, offset: UInt64(shard.offset(of: location))), secret: shard.secret)
+        let sound = record.verifiesHead(at: p, keyHash: hash, place: Place(number: segment, offset: UInt64(shard.log.offset(of: location))), secret: shard.secret)
         shim_fence_acquire()
         return sound && numberWord.acquire(0) == segment ? (record.keyLength, hash) : nil
     }

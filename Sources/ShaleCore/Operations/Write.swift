@@ -1,42 +1,10 @@
 import CShalePlatform
 
-/// The key of a call, hashed once.
-struct Key {
-    let bytes: UnsafeRawPointer
-    let length: Int
-    let hash: UInt64
-
-    @inline(__always) init(_ key: Bytes, secret: UInt64) {
-        bytes = key.start
-        length = key.count
-        hash = shim_hash_short(bytes, length, secret)
-    }
-    init(bytes: UnsafeRawPointer, length: Int, hash: UInt64) {
-        self.bytes = bytes
-        self.length = length
-        self.hash = hash
-    }
-    @inline(__always) var fraction: UInt32 { UInt32(truncatingIfNeeded: hash) }
-}
-
 /// When a set may happen.
 public enum Condition: Sendable { case always, ifAbsent, ifPresent, ifVersion(UInt64) }
 
 /// How a put ended.
 enum PutOutcome { case done, conflict, dictionaryRetired }
-
-/// What is known of an entry under the lock.
-private struct Entry {
-    let slot: Memory
-    /// The record that holds the value: the slot's, or the target of its touch record.
-    let value: RecordHeader
-    let valueAt: Memory
-    let valueLocation: UInt32
-    let lifetime: Lifetime
-    /// By age and by tags.
-    let isGone: Bool
-    let isFresh: Bool
-}
 
 extension Shard {
     // MARK: On the way
@@ -48,59 +16,15 @@ extension Shard {
         let line = table.bucket(table.shape.home(key.fraction))
         for i in 0..<4 {
             let word0 = line.u64(i &* Slot.size)
-            if Slot.probe(word0) == key.fraction & 0xFF_FFFF, isSound(Slot.location(word0)) { shim_prefetch(address(Slot.location(word0))) }
+            if Slot.probe(word0) == key.fraction & 0xFF_FFFF, log.isSound(Slot.location(word0)) { shim_prefetch(log.address(Slot.location(word0))) }
         }
     }
     /// And where its record will be.
     @inline(__always) func prefetchHead(_ length: Int) {
         let place = header[Field.headPlace], offset = header[Field.headOffset]
-        guard UInt(bitPattern: place) < UInt(bitPattern: geometry.rows), UInt(bitPattern: offset) < UInt(bitPattern: segmentSize) else { return }
-        prefetch(engine.pointee.data + (self.offset(ofPlace: place) &+ offset), to: length)
+        guard UInt(bitPattern: place) < UInt(bitPattern: geometry.rows), UInt(bitPattern: offset) < UInt(bitPattern: log.segmentSize) else { return }
+        prefetch(engine.pointee.data + (log.offset(ofPlace: place) &+ offset), to: length)
     }
-
-    // MARK: Finding, under the lock
-
-    func lookup(_ key: Key, isPart: Bool = false) -> Memory? {
-        var found: Memory?
-        table.probe(key.fraction, home: table.shape.home(key.fraction)) { slot, word0 in
-            guard Slot.isPart(word0) == isPart, holds(key, Slot.location(word0)) else { return false }
-            found = slot
-            return true
-        }
-        return found
-    }
-
-    /// (For readers without the lock too: whatever is there, it is looked at within the segment.)
-    func holds(_ key: Key, _ location: UInt32) -> Bool {
-        guard isSound(location) else { return false }
-        let p = address(location)
-        let record = RecordHeader(at: p)
-        guard record.keyLength == key.length, record.isPlausible(room: segmentSize - offsetInSegment(location)) else { return false }
-        return memcmp(p + record.keyOffset, key.bytes, key.length) == 0
-    }
-
-    /// Nil where the heads of its records are damaged: what they say is not to be acted on.
-    @inline(never)
-    private func entry(_ slot: Memory, now: UInt64) -> Entry? {
-        var at = Slot.location(slot.u64(0))
-        guard isSound(at) else { return nil }
-        var p = address(at)
-        var record = RecordHeader(at: p)
-        guard isHeadSound(record, p, at) else { return nil }
-        let lifetime = record.lifetime(at: p)
-        if record.isKind(.touch) {
-            guard record.storedLength == TouchTarget.size else { return nil }
-            let target = TouchTarget(at: p + record.storedOffset)
-            guard isSound(target.location) else { return nil }
-            at = target.location
-            p = address(at)
-            record = RecordHeader(at: p)
-            guard record.lsn == target.lsn, isHeadSound(record, p, at) else { return nil }
-        }
-        let isGone = now >= lifetime.gone || tags.invalidates(record, at: p)
-        return Entry(slot: slot, value: record, valueAt: p, valueLocation: at, lifetime: lifetime, isGone: isGone, isFresh: !isGone && now < lifetime.expires)
-    }
-    private func entry(_ key: Key, now: UInt64) -> Entry? { lookup(key).flatMap { entry($0, now: now) } }
 
     // MARK: Set
 
@@ -128,10 +52,11 @@ extension Shard {
     }
 
     /// Stores a value, manifest or part. Conflict where the condition does not hold.
+    @inline(never)
     func put(_ draft: inout Draft, _ key: Key, condition: Condition, now: UInt64, _ after: inout Aftermath) throws(Failure) -> PutOutcome {
         let isPart = draft.record.isKind(.part)
         if !holds(condition, key, now: now) { return .conflict }
-        if draft.record.codec == RecordHeader.Codec.dictionary, !DictionaryCache.mayUse(engine, draft.record.dictionary) { return .dictionaryRetired }
+        if draft.record.codec == RecordHeader.Codec.dictionary, !engine.pointee.dictionaries.places.mayUse(draft.record.dictionary) { return .dictionaryRetired }
         let tableHasRoom = maintainTable(&after)
         let own = header[Field.pinnedBytes] == 0 ? 0 : lookup(key, isPart: isPart).map { self.measure(Slot.location($0.u64(0))).pinned } ?? 0
         try makeRoom(draft.record.length, live: true, pins: draft.record.isPinned ? draft.record.length : 0, replacing: own, now: now, &after)
@@ -139,11 +64,11 @@ extension Shard {
         // Making a slot evicts, it never appends: the room is still there.
         let slot = if let found { found } else { try makeSlot(key, tableHasRoom: tableHasRoom, isPart: isPart, now: now, &after) }
         let before = header[Field.headOffset]
-        begin()
-        let location = append(&draft, lsn: drawLSN())
+        header.begin()
+        let location = log.append(&draft, lsn: drawLSN())
         let record = draft.record
         // Half a segment ahead, so that it is there in time, and a shard that is hardly used takes one only.
-        if before < segmentSize / 2, header[Field.headOffset] >= segmentSize / 2, wantsPlace { after.wantsPlace = true }
+        if before < log.segmentSize / 2, header[Field.headOffset] >= log.segmentSize / 2, log.wantsPlace { after.wantsPlace = true }
         let flags = (record.isPinned ? Slot.pinnedBit : 0) | (isPart ? Slot.Kind.part : record.tagCount > 0 ? Slot.Kind.tagged : Slot.Kind.plain)
         let expiry = SlotExpiry.of(gone: draft.lifetime.gone, base: engine.pointee.block.expiryBase)
         let measure = record.isKind(.value) ? Measure(record) : measure(location)
@@ -157,14 +82,14 @@ extension Shard {
             account(new, sign: 1)
             count(flags, sign: 1)
             slot.release(8, Slot.word1(stamp: nextStamp(), expiry: expiry))
-            commit(slot, table.word0(slot, key.fraction, location: location, flags: flags))
+            header.commit(slot, table.word0(slot, key.fraction, location: location, flags: flags))
             return
         }
         let word0 = slot.u64(0)
         let old = measure(Slot.location(word0))
         exchange(old, word0, for: new, flags)
-        restamp(slot, nextStamp(), expiry: expiry)
-        commit(slot, Slot.with(word0, location: location) & ~Slot.keptFlags | flags)
+        header.restamp(slot, nextStamp(), expiry: expiry)
+        header.commit(slot, Slot.with(word0, location: location) & ~Slot.keptFlags | flags)
         if old.blob.blob != 0 { release(old.blob, &after) }
     }
 
@@ -180,7 +105,7 @@ extension Shard {
                 table.advance(Int.max) { evict($0, &after) }
             } else if tries > 6 || !growTable(table.shape) {
                 guard evict(now: now, &after) || dropOrphans(&after), tries < 10_000 else {
-                    throw noSpace("pinned entries fill the index; unpin or remove some, or raise the capacity")
+                    throw log.noSpace("pinned entries fill the index; unpin or remove some, or raise the capacity")
                 }
             }
         }
@@ -193,7 +118,7 @@ extension Shard {
             // The limit gives a warning of one sweep, so that the first victim does not wait for all of it.
             if header[Field.entries] + limit / 32 >= limit { victims.sweep(buckets: 64) { dropIfGone($0, now: now, &after) } }
             while header[Field.entries] >= limit {
-                guard evict(now: now, &after) else { throw noSpace("pinned entries fill the cache up to max_entries; unpin or remove some") }
+                guard evict(now: now, &after) else { throw log.noSpace("pinned entries fill the cache up to max_entries; unpin or remove some") }
             }
         }
         if !tableHasRoom, !evict(now: now, &after), !dropOrphans(&after) {
@@ -201,7 +126,7 @@ extension Shard {
             header[Field.noSpace] = 0
             guard growTable(table.shape) else {
                 after.crowdedBy = crowdingPart()
-                throw noSpace("the index cannot grow, and nothing is left to evict; free space on the disk, or raise the capacity")
+                throw log.noSpace("the index cannot grow, and nothing is left to evict; free space on the disk, or raise the capacity")
             }
         }
         return try reserveSlot(key, now: now, &after)
@@ -228,11 +153,11 @@ extension Shard {
     /// Appends a tombstone, and with it takes the key's entry out.
     private func bury(_ draft: inout Draft, _ slot: Memory?, _ after: inout Aftermath) {
         guard let slot else {
-            append(&draft, lsn: drawLSN())
+            log.append(&draft, lsn: drawLSN())
             return
         }
-        begin()
-        append(&draft, lsn: drawLSN())
+        header.begin()
+        log.append(&draft, lsn: drawLSN())
         takeOut(slot, &after)
     }
 
@@ -248,14 +173,14 @@ extension Shard {
     func dropUnreadable(_ key: Key, location: UInt32, isDamaged: Bool, now: UInt64, _ after: inout Aftermath) throws(Failure) {
         guard let found = table.find(key.fraction, location: location), !Slot.isPart(found.u64(0)),
               isDamaged || manifest(at: location).map({ !isBeingWritten($0.blob) }) == true else { return }
-        let segment = segment(of: location), version = lsn(of: found)
+        let segment = log.segment(of: location), version = lsn(of: found)
         var draft = Draft(RecordHeader(kind: .tombstone, keyLength: key.length), keyHash: key.hash, key: key.bytes)
         let hasRoom = (try? makeRoom(max(Loss.length, draft.record.length), live: false, now: now, &after)) != nil
         // Cleaning may have moved it, or let it go; something else may be where it was.
         var current: Memory?
         table.probe(key.fraction, home: table.shape.home(key.fraction)) { slot, word0 in
             let at = Slot.location(word0)
-            guard !Slot.isPart(word0), at == location && self.segment(of: at) == segment || lsn(of: slot) == version else { return false }
+            guard !Slot.isPart(word0), at == location && log.segment(of: at) == segment || lsn(of: slot) == version else { return false }
             current = slot
             return true
         }
@@ -265,27 +190,6 @@ extension Shard {
             drop(slot, &after)
             if isDamaged { recount() }
         } else if isDamaged { try loseOne(slot) } else { bury(&draft, slot, &after) }
-    }
-
-    /// Clears one part of a manifest that went.
-    func clearPart(_ key: Key, _ after: inout Aftermath) {
-        if let slot = lookup(key, isPart: true) { drop(slot, &after) }
-    }
-
-    /// Evicts the manifest of a blob, to make room for others.
-    @inline(never)
-    func evictOwner(_ part: PartKey, _ after: inout Aftermath) {
-        let fraction = UInt32(truncatingIfNeeded: part.owner)
-        var found: Memory?
-        table.probe(fraction, home: table.shape.home(fraction)) { slot, word0 in
-            guard !Slot.isPinned(word0), manifest(at: Slot.location(word0))?.blob == part.blob else { return false }
-            found = slot
-            return true
-        }
-        #if SHALE_FAULTS
-        shim_tell(SHIM_FORCED, found)
-        #endif
-        if let found { evict(found, &after) }
     }
 
     // MARK: Touch and increment
@@ -305,21 +209,21 @@ extension Shard {
         try makeRoom(record.length, live: true, pins: record.isPinned ? record.length + before.value.length : 0, now: now, &after)
         // Cleaning may have moved the value, or let it go.
         guard let current = entry(key, now: now), !current.isGone else { return .miss }
-        let target = TouchTarget(location: current.valueLocation, number: numberWord(place(of: current.valueLocation)).u64(0), lsn: current.value.lsn)
+        let target = TouchTarget(location: current.valueLocation, number: log.numberWord(log.place(of: current.valueLocation)).u64(0), lsn: current.value.lsn)
         var words = target.words
         let slot = current.slot
         let old = slot.u64(0)
-        begin()
+        header.begin()
         account(measure(Slot.location(old)), sign: -1)
         let location = withUnsafeBytes(of: &words) { body in
             var draft = Draft(record, keyHash: key.hash, key: key.bytes, stored: body.start,
                               bodyHash: bodyHash(meta: body.start, metaLength: 0, stored: body.start, storedLength: TouchTarget.size, secret: secret))
             draft.lifetime = lifetime
-            return append(&draft, lsn: drawLSN())
+            return log.append(&draft, lsn: drawLSN())
         }
         account(measure(location), sign: 1)
-        restamp(slot, 0, expiry: SlotExpiry.of(gone: lifetime.gone, base: engine.pointee.block.expiryBase))
-        commit(slot, Slot.with(old, location: location) & ~Slot.Kind.mask | Slot.Kind.touched)
+        header.restamp(slot, 0, expiry: SlotExpiry.of(gone: lifetime.gone, base: engine.pointee.block.expiryBase))
+        header.commit(slot, Slot.with(old, location: location) & ~Slot.Kind.mask | Slot.Kind.touched)
         return .ok
     }
 
@@ -368,84 +272,11 @@ extension Shard {
             var draft = Draft(RecordHeader(kind: .invalidate, keyLength: 8), keyHash: shim_hash(key.start, 8, secret), key: key.start)
             try makeRoom(draft.record.length, live: false, now: now, &after)
             let lsn = drawLSN()
-            begin()
-            append(&draft, lsn: lsn)
+            header.begin()
+            log.append(&draft, lsn: lsn)
             // (There is room: a full table was swept.)
-            if let (word, value) = tags.prepare(tag, lsn: lsn) { commit(word, value) } else { end() }
+            if let (word, value) = tags.prepare(tag, lsn: lsn) { header.commit(word, value) } else { header.end() }
         }
     }
 
-    /// Clears the slots that the tag table names, then the table, under a new epoch.
-    func sweepTags(_ after: inout Aftermath) {
-        pend(ShardHeader.Pending.sweepOfTags)
-        forEachSlot { slot, word0 in
-            guard Slot.mayBeTagged(word0), let found = entry(slot, now: 0), tags.invalidates(found.value, at: found.valueAt) else { return }
-            drop(slot, &after)
-        }
-        raiseEpoch(by: 2)
-        tags.removeAll()
-        finish(ShardHeader.Pending.sweepOfTags)
-    }
-
-    func raiseEpoch(by step: UInt64) {
-        header.at.release(Field.epoch, header.at.u64(Field.epoch) &+ step)
-        shim_fence()
-    }
-
-    func clear(_ after: inout Aftermath) throws(Failure) {
-        // Nothing was ever written here: the log needs no new begin.
-        guard header[Field.queueCount] > 0 else { return resetIndex() }
-        let allocated = header[Field.allocated]
-        do throws(Failure) { try roll(isNewTail: true) } catch {
-            // No place beside the log's own: once nothing points to them, those at the tail are free.
-            guard error.status == .full, header[Field.queueCount] > 1 else { throw error }
-            pend(ShardHeader.Pending.clearInPlace)
-            defer { finish(ShardHeader.Pending.clearInPlace) }
-            resetIndex()
-            header.at.set(Field.ghost, header.at.u64(Field.headNumber))
-            let count = header[Field.queueCount]
-            while header[Field.queueCount] == count { _ = try cleanRecord(now: 0, &after) }
-            try roll(isNewTail: true)
-        }
-        finishClear()
-        // What the new begin took, the log that ended gives back.
-        giveBack(downTo: allocated)
-    }
-
-    /// The head names itself as the log's tail: what is before it is free, and the index knows nothing of it.
-    func finishClear() {
-        while header[Field.queueCount] > 1 { releaseTail() }
-        header.at.set(Field.provenTail, header.at.u64(Field.headNumber))
-        resetIndex()
-        // (One that was killed in place may have found a place since.)
-        finish(ShardHeader.Pending.clear | ShardHeader.Pending.clearInPlace)
-    }
-
-    /// An empty table of the smallest size.
-    func resetIndex() {
-        let table = self.table
-        let end = table.shape.extent + Table.spill
-        header.at.release(Field.moves, header.at.u64(Field.moves) &+ 1)
-        for position in 0..<end {
-            let p = table.bucket(position)
-            for i in stride(from: 0, to: Table.bucketSize, by: Slot.size) { p.release(i, 0) }
-        }
-        header.at.release(Field.shape, Table.Shape(buckets: Table.leastBuckets, frontier: 0, mode: Table.Shape.Mode.steady).word)
-        header.at.release(Field.moves, header.at.u64(Field.moves) &+ 1)
-        // As in sweepTags: who saw a slot before it was cleared must not trust the emptied tag table.
-        raiseEpoch(by: 2)
-        tags.removeAll()
-        victims.reset()
-        for field in [Field.entries, Field.used, Field.live, Field.raw, Field.stored, Field.pinned, Field.pinnedBytes, Field.pinnedMost, Field.entriesHint] { header[field] = 0 }
-        for i in 0..<16 { header[Field.dictionaries + i * 8] = 0 }
-        if header[Field.tablePages] > geometry.shardIndexBytes(buckets: Table.leastBuckets) { shrinkPages(Table.leastBuckets) }
-    }
-
-    func purge(now: UInt64, _ after: inout Aftermath) -> Int {
-        var purged = 0
-        forEachSlot { slot, _ in
-            if dropIfGone(slot, now: now, &after) { purged += 1 }
-        }
-        return purged
-    }
 }

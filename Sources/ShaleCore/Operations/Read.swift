@@ -126,13 +126,13 @@ extension Shard {
     @inline(__always)
     private func read(_ slot: Memory, _ word0: UInt64, _ key: Key, _ options: ReadOptions, _ epoch: UInt64, _ buffer: inout ValueBuffer, _ found: inout Found) -> Outcome {
         let location = Slot.location(word0)
-        guard isInside(location) else { return .damaged }
-        let row = place(of: location), inSegment = offsetInSegment(location)
-        let offset = self.offset(ofPlace: row) &+ inSegment
+        guard log.isInside(location) else { return .damaged }
+        let row = log.place(of: location), inSegment = log.offsetInSegment(location)
+        let offset = log.offset(ofPlace: row) &+ inSegment
         var p = engine.pointee.data + offset
         // The lines of a small record together, rather than one wait after the other.
         prefetch(p, to: 192)
-        let numberWord = self.numberWord(row)
+        let numberWord = log.numberWord(row)
         let segment = numberWord.acquire(0)
         let word1 = slot.acquire(8)
         // Pointed to while the place held this segment: so the location is the current one's. And word 1 is this entry's.
@@ -141,7 +141,7 @@ extension Shard {
         let at = Place(number: segment, offset: UInt64(truncatingIfNeeded: offset))
         var record = RecordHeader(at: p)
         // (All of `isPlausible` that keeps the reads inside; its rest shows when the record is used.)
-        guard record.keyLength == key.length, record.length <= segmentSize &- inSegment,
+        guard record.keyLength == key.length, record.length <= log.segmentSize &- inSegment,
               memcmp(p + record.keyOffset, key.bytes, key.length) == 0 else {
             return isOther(p, at, location) ? .otherKey : unchanged(slot, word0, numberWord, segment) ? .damaged : .moved
         }
@@ -158,14 +158,14 @@ extension Shard {
         if record.isKind(.touch) {
             guard record.storedLength == TouchTarget.size else { return .damaged }
             let target = TouchTarget(at: p + record.storedOffset)
-            guard isSound(target.location) else { return unchanged(slot, word0, numberWord, segment) ? .damaged : .moved }
-            targetWord = self.numberWord(place(of: target.location))
+            guard log.isSound(target.location) else { return unchanged(slot, word0, numberWord, segment) ? .damaged : .moved }
+            targetWord = log.numberWord(log.place(of: target.location))
             targetSegment = targetWord.acquire(0)
-            targetPlace = Place(number: targetSegment, offset: UInt64(truncatingIfNeeded: self.offset(of: target.location)))
+            targetPlace = Place(number: targetSegment, offset: UInt64(truncatingIfNeeded: log.offset(of: target.location)))
             if targetSegment != target.number { return unchanged(slot, word0, numberWord, segment) ? .damaged : .moved }
-            p = address(target.location)
+            p = log.address(target.location)
             record = RecordHeader(at: p)
-            guard record.keyLength == key.length, record.isPlausible(room: segmentSize &- offsetInSegment(target.location)), record.lsn == target.lsn,
+            guard record.keyLength == key.length, record.isPlausible(room: log.segmentSize &- log.offsetInSegment(target.location)), record.lsn == target.lsn,
                   record.verifiesHead(at: p, keyHash: key.hash, place: targetPlace, secret: secret) else {
                 return unchanged(slot, word0, numberWord, segment) && targetWord.acquire(0) == targetSegment ? .damaged : .moved
             }
@@ -174,7 +174,7 @@ extension Shard {
 
         // Ages and tags, before the last validation.
         var isStale = false
-        if expires != RecordHeader.never, !engine.pointee.clock.isWellBefore(expires) {
+        if expires != Age.neverPoint, !engine.pointee.clock.isWellBefore(expires) {
             let now = engine.pointee.clock.now48
             isStale = now >= expires
             // (What has replaced it meanwhile may be fresh.)
@@ -281,7 +281,7 @@ extension Shard {
     /// Whether a sound record of another key is there, with the same fraction by chance.
     @inline(never)
     private func isOther(_ p: Memory, _ at: Place, _ location: UInt32) -> Bool {
-        RecordHeader(at: p).isSound(at: p, room: segmentSize - offsetInSegment(location), place: at, secret: secret)
+        RecordHeader(at: p).isSound(at: p, room: log.segmentSize - log.offsetInSegment(location), place: at, secret: secret)
     }
 
     // MARK: Bodies
@@ -311,7 +311,7 @@ extension Shard {
         if record.codec == RecordHeader.Codec.lz4 {
             return Int(shim_lz4_decompress(stored, out, Int32(truncatingIfNeeded: record.storedLength), Int32(truncatingIfNeeded: size))) == size
         }
-        return engine.pointee.dictionaries.decompress(engine, number: record.dictionary, stored, record.storedLength, out, size)
+        return engine.pointee.dictionaries.decompress(number: record.dictionary, stored, record.storedLength, out, size)
     }
 
     /// Collects the parts of a large value. `bytes`: meta, and the manifest behind it. (Words of the header that was
@@ -378,14 +378,14 @@ extension Shard {
     @inline(never) // five calls in the probe
     private func readPart(_ slot: Memory, _ word0: UInt64, _ key: Key, into out: Memory, _ size: Int) -> Outcome {
         let location = Slot.location(word0)
-        guard isSound(location) else { return .damaged }
-        let numberWord = self.numberWord(place(of: location))
+        guard log.isSound(location) else { return .damaged }
+        let numberWord = log.numberWord(log.place(of: location))
         let segment = numberWord.acquire(0)
         if (slot.acquire(0) ^ word0) & ~Slot.reachBit != 0 { return .moved }
-        let at = Place(number: segment, offset: UInt64(offset(of: location)))
-        let p = address(location)
+        let at = Place(number: segment, offset: UInt64(log.offset(of: location)))
+        let p = log.address(location)
         let record = RecordHeader(at: p)
-        guard record.isKind(.part), record.keyLength == key.length, record.isPlausible(room: segmentSize - offsetInSegment(location)),
+        guard record.isKind(.part), record.keyLength == key.length, record.isPlausible(room: log.segmentSize - log.offsetInSegment(location)),
               memcmp(p + record.keyOffset, key.bytes, key.length) == 0 else {
             return isOther(p, at, location) ? .otherKey : unchanged(slot, word0, numberWord, segment) ? .damaged : .moved
         }

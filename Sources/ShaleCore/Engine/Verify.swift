@@ -43,7 +43,7 @@ extension Engine {
                     if corrupt > 0 { shard.recount() }
                 }
                 return try walk(shard, start, &report) { slot throws(Failure) in
-                    if Loss.length > shard.headRoom { try shard.makeRoom(Loss.length, live: false, now: now, &after) }
+                    if Loss.length > shard.log.headRoom { try shard.makeRoom(Loss.length, live: false, now: now, &after) }
                     if shard.check(slot) == .damaged { try shard.lose(slot) }
                 }
             }
@@ -79,32 +79,11 @@ extension Shard {
             let word0 = slot.acquire(0)
             if Slot.isFree(word0) { return .free }
             let location = Slot.location(word0)
-            guard isSound(location) else { return .damaged }
-            let segment = numberWord(place(of: location)).acquire(0)
+            guard log.isSound(location) else { return .damaged }
+            let segment = log.numberWord(log.place(of: location)).acquire(0)
             if let bytes = soundBytes(location) { return .sound(bytes) }
             shim_fence_acquire()
-            if (slot.acquire(0) ^ word0) & ~Slot.reachBit == 0, numberWord(place(of: location)).acquire(0) == segment { return .damaged }
+            if (slot.acquire(0) ^ word0) & ~Slot.reachBit == 0, log.numberWord(log.place(of: location)).acquire(0) == segment { return .damaged }
         }
-    }
-
-    func isHeadSound(_ record: RecordHeader, _ p: Memory, _ location: UInt32) -> Bool {
-        record.isSound(at: p, room: segmentSize - offsetInSegment(location), place: placeOf(location), secret: secret)
-    }
-    @inline(never)
-    func isBodySound(_ record: RecordHeader, _ p: Memory, _ place: Place) -> Bool {
-        bodyHash(meta: p + record.metaOffset, metaLength: record.metaLength, stored: p + record.storedOffset, storedLength: record.storedLength, secret: secret)
-            ^ place.mix(secret: secret) == record.bodyCheck
-    }
-
-    /// The record's length, with its touch target's, or nil where one of its checks fails.
-    func soundBytes(_ location: UInt32) -> Int? {
-        guard isSound(location) else { return nil }
-        let p = address(location)
-        let record = RecordHeader(at: p)
-        guard record.keyLength > 0, isHeadSound(record, p, location), isBodySound(record, p, placeOf(location)) else { return nil }
-        guard record.isKind(.touch) else { return record.length }
-        let target = TouchTarget(at: p + record.storedOffset)
-        guard isSound(target.location), !RecordHeader(at: address(target.location)).isKind(.touch) else { return nil }
-        return soundBytes(target.location).map { $0 + record.length }
     }
 }

@@ -28,7 +28,7 @@ extension Shard {
     /// may be missing and states unknown.
     private func beginRebuild(afterPowerLoss: Bool, lead: UInt64 = 0) throws(Failure) -> Bool {
         // Before anything is changed: the program may have closed the descriptor.
-        let fileSize = try engine.pointee.files.dataSize(engine)
+        let fileSize = try engine.pointee.files.dataSize()
         #if SHALE_FAULTS
         shim_tell(SHIM_REPLAYED, header.at)
         #endif
@@ -55,7 +55,7 @@ extension Shard {
         header[Field.rebuilds] += 1
         shim_fence()
         header.at.release(Field.epoch, header.at.u64(Field.epoch) &+ 1)
-        endChange()
+        header.endChange()
     }
 
     // MARK: The chain of segments
@@ -76,13 +76,13 @@ extension Shard {
         let last = max(newest, afterPowerLoss ? 0 : header.at.u64(Field.lastNumber), SyncedPosition.tail(engine, shard: number).number)
         header.at.set(Field.lastNumber, last + lead)
         header.at.set(Field.headNumber, newest)
-        header[Field.headOffset] = segmentSize
+        header[Field.headOffset] = log.segmentSize
 
         beginLog(all, afterPowerLoss: afterPowerLoss)
-        let tail = self.tail
+        let tail = log.tail
         var missing = 0, previous: UInt64 = 0
         for segment in all {
-            numberWord(segment.place).release(0, segment.number)
+            log.numberWord(segment.place).release(0, segment.number)
             guard segment.number >= tail.number else {
                 addLastFree(segment.place)
                 continue
@@ -90,53 +90,53 @@ extension Shard {
             // (The tail may have moved on since anything named it, and its place may be gone.)
             if header[Field.queueCount] == 0 ? segment.number != tail.number && !afterPowerLoss : segment.previous != previous { missing += 1 }
             previous = segment.number
-            setQueued(header[Field.queueCount], segment.place)
+            log.setQueued(header[Field.queueCount], segment.place)
             header[Field.queueCount] += 1
-            setState(ofPlace: segment.place, .inLog)
+            log.setState(ofPlace: segment.place, .inLog)
             header[Field.headPlace] = segment.place
         }
-        if header[Field.queueCount] == 0 { setTail(LogPosition(number: nextNumber)) }
-        else if numberWord(queued(0)).u64(0) != tail.number { setTail(LogPosition(number: numberWord(queued(0)).u64(0))) }
+        if header[Field.queueCount] == 0 { setTail(LogPosition(number: log.nextNumber)) }
+        else if log.numberWord(log.queued(0)).u64(0) != tail.number { setTail(LogPosition(number: log.numberWord(log.queued(0)).u64(0))) }
         return missing
     }
 
     /// Before the ring holds any of the log.
     private func addLastFree(_ place: Int) {
-        setQueued(0, place)
+        log.setQueued(0, place)
         header[Field.queueFirst] = (header[Field.queueFirst] + 1) % geometry.rows
         header[Field.freeCount] += 1
-        setState(ofPlace: place, .free)
+        log.setState(ofPlace: place, .free)
     }
 
     /// Notes the sound headers of all places, and puts the places without one in front of the ring: they hold nothing.
     private func collectSegments(_ fileSize: Int, afterPowerLoss: Bool, page: Memory, _ found: UnsafeMutableBufferPointer<SegmentHeader>) throws(Failure) -> Int {
         var count = 0, allocated = 0
         for place in 0..<geometry.rows {
-            let known = state(ofPlace: place)
+            let known = log.state(ofPlace: place)
             if !afterPowerLoss, known == .absent { continue }
-            if offset(ofPlace: place) >= fileSize {
-                numberWord(place).release(0, 0)
-                setState(ofPlace: place, .absent)
+            if log.offset(ofPlace: place) >= fileSize {
+                log.numberWord(place).release(0, 0)
+                log.setState(ofPlace: place, .absent)
                 continue
             }
             var sound: SegmentHeader?
             // The whole segment must be inside the file before the mapping is used.
-            if offset(ofPlace: place) + segmentSize <= fileSize, try engine.pointee.files.readData(engine, offset(ofPlace: place), into: page, SegmentHeader.size) {
+            if log.offset(ofPlace: place) + log.segmentSize <= fileSize, try engine.pointee.files.readData(log.offset(ofPlace: place), into: page, SegmentHeader.size) {
                 sound = SegmentHeader(at: page, shard: number, place: place, secret: secret)
             }
             if let sound {
                 found[count] = sound
                 count += 1
-                setState(ofPlace: place, .free)
+                log.setState(ofPlace: place, .free)
                 allocated += 1
             } else if afterPowerLoss {
                 // Allocated or not, nobody knows: give it back, so that the sum is right, or count it.
-                let released = engine.pointee.files.releaseData(offset(ofPlace: place), segmentSize)
-                numberWord(place).release(0, 0)
-                setState(ofPlace: place, released ? .absent : .preparing)
+                let released = engine.pointee.files.releaseData(log.offset(ofPlace: place), log.segmentSize)
+                log.numberWord(place).release(0, 0)
+                log.setState(ofPlace: place, released ? .absent : .preparing)
                 if !released { allocated += 1 }
             } else {
-                numberWord(place).release(0, 0)
+                log.numberWord(place).release(0, 0)
                 if known != .preparing { addLastFree(place) }
                 allocated += 1
             }
@@ -149,11 +149,11 @@ extension Shard {
     private func beginLog(_ all: UnsafeMutableBufferPointer<SegmentHeader>, afterPowerLoss: Bool) {
         var proven = SyncedPosition.tail(engine, shard: number)
         for segment in all where proven.isBefore(segment.tail) { proven = segment.tail }
-        let isKnown = !afterPowerLoss && proven.isBefore(tail)
+        let isKnown = !afterPowerLoss && proven.isBefore(log.tail)
         if !isKnown { setTail(proven) }
         header.at.set(Field.provenTail, proven.number)
         // A later rebuild may begin earlier than this one, and finds what this one does not see.
-        header.at.set(Field.ghost, isKnown ? tail.number : 0)
+        header.at.set(Field.ghost, isKnown ? log.tail.number : 0)
     }
 
     /// In three steps, so that a kill in between leaves no tail that is too far on.
@@ -168,10 +168,10 @@ extension Shard {
         let count = header[Field.queueCount]
         guard count > 1 else { return }
         var offset = SegmentHeader.size, records = 0
-        let base = engine.pointee.data + self.offset(ofPlace: queued(count / 2))
-        while offset <= segmentSize - RecordHeader.size {
+        let base = engine.pointee.data + log.offset(ofPlace: log.queued(count / 2))
+        while offset <= log.segmentSize - RecordHeader.size {
             let record = RecordHeader(at: base + offset)
-            guard record.isPlausible(room: segmentSize - offset), !record.isKind(.end) else { break }
+            guard record.isPlausible(room: log.segmentSize - offset), !record.isKind(.end) else { break }
             records += 1
             offset += record.length
         }
@@ -199,10 +199,10 @@ extension Shard {
         var highestLSN: UInt64 = 0
         var previous: UInt64 = 0
         for i in 0..<count {
-            let place = queued(i)
-            let segment = numberWord(place).u64(0)
+            let place = log.queued(i)
+            let segment = log.numberWord(place).u64(0)
             if i == 0 { fetchSegment(place) }
-            if i + 1 < count { fetchSegment(queued(i + 1)) }
+            if i + 1 < count { fetchSegment(log.queued(i + 1)) }
             if i > 0 { try closeHole(before: place, previous, isSynced: synced.number > previous) }
             previous = segment
             highestLSN = max(highestLSN, lsnAtBegin(ofPlace: place))
@@ -210,7 +210,7 @@ extension Shard {
                                              &hasParts, &after)
             guard i == count - 1 else { continue }
             // Nothing that verifies is behind this offset: writing goes on here.
-            header[Field.headOffset] = ended ? segmentSize : offset
+            header[Field.headOffset] = ended ? log.segmentSize : offset
             if !ended, synced.covers(segment, offset) { abandonLog(synced) }
         }
         // The newest segment that was synced is not there at all.
@@ -220,17 +220,17 @@ extension Shard {
 
     /// What may have to come from the disk, and would come page by page.
     private func fetchSegment(_ place: Int) {
-        if engine.pointee.geometry.hasSmallPages { shim_sys_will_need(engine.pointee.data + offset(ofPlace: place), segmentSize) }
+        if engine.pointee.geometry.hasSmallPages { shim_sys_will_need(engine.pointee.data + log.offset(ofPlace: place), log.segmentSize) }
     }
 
     private func lsnAtBegin(ofPlace place: Int) -> UInt64 {
-        SegmentHeader(at: engine.pointee.data + offset(ofPlace: place), shard: number, place: place, secret: secret)?.lsn ?? 0
+        SegmentHeader(at: engine.pointee.data + log.offset(ofPlace: place), shard: number, place: place, secret: secret)?.lsn ?? 0
     }
 
     /// Replays one segment; returns where its records end, and whether that is marked.
     private func replay(_ place: Int, _ segment: UInt64, from start: Int, isHead: Bool, _ synced: SyncedPosition, _ highestLSN: inout UInt64, _ hasParts: inout Bool,
                         _ after: inout Aftermath) throws(Failure) -> (Int, Bool) {
-        let base = offset(ofPlace: place)
+        let base = log.offset(ofPlace: place)
         var offset = start
         // Sixteen records ahead, so that the waits for their slots overlap.
         let mask = 15
@@ -242,17 +242,17 @@ extension Shard {
                     let next = ring[tail & mask]
                     tail += 1
                     try apply(next.kind, next.record, engine.pointee.data + base + next.offset, next.keyHash,
-                              Place(number: segment, offset: UInt64(base + next.offset)), location(place: place, offset: next.offset), &after)
+                              Place(number: segment, offset: UInt64(base + next.offset)), log.location(place: place, offset: next.offset), &after)
                 }
             }
-            while offset <= segmentSize - RecordHeader.size {
+            while offset <= log.segmentSize - RecordHeader.size {
                 let p = engine.pointee.data + base + offset
                 let record = RecordHeader(at: p)
-                if record.isPlausible(room: room(from: offset)), record.lsn < SegmentHeader.beyond, let kind = record.kind {
+                if record.isPlausible(room: log.room(from: offset)), record.lsn < SegmentHeader.beyond, let kind = record.kind {
                     let keyHash = record.keyLength == 0 ? 0 : shim_hash(p + record.keyOffset, record.keyLength, secret)
                     if record.verifiesHead(at: p, keyHash: keyHash, place: Place(number: segment, offset: UInt64(base + offset)), secret: secret) {
                         highestLSN = max(highestLSN, record.lsn)
-                        if record.codec == RecordHeader.Codec.dictionary { DictionaryCache.reserve(engine, record.dictionary) }
+                        if record.codec == RecordHeader.Codec.dictionary { engine.pointee.dictionaries.places.reserve(record.dictionary) }
                         if kind == .end {
                             try drain(to: 0)
                             return (offset, true)
@@ -273,7 +273,7 @@ extension Shard {
                 header[Field.corrupt] += 1
                 if synced.covers(segment, offset) { forgetOlder() } else {
                     // A later sync will cover this place, and must not make it look like a loss of what was synced.
-                    fill(place, offset, next ?? segmentSize, segment, next == nil ? .end : .gap)
+                    fill(place, offset, next ?? log.segmentSize, segment, next == nil ? .end : .gap)
                 }
                 guard let next else { return (offset, true) }
                 offset = next
@@ -289,8 +289,8 @@ extension Shard {
         var after = Aftermath()
         let count = header[Field.queueCount]
         for i in 0..<count {
-            let place = queued(i), segment = numberWord(place).u64(0), base = self.offset(ofPlace: place)
-            let end = i == count - 1 ? header[Field.headOffset] : segmentSize
+            let place = log.queued(i), segment = log.numberWord(place).u64(0), base = log.offset(ofPlace: place)
+            let end = i == count - 1 ? header[Field.headOffset] : log.segmentSize
             var offset = i == 0 ? header[Field.tailOffset] : SegmentHeader.size
             while offset <= end - RecordHeader.size, let at = nextRecord(place: place, from: offset, number: segment) {
                 let p = engine.pointee.data + base + at
@@ -298,7 +298,7 @@ extension Shard {
                 if record.isKind(.end) { break }
                 if record.isKind(.part), record.keyLength == PartKey.size, isOwned(PartKey(at: p + record.keyOffset), othersAreKnown: othersAreKnown) {
                     try apply(.part, record, p, shim_hash(p + record.keyOffset, PartKey.size, secret), Place(number: segment, offset: UInt64(base + at)),
-                              location(place: place, offset: at), &after)
+                              log.location(place: place, offset: at), &after)
                 }
                 offset = at + record.length
             }
@@ -310,20 +310,20 @@ extension Shard {
         guard !engine.pointee.isReadOnly, to - from >= RecordHeader.size else { return }
         let length = kind == .end ? 0 : to - from - RecordHeader.size
         var record = RecordHeader(kind: kind, keyLength: 0, storedLength: length, rawLength: length)
-        let p = address(location(place: place, offset: from))
+        let p = log.address(log.location(place: place, offset: from))
         record.writeUnsealed(to: p)
-        let here = Place(number: segment, offset: UInt64(offset(ofPlace: place) + from))
+        let here = Place(number: segment, offset: UInt64(log.offset(ofPlace: place) + from))
         record.setHeadCheck(record.computeHeadCheck(at: p, keyHash: 0, place: here, secret: secret))
         record.seal(at: p)
     }
 
     /// A segment is missing before this one. What it held may have superseded anything older, if it was synced.
     private func closeHole(before place: Int, _ previous: UInt64, isSynced: Bool) throws(Failure) {
-        let p = engine.pointee.data + offset(ofPlace: place)
+        let p = engine.pointee.data + log.offset(ofPlace: place)
         guard let found = SegmentHeader(at: p, shard: number, place: place, secret: secret), found.previous != previous else { return }
         if isSynced { forgetOlder() } else if !engine.pointee.isReadOnly {
             try SegmentHeader(shard: number, place: place, number: found.number, previous: previous, tail: found.tail, lsn: found.lsn)
-                .replace(at: offset(ofPlace: place), engine.pointee.files, secret: secret)
+                .replace(at: log.offset(ofPlace: place), engine.pointee.files, secret: secret)
         }
     }
 
@@ -342,9 +342,9 @@ extension Shard {
         header[Field.corrupt] += 1
         forgetOlder()
         if synced.number != .max { header.at.set(Field.lastNumber, max(header.at.u64(Field.lastNumber), synced.number)) }
-        while header[Field.queueCount] > 0 { releaseTail() }
-        setTail(LogPosition(number: nextNumber))
-        header[Field.headOffset] = segmentSize
+        while header[Field.queueCount] > 0 { log.releaseTail() }
+        setTail(LogPosition(number: log.nextNumber))
+        header[Field.headOffset] = log.segmentSize
     }
 
     /// What was unreadable may have superseded anything older.
@@ -362,7 +362,7 @@ extension Shard {
             let isPart = kind == .part
             if isPart, record.keyLength != PartKey.size { return }
             let slot = lookup(key, isPart: isPart)
-            if record.codec == RecordHeader.Codec.dictionary, !DictionaryCache.has(engine, record.dictionary) {
+            if record.codec == RecordHeader.Codec.dictionary, !engine.pointee.dictionaries.places.has(record.dictionary) {
                 // Evicted before its dictionary made room for another.
                 if let slot { drop(slot, &after) }
                 return
@@ -411,12 +411,12 @@ extension Shard {
             }
             let target = TouchTarget(at: p + record.storedOffset)
             let old = Slot.location(slot.u64(0))
-            var current = RecordHeader(at: address(old))
+            var current = RecordHeader(at: log.address(old))
             var currentAt = old
             if current.isKind(.touch) {
-                currentAt = TouchTarget(at: address(old) + current.storedOffset).location
-                guard isSound(currentAt) else { return }
-                current = RecordHeader(at: address(currentAt))
+                currentAt = TouchTarget(at: log.address(old) + current.storedOffset).location
+                guard log.isSound(currentAt) else { return }
+                current = RecordHeader(at: log.address(currentAt))
             }
             // (A copy by a cleaner who was killed before the slot pointed to it may lie behind the one that was touched.)
             guard current.lsn == target.lsn else { return }
@@ -445,16 +445,10 @@ extension Shard {
 
     /// Whether the value that was touched is still where it was then, and whole.
     private func isInLog(_ target: TouchTarget) -> Bool {
-        guard isSound(target.location), numberWord(place(of: target.location)).u64(0) == target.number,
-              state(ofPlace: place(of: target.location)) == .inLog else { return false }
-        let p = address(target.location), record = RecordHeader(at: p)
-        return record.lsn == target.lsn && isHeadSound(record, p, target.location) && isBodySound(record, p, placeOf(target.location))
-    }
-
-    /// Of the value, not of a touch record that points to it.
-    func lsn(of slot: Memory) -> UInt64 {
-        let at = Slot.location(slot.u64(0)), value = touchTarget(at) ?? at
-        return isSound(value) ? RecordHeader(at: address(value)).lsn : 0
+        guard log.isSound(target.location), log.numberWord(log.place(of: target.location)).u64(0) == target.number,
+              log.state(ofPlace: log.place(of: target.location)) == .inLog else { return false }
+        let p = log.address(target.location), record = RecordHeader(at: p)
+        return record.lsn == target.lsn && isHeadSound(record, p, target.location) && isBodySound(record, p, log.placeOf(target.location))
     }
 
     /// The log begins again where it did when its head was begun. What had been cleaned since is dead,
@@ -462,65 +456,14 @@ extension Shard {
     private func reclaimDeadTail(_ after: inout Aftermath) {
         if engine.pointee.isReadOnly { return }
         // Once round at most: with pinned entries over the limit it would never end.
-        var left = header[Field.queueCount] * segmentSize
-        while left > 0, availablePlaces < wantedFree, let cleaned = try? cleanRecord(now: 0, &after), cleaned > 0 { left -= cleaned }
+        var left = header[Field.queueCount] * log.segmentSize
+        while left > 0, log.availablePlaces < log.wantedFree, let cleaned = try? cleanRecord(now: 0, &after), cleaned > 0 { left -= cleaned }
     }
 
     /// What a smaller capacity, or evicted entries that came back, put over the limits.
     func enforceLimits(_ after: inout Aftermath) {
         let limit = geometry.entriesPerShard
         while limit > 0, header[Field.entries] > limit, evict(now: 0, &after) { header[Field.evictions] -= 1 }
-        while header[Field.live] > liveLimit, evict(now: 0, &after) { header[Field.evictions] -= 1 }
-    }
-}
-
-/// How far each shard's log is known to be on the disk, and where it began then: written after a sync.
-/// Two tables of 16 bytes a shard: segment number, offset (32) and check (32). They say things that stay true,
-/// so each is written by itself. Format 1 has no tails; nor has a cache of many shards that was made by it.
-struct SyncedPosition {
-    var number: UInt64
-    var offset: Int
-
-    func covers(_ segment: UInt64, _ at: Int) -> Bool { segment < number || segment == number && at < offset }
-
-    static let size = 16
-
-    /// A tail's check counts the shards on, so that no tail passes for another shard's position.
-    private static func check(_ engine: EngineRef, _ entry: Int, _ number: UInt64, _ offset: UInt64) -> UInt64 {
-        var input = (UInt64(entry), number, offset)
-        return withUnsafeBytes(of: &input) { shim_hash($0.start, 24, engine.pointee.secret) } << 32
-    }
-
-    /// Zeros where nothing was written; nil where the check fails.
-    private static func load(_ engine: EngineRef, _ entry: Int) -> LogPosition? {
-        let p = engine.pointee.data + engine.pointee.geometry.syncTable + entry * size
-        let number = p.u64(0), rest = p.u64(8), offset = rest & 0xFFFF_FFFF
-        if number == 0, rest == 0 { return LogPosition() }
-        guard rest == offset | check(engine, entry, number, offset), number < SegmentHeader.beyond else { return nil }
-        return LogPosition(number: number, offset: Int(offset))
-    }
-
-    /// At once: half a position promises everything, and would cost what is not damaged.
-    private static func store(_ engine: EngineRef, _ entry: Int, _ position: LogPosition) throws(Failure) {
-        var words = (position.number, UInt64(position.offset) | check(engine, entry, position.number, UInt64(position.offset)))
-        try withUnsafeMutableBytes(of: &words) { bytes throws(Failure) in
-            try engine.pointee.files.writeData(bytes.baseAddress.unsafelyUnwrapped, size, at: engine.pointee.geometry.syncTable + entry * size)
-        }
-    }
-
-    /// A damaged position promises everything, so that nothing old can come back.
-    static func read(_ engine: EngineRef, shard: Int) -> SyncedPosition {
-        load(engine, shard).map { SyncedPosition(number: $0.number, offset: $0.offset) } ?? SyncedPosition(number: .max, offset: .max)
-    }
-
-    func write(_ engine: EngineRef, shard: Int) throws(Failure) { try SyncedPosition.store(engine, shard, LogPosition(number: number, offset: offset)) }
-
-    /// Where the log began. A damaged one proves nothing.
-    static func tail(_ engine: EngineRef, shard: Int) -> LogPosition {
-        engine.pointee.geometry.hasSyncedTails ? load(engine, engine.pointee.geometry.shards + shard) ?? LogPosition() : LogPosition()
-    }
-
-    static func writeTail(_ engine: EngineRef, shard: Int, _ tail: LogPosition) throws(Failure) {
-        if engine.pointee.geometry.hasSyncedTails { try store(engine, engine.pointee.geometry.shards + shard, tail) }
+        while header[Field.live] > log.liveLimit, evict(now: 0, &after) { header[Field.evictions] -= 1 }
     }
 }

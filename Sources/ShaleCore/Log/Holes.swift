@@ -45,7 +45,7 @@ struct Holes {
     // MARK: The data
 
     /// Places lie in turn, the shards' one behind the other.
-    private func state(_ i: Int) -> Log.PlaceState { Shard(engine, i % geometry.shards).state(ofPlace: i / geometry.shards) }
+    private func state(_ i: Int) -> Log.PlaceState { Log(engine, i % geometry.shards).state(ofPlace: i / geometry.shards) }
     private func isThere(_ i: Int) -> Bool {
         guard i >= 0, i < geometry.rows * geometry.shards else { return false }
         return state(i) == .free || state(i) == .inLog
@@ -83,8 +83,8 @@ struct Holes {
     /// Where nobody else writes: parts what others have read while nobody looked, before the first store.
     func partAll() throws(Failure) {
         guard apply else { return }
-        let g = geometry, size = try files.dataSize(engine)
-        for i in 0..<g.shards { partIndex(i, buckets: Shard(engine, i).table.shape.extent) }
+        let g = geometry, size = try files.dataSize()
+        for i in 0..<g.shards { partIndex(i, buckets: Table.Shape(Log(engine, i).header.at.acquire(ShardHeader.Field.shape)).extent) }
         if size > g.segments { part(inIndex: false, g.head, g.segments, hasEnd: isThere(0)) }
         guard g.hasSmallPages else { return }
         for i in 0..<max(0, (size - g.segments) / g.segmentSize) where state(i) == .absent {

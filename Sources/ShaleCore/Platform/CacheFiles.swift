@@ -89,9 +89,9 @@ struct CacheFiles {
 
     /// Reads by a system call: touching a hole of a mapping would allocate it on some file systems,
     /// and touching what is beyond the end raises a signal. False where there is less.
-    func readData(_ engine: EngineRef, _ offset: Int, into p: Memory, _ count: Int) throws(Failure) -> Bool {
+    func readData(_ offset: Int, into p: Memory, _ count: Int) throws(Failure) -> Bool {
         if isMemory {
-            memcpy(p, engine.pointee.data + offset, count)
+            if let dataBase { memcpy(p, dataBase + offset, count) }
             return true
         }
         let result = shim_sys_pread(data, p, count, Int64(offset))
@@ -110,9 +110,9 @@ struct CacheFiles {
         if result != count { throw Failure.system("write", path, CacheFiles.dataName, result < 0 ? result : Int(-SHIM_ENOSPC)) }
     }
 
-    /// Bytes up to the end of the data file. What is not the data file says nothing of what is in it.
-    func dataSize(_ engine: EngineRef) throws(Failure) -> Int {
-        if isMemory { return engine.pointee.geometry.dataSize }
+    /// Bytes up to the end of the data file; `Int.max` in memory. What is not the data file says nothing of what is in it.
+    func dataSize() throws(Failure) -> Int {
+        if isMemory { return Int.max }
         try verify(data, dataIdentity, CacheFiles.dataName)
         return Int(try look(data, CacheFiles.dataName).size)
     }

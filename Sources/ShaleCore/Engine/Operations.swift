@@ -63,7 +63,7 @@ extension Engine {
         // (Twice, as a writer may count between the two looks.)
         for _ in 0..<2 {
             var generation: UInt64 = 0
-            guard try ref.pointee.files.readData(ref, Superblock.generation, into: &generation, 8) else { break }
+            guard try ref.pointee.files.readData(Superblock.generation, into: &generation, 8) else { break }
             if generation == ref.pointee.data.acquire(Superblock.generation) { return }
         }
         throw Message().adding(ref.pointee.files.path)
@@ -82,16 +82,10 @@ extension Engine {
         }
     }
 
-    func checkWritable() throws(Failure) {
-        if ref.pointee.isReadOnly {
-            throw Message().adding(ref.pointee.files.path).adding(": this handle is read-only; open the cache without SHALE_OPEN_READ_ONLY to write").failure(.permission)
-        }
-    }
-
     /// Returns ok or conflict; `version` gets the entry's new one.
     public func set(_ bytes: Bytes, _ value: Bytes, _ options: borrowing SetOptions, version: inout UInt64) throws(Failure) -> Status {
         let key = try key(bytes)
-        try checkWritable()
+        try ref.pointee.checkWritable()
         let shard = Shard(ref, keyHash: key.hash)
         shard.prefetchSlot(key)
         try checkLengths(value, metaLength: options.meta.count)
@@ -122,9 +116,18 @@ extension Engine {
         }
     }
 
+    /// A value's stored form, in the scratch's buffer where it is compressed.
+    @inline(never)
+    private func encode(_ value: UnsafeRawPointer, _ count: Int, uncompressed: Bool, _ scratch: Scratch) -> Encoded {
+        let compression = uncompressed ? .none : ref.pointee.compression
+        let encoded = Compressor.encode(value, count, compression, ref.pointee.dictionaries, scratch)
+        if encoded.isSample { ref.pointee.dictionaries.sample(value, count, scratch) { DictionaryRetirement(engine: ref).store($0) } }
+        return encoded
+    }
+
     @inline(__always)
     private func setSmall(_ shard: Shard, _ entry: Pending, _ value: Bytes, _ options: borrowing SetOptions, _ scratch: Scratch, _ version: inout UInt64) throws(Failure) -> Status {
-        var encoded = Compressor.encode(ref, value.start, value.count, uncompressed: options.isUncompressed, scratch)
+        var encoded = encode(value.start, value.count, uncompressed: options.isUncompressed, scratch)
         while true {
             let outcome = try put(shard, entry, .value, encoded, raw: value.count, options, &version)
             switch outcome {
@@ -181,7 +184,7 @@ extension Engine {
         let partLength = (share - RecordHeader.size - PartKey.size) & ~7
         let count = (value.count + partLength - 1) / partLength
         let blob = shard.drawLSN()
-        let turn = LargeWriters(ref).begin(blob)
+        let turn = LargeWriters(index: ref.pointee.index).begin(blob)
         defer { turn.end() }
         var stored = 0, wasKept = true
         do throws(Failure) {
@@ -225,7 +228,7 @@ extension Engine {
             }
             if wasKept { return }
         }
-        throw Shard(ref, keyHash: entry.key.hash).filled()
+        throw Shard(ref, keyHash: entry.key.hash).log.filled()
     }
 
     private func isCurrent(_ key: Key, _ blob: UInt64, _ shard: Shard) -> Bool {
@@ -253,7 +256,7 @@ extension Engine {
     private func putPart(_ entry: Pending, _ value: Bytes, _ partLength: Int, _ i: Int, _ blob: UInt64, _ options: SetOptions, _ scratch: Scratch) throws(Failure) -> Int {
         let start = value.start + i * partLength
         let length = min(partLength, value.count - i * partLength)
-        var encoded = Compressor.encode(ref, start, length, uncompressed: options.isUncompressed, scratch)
+        var encoded = encode(start, length, uncompressed: options.isUncompressed, scratch)
         return try partKey(entry.key, blob, i) { key throws(Failure) in
             let part = Pending(key: key, lifetime: .forever, now: entry.now)
             var version: UInt64 = 0
@@ -321,7 +324,7 @@ extension Engine {
 
     /// Evicts up to `count` entries, the least recently used of each shard first, the shards in turn.
     public func evict(_ count: UInt64) throws(Failure) -> UInt64 {
-        try checkWritable()
+        try ref.pointee.checkWritable()
         let now = ref.pointee.clock.now48
         let shards = ref.pointee.geometry.shards
         var left = count, evicted: UInt64 = 0
@@ -359,7 +362,7 @@ extension Engine {
 
     /// Returns when all that was completed before the call is on the disk.
     public func sync() throws(Failure) {
-        try checkWritable()
+        try ref.pointee.checkWritable()
         if ref.pointee.files.isMemory { return }
         let shards = ref.pointee.geometry.shards
         typealias Ends = (head: SyncedPosition, tail: LogPosition)
@@ -370,7 +373,7 @@ extension Engine {
             let shard = Shard(ref, i)
             try shard.lock()
             ends[i].head = SyncedPosition(number: shard.header.at.u64(ShardHeader.Field.headNumber), offset: min(shard.header[ShardHeader.Field.headOffset], ref.pointee.geometry.segmentSize))
-            ends[i].tail = shard.tail
+            ends[i].tail = shard.log.tail
             shard.unlock()
         }
         try ref.pointee.files.syncData()
@@ -381,7 +384,7 @@ extension Engine {
             defer { shard.unlock() }
             let known = SyncedPosition.read(ref, shard: i)
             if known.number == .max || !known.covers(ends[i].head.number, ends[i].head.offset) { try ends[i].head.write(ref, shard: i) }
-            if SyncedPosition.tail(ref, shard: i).isBefore(ends[i].tail) { try shard.prove(ends[i].tail) }
+            if SyncedPosition.tail(ref, shard: i).isBefore(ends[i].tail) { try shard.log.prove(ends[i].tail) }
         }
         try ref.pointee.files.syncData()
     }

@@ -22,7 +22,7 @@ extension Shard {
         tags.recount()
         victims.reset()
         try finishPending()
-        endChange()
+        header.endChange()
     }
 
     private var isCommitted: Bool {
@@ -41,10 +41,10 @@ extension Shard {
             let frame = Int(noted & 0xFFFF_FFFF)
             if noted >> 40 & 1 != 0 {
                 // A head that never was: a rebuild would take its header for one. The place holds no segment any more.
-                SegmentHeader.destroy(at: engine.pointee.data + offset(ofPlace: frame))
-                numberWord(frame).release(0, 0)
+                SegmentHeader.destroy(at: engine.pointee.data + log.offset(ofPlace: frame))
+                log.numberWord(frame).release(0, 0)
             }
-            setState(ofPlace: frame, Log.PlaceState(rawValue: UInt8(truncatingIfNeeded: noted >> 32)) ?? .absent)
+            log.setState(ofPlace: frame, Log.PlaceState(rawValue: UInt8(truncatingIfNeeded: noted >> 32)) ?? .absent)
         }
         shim_copy(at + ShardHeader.saved, at + ShardHeader.savepoint, ShardHeader.savedSize)
         shim_fence_release()
@@ -54,7 +54,7 @@ extension Shard {
     private func endCopy() {
         let slot = header[Field.copiedSlot]
         if slot == 0 { return }
-        let head = location(place: header[Field.headPlace], offset: header[Field.headOffset])
+        let head = log.location(place: header[Field.headPlace], offset: header[Field.headOffset])
         if Slot.location(header.at.u64(slot)) == head { header.at.release(Field.headOffset, header.at.u64(Field.copyEnd)) }
         header.at.release(Field.copiedSlot, 0)
     }
@@ -62,8 +62,8 @@ extension Shard {
     /// A record behind the head's end was sealed by a call that never returned, and nothing shows it to readers. Left
     /// there, a rebuild would.
     private func discardUnfinishedRecord() {
-        guard header[Field.queueCount] > 0, header[Field.headOffset] <= segmentSize - RecordHeader.size else { return }
-        address(location(place: header[Field.headPlace], offset: header[Field.headOffset])).release(16, 0)
+        guard header[Field.queueCount] > 0, header[Field.headOffset] <= log.segmentSize - RecordHeader.size else { return }
+        log.address(log.location(place: header[Field.headPlace], offset: header[Field.headOffset])).release(16, 0)
     }
 
     private func finishPending() throws(Failure) {
@@ -84,10 +84,10 @@ extension Shard {
             let words = ShardHeader(at: header.at + base - ShardHeader.saved)
             let offset = words[Field.headOffset]
             return words[Field.headPlace] >= 0 && words[Field.headPlace] < rows && words[Field.queueCount] >= 0 && words[Field.queueCount] <= rows
-                && words[Field.queueFirst] >= 0 && words[Field.queueFirst] < rows && offset >= 0 && offset <= segmentSize && offset & 7 == 0
+                && words[Field.queueFirst] >= 0 && words[Field.queueFirst] < rows && offset >= 0 && offset <= log.segmentSize && offset & 7 == 0
         }
         return isOffset(Field.commitAt) && isOffset(Field.stampedSlot) && isOffset(Field.copiedSlot)
-            && header[Field.copyEnd] >= 0 && header[Field.copyEnd] <= segmentSize && header[Field.copyEnd] & 7 == 0 && isQueue(ShardHeader.saved) && isQueue(ShardHeader.savepoint)
+            && header[Field.copyEnd] >= 0 && header[Field.copyEnd] <= log.segmentSize && header[Field.copyEnd] & 7 == 0 && isQueue(ShardHeader.saved) && isQueue(ShardHeader.savepoint)
             && isFrameRecoverable
     }
 
@@ -95,14 +95,14 @@ extension Shard {
     private var isFrameRecoverable: Bool {
         let noted = header.at.u64(Field.frame), frame = Int(noted & 0xFFFF_FFFF)
         guard frame < geometry.rows else { return false }
-        let state = state(ofPlace: frame)
+        let state = log.state(ofPlace: frame)
         return noted >> 40 & 1 == 0 || state == .free || state == .inLog
     }
 
     /// What was put back may be damaged too, and the log is written to next. (A program that has closed the descriptor
     /// has nobody to ask for the file's size, and an index that was sound when it was attached.)
     private var isLogAgreed: Bool {
-        guard let size = try? engine.pointee.files.dataSize(engine) else { return true }
+        guard let size = try? engine.pointee.files.dataSize() else { return true }
         return isLogConsistent(dataSize: size, isQuiet: true)
     }
 }

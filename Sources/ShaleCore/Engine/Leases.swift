@@ -24,7 +24,7 @@ extension Engine {
 
     @inline(never)
     private func lease(_ key: Key, renewing known: UInt64 = 0, milliseconds: Int64) throws(Failure) -> UInt64? {
-        try checkWritable()
+        try ref.pointee.checkWritable()
         try check(leaseTime: milliseconds)
         let shard = Shard(ref, keyHash: key.hash)
         let token = known == 0 ? shard.drawLSN() : known
@@ -46,7 +46,7 @@ extension Engine {
     @inline(never)
     @discardableResult
     private func release(_ key: Key, lease token: UInt64) throws(Failure) -> Bool {
-        try checkWritable()
+        try ref.pointee.checkWritable()
         let shard = Shard(ref, keyHash: key.hash)
         try shard.lock()
         defer { shard.unlock() }

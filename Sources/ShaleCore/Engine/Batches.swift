@@ -31,8 +31,8 @@ extension Engine {
                 let shard = Shard(ref, keyHash: hash)
                 shard.table.probe(fraction, home: shard.table.shape.home(fraction)) { _, word0 in
                     let location = Slot.location(word0)
-                    guard shard.isSound(location) else { return true }
-                    ShaleCore.prefetch(shard.address(location), to: 128)
+                    guard shard.log.isSound(location) else { return true }
+                    ShaleCore.prefetch(shard.log.address(location), to: 128)
                     return true
                 }
             }

@@ -137,7 +137,7 @@ public final class Store: Sendable {
         } else {
             try throwing { () throws(Failure) in try Engine.open(nil, settled) }
         }
-        engine.ref.pointee.evictionObservers = Unmanaged.passUnretained(evictionObservers)
+        engine.ref.pointee.evictionListener = evictionObservers.listener
     }
 
     deinit { try? close() }

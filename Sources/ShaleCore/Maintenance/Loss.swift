@@ -33,13 +33,13 @@ extension Shard {
     func lose(_ slot: Memory) throws(Failure) {
         // What a part supersedes has the same bytes, and a large value without a part is noticed.
         let isNoted = !Slot.isPart(slot.u64(0))
-        if isNoted, Loss.length > headRoom { try roll() }
-        pend(ShardHeader.Pending.recount)
-        begin()
+        if isNoted, Loss.length > log.headRoom { try log.roll() }
+        header.pend(ShardHeader.Pending.recount)
+        header.begin()
         if isNoted { appendLoss(of: slot) }
         header[Field.corrupt] += 1
         header.at.set(Field.ghost, header.at.u64(Field.headNumber))
-        commit(slot, slot.u64(0) & Slot.reachBit)
+        header.commit(slot, slot.u64(0) & Slot.reachBit)
     }
 
     func loseOne(_ slot: Memory) throws(Failure) {
@@ -47,28 +47,25 @@ extension Shard {
         recount()
     }
 
-    /// The segment that a location is in; 0 where it leads nowhere.
-    func segment(of location: UInt32) -> UInt64 { isInside(location) ? numberWord(place(of: location)).u64(0) : 0 }
-
     /// Within a transaction, where the head has room.
     private func appendLoss(of slot: Memory) {
-        let word0 = slot.u64(0), at = Slot.location(word0), segment = segment(of: at)
+        let word0 = slot.u64(0), at = Slot.location(word0), segment = log.segment(of: at)
         let fraction = table.fraction(at: table.position(of: slot), word0, table.shape)
         // A slot that leads nowhere is damaged itself: all that was written so far.
-        let loss = segment != 0 ? Loss(fraction: fraction, offset: offsetInSegment(at), segment: segment)
+        let loss = segment != 0 ? Loss(fraction: fraction, offset: log.offsetInSegment(at), segment: segment)
             : Loss(fraction: fraction, offset: header[Field.headOffset], segment: header.at.u64(Field.headNumber))
         var words = loss.words
         withUnsafeBytes(of: &words) { key in
             var draft = Draft(RecordHeader(kind: .loss, keyLength: Loss.size), keyHash: shim_hash(key.start, Loss.size, secret), key: key.start)
-            append(&draft, lsn: 0)
+            log.append(&draft, lsn: 0)
         }
     }
 
     /// In a rebuild.
     func apply(_ loss: Loss, _ after: inout Aftermath) {
         table.probe(loss.fraction, home: table.shape.home(loss.fraction)) { slot, word0 in
-            let at = Slot.location(word0), segment = numberWord(place(of: at)).u64(0)
-            let isOlder = segment < loss.segment || segment == loss.segment && offsetInSegment(at) <= Int(loss.offset)
+            let at = Slot.location(word0), segment = log.numberWord(log.place(of: at)).u64(0)
+            let isOlder = segment < loss.segment || segment == loss.segment && log.offsetInSegment(at) <= Int(loss.offset)
             if isOlder, !Slot.isPart(word0) { drop(slot, &after) }
             return false
         }

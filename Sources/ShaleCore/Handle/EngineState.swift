@@ -1,0 +1,46 @@
+import CShalePlatform
+
+/// Everything a handle knows. It lives in raw memory, not in a class: a class
+/// costs an atomic retain and release on a shared line for each call.
+struct EngineState {
+    var block: Superblock
+    var geometry: Geometry
+    var secret: UInt64
+
+    var data: Memory
+    var index: Memory
+    var files: CacheFiles
+
+    var isReadOnly: Bool
+    var syncsAtClose: Bool
+    var compression: Compression
+    var maxAge: Int64
+    var stale: Int64
+    var clock: Clock
+    /// The data file's generation when a read-only handle made an index of its own; 0: the index is the shared one.
+    var privateGeneration: UInt64
+
+    var scratch: ScratchPool
+    var dictionaries: DictionaryCache
+    #if !hasFeature(Embedded)
+    /// Told of each entry that leaves to make room, under its shard's lock.
+    var evictionListener: EvictionListener?
+    #endif
+
+    func checkWritable() throws(Failure) {
+        if isReadOnly {
+            throw Message().adding(files.path).adding(": this handle is read-only; open the cache without SHALE_OPEN_READ_ONLY to write").failure(.permission)
+        }
+    }
+}
+
+#if !hasFeature(Embedded)
+/// Whom the engine tells of evictions; the handle's owner keeps `context` alive.
+struct EvictionListener {
+    var isListening: @convention(c) (_ context: UnsafeRawPointer) -> Bool
+    var note: @convention(c) (_ context: UnsafeRawPointer, _ key: UnsafeRawPointer, _ length: Int) -> Void
+    var context: UnsafeRawPointer
+}
+#endif
+
+typealias EngineRef = UnsafeMutablePointer<EngineState>

@@ -1,0 +1,5 @@
+#if DEBUG && !hasFeature(Embedded)
+extension Store {
+    func brokenInvariants() -> [String] { engine.brokenInvariants() }
+}
+#endif

@@ -1,0 +1,73 @@
+import CShalePlatform
+
+/// Many entries at once: all of them, those of invalidated tags, those that are gone.
+extension Shard {
+    func clear(_ after: inout Aftermath) throws(Failure) {
+        // Nothing was ever written here: the log needs no new begin.
+        guard header[Field.queueCount] > 0 else { return resetIndex() }
+        let allocated = header[Field.allocated]
+        do throws(Failure) { try log.roll(isNewTail: true) } catch {
+            // No place beside the log's own: once nothing points to them, those at the tail are free.
+            guard error.status == .full, header[Field.queueCount] > 1 else { throw error }
+            header.pend(ShardHeader.Pending.clearInPlace)
+            defer { header.finish(ShardHeader.Pending.clearInPlace) }
+            resetIndex()
+            header.at.set(Field.ghost, header.at.u64(Field.headNumber))
+            let count = header[Field.queueCount]
+            while header[Field.queueCount] == count { _ = try cleanRecord(now: 0, &after) }
+            try log.roll(isNewTail: true)
+        }
+        finishClear()
+        // What the new begin took, the log that ended gives back.
+        log.giveBack(downTo: allocated)
+    }
+
+    /// The head names itself as the log's tail: what is before it is free, and the index knows nothing of it.
+    func finishClear() {
+        while header[Field.queueCount] > 1 { log.releaseTail() }
+        header.at.set(Field.provenTail, header.at.u64(Field.headNumber))
+        resetIndex()
+        // (One that was killed in place may have found a place since.)
+        header.finish(ShardHeader.Pending.clear | ShardHeader.Pending.clearInPlace)
+    }
+
+    /// An empty table of the smallest size.
+    func resetIndex() {
+        let table = self.table
+        let end = table.shape.extent + Table.spill
+        header.at.release(Field.moves, header.at.u64(Field.moves) &+ 1)
+        for position in 0..<end {
+            let p = table.bucket(position)
+            for i in stride(from: 0, to: Table.bucketSize, by: Slot.size) { p.release(i, 0) }
+        }
+        header.at.release(Field.shape, Table.Shape(buckets: Table.leastBuckets, frontier: 0, mode: Table.Shape.Mode.steady).word)
+        header.at.release(Field.moves, header.at.u64(Field.moves) &+ 1)
+        // As in sweepTags: who saw a slot before it was cleared must not trust the emptied tag table.
+        raiseEpoch(by: 2)
+        tags.removeAll()
+        victims.reset()
+        for field in [Field.entries, Field.used, Field.live, Field.raw, Field.stored, Field.pinned, Field.pinnedBytes, Field.pinnedMost, Field.entriesHint] { header[field] = 0 }
+        for i in 0..<16 { header[Field.dictionaries + i * 8] = 0 }
+        if header[Field.tablePages] > geometry.shardIndexBytes(buckets: Table.leastBuckets) { shrinkPages(Table.leastBuckets) }
+    }
+
+    func purge(now: UInt64, _ after: inout Aftermath) -> Int {
+        var purged = 0
+        forEachSlot { slot, _ in
+            if dropIfGone(slot, now: now, &after) { purged += 1 }
+        }
+        return purged
+    }
+
+    /// Clears the slots that the tag table names, then the table, under a new epoch.
+    func sweepTags(_ after: inout Aftermath) {
+        header.pend(ShardHeader.Pending.sweepOfTags)
+        forEachSlot { slot, word0 in
+            guard Slot.mayBeTagged(word0), let found = entry(slot, now: 0), tags.invalidates(found.value, at: found.valueAt) else { return }
+            drop(slot, &after)
+        }
+        raiseEpoch(by: 2)
+        tags.removeAll()
+        header.finish(ShardHeader.Pending.sweepOfTags)
+    }
+}

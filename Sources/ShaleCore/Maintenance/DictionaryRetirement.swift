@@ -1,0 +1,64 @@
+import CShalePlatform
+
+/// Makes room for a new dictionary: the place of one that no shard's records need any more.
+struct DictionaryRetirement {
+    let engine: EngineRef
+
+    private var places: DictionaryPlaces { engine.pointee.dictionaries.places }
+
+    /// Puts a dictionary into a place that no current record needs. False where there is none.
+    func store(_ candidate: DictionaryCache.Candidate) -> Bool {
+        let index = places.index, before = candidate.present
+        let result = shim_mutex_lock(index + IndexHead.dictionaryLock)
+        guard result == 0 || result == shim_owner_dead() else { return false }
+        defer { shim_mutex_unlock(index + IndexHead.dictionaryLock) }
+        guard index.acquire(IndexHead.dictionaryCurrent) == before else { return false }
+        let last = index.u64(IndexHead.dictionaryLast)
+        for next in (last + 1)...(last + UInt64(places.count)) where next <= 65_535 {
+            let number = UInt16(next)
+            let word = places.numberWord(number)
+            let victim = word.acquire(0)
+            if victim != 0 {
+                if victim == before || isNeeded(number) { continue }
+                // From here on no put takes it any more; who has the lock now is waited for.
+                index.release(IndexHead.dictionaryRetiring, victim)
+                shim_fence()
+                if isNeeded(number, locked: true) { continue }
+            }
+            let p = places.place(number)
+            guard (try? engine.pointee.files.allocateData(p - engine.pointee.data, places.size)) != nil else { return false }
+            word.release(0, 0)
+            // A shard that was rebuilt since it was asked may have found old records that name the number, before it
+            // was gone.
+            if victim != 0, isNeeded(number, locked: true) {
+                word.release(0, victim)
+                continue
+            }
+            // A number that is retired for good would stay so after a kill from here on, and may be the next one made.
+            index.release(IndexHead.dictionaryRetiring, 0)
+            shim_fence()
+            p.set(16, 0)
+            p.set(0, next)
+            p.set(8, UInt64(candidate.size))
+            shim_copy(p + DictionaryPlaces.headerSize, candidate.bytes, candidate.size)
+            p.release(16, places.check(p, size: candidate.size))
+            word.release(0, next)
+            index.release(IndexHead.dictionaryLast, next)
+            index.release(IndexHead.dictionaryCurrent, next)
+            return true
+        }
+        return false
+    }
+
+    private func isNeeded(_ number: UInt16, locked: Bool = false) -> Bool {
+        for i in 0..<engine.pointee.geometry.shards {
+            let shard = Shard(engine, i)
+            if locked {
+                guard (try? shard.lock()) != nil else { return true }
+                defer { shard.unlock() }
+                if shard.header[shard.dictionaryField(number)] != 0 { return true }
+            } else if shard.header[shard.dictionaryField(number)] != 0 { return true }
+        }
+        return false
+    }
+}

@@ -1,0 +1,36 @@
+/// Who may be pinned, and what the cleaner may copy beside it. How much room it takes: `Log.loss`.
+extension Shard {
+    /// Whether the cleaner may copy what it may as well evict: the last places are for what is pinned.
+    func spares(_ length: Int) -> Bool {
+        if header[Field.pinnedBytes] == 0 { return true }
+        let loss = log.loss
+        return log.availablePlaces > loss && (length <= log.headRoom || log.freePlaces > loss || (try? log.provide(loss + 1)) != nil)
+    }
+
+    /// Before a record pins: that it can be kept, and that the places for it are on disk, as a full one gives no more.
+    /// Where not, nothing has changed. `own`: pinned bytes of the entry that it replaces.
+    @inline(never)
+    func admitPin(_ length: Int, most longest: Int, replacing own: Int, now: UInt64, _ after: inout Aftermath) throws(Failure) -> Int {
+        func fits() -> Bool {
+            log.pinsFit(header[Field.pinnedBytes] - own + length, most: max(header[Field.pinnedMost], longest), in: log.budgetedPlaces)
+        }
+        if !fits() {
+            // What is gone does not count, nor what damage has added.
+            if header[Field.tagCount] != 0 { sweepTags(&after) }
+            _ = purge(now: now, &after)
+            _ = dropOrphans(&after)
+            if header[Field.unsure] != 0 || header[Field.pinnedMost] & 1 != 0 {
+                header[Field.unsure] = 0
+                recount()
+            }
+            guard fits() else {
+                throw log.noSpace(header[Field.pinnedBytes] > own
+                    ? "beside what is pinned already, this entry is more than can be kept pinned; unpin or remove some, or raise the capacity"
+                    : "this entry is more than can be kept pinned; raise the capacity")
+            }
+        }
+        let bytes = header[Field.pinnedBytes] - own + length, most = max(header[Field.pinnedMost], longest)
+        try log.provide(log.places(for: bytes, most: most) - header[Field.queueCount])
+        return log.reserve(log.loss(bytes, most: most))
+    }
+}

@@ -1,0 +1,33 @@
+#if DEBUG && !hasFeature(Embedded)
+import CShalePlatform
+
+/// Points at which tests interrupt a read. Debug builds only.
+/// They run once, in the thread that set them, and not within themselves.
+enum ReadHook {
+    nonisolated(unsafe) private static var thread: UInt = 0
+    nonisolated(unsafe) private static var probe: (() -> Void)?
+    nonisolated(unsafe) private static var validation: (() -> Void)?
+
+    /// Runs after a reader has decided where to look, before it looks.
+    static func beforeProbe(_ hook: (() -> Void)?) {
+        thread = shim_thread_number()
+        probe = hook
+    }
+    /// Runs after a reader has its bytes, before it asks whether they were recycled meanwhile.
+    static func beforeValidation(_ hook: (() -> Void)?) {
+        thread = shim_thread_number()
+        validation = hook
+    }
+
+    static func runBeforeProbe() {
+        guard thread == shim_thread_number(), let hook = probe else { return }
+        probe = nil
+        hook()
+    }
+    static func runBeforeValidation() {
+        guard thread == shim_thread_number(), let hook = validation else { return }
+        validation = nil
+        hook()
+    }
+}
+#endif

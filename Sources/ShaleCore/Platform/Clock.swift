@@ -1,0 +1,35 @@
+import CShalePlatform
+
+/// Wall-clock milliseconds since 1970, the caller's or the system's.
+struct Clock: Sendable {
+    typealias Function = @convention(c) (UnsafeMutableRawPointer?) -> Int64
+    var function: Function?
+    nonisolated(unsafe) var context: UnsafeMutableRawPointer?
+
+    @inline(__always) var now: Int64 { function.map { shim_call_clock($0, context) } ?? shim_now_ms() }
+    /// As records keep it: 48 bits.
+    @inline(__always) var now48: UInt64 { Age.point(now) }
+
+    /// Whether the point is ahead, where that can be told cheaply: ticks are never a second late.
+    @inline(__always) func isWellBefore(_ point: UInt64) -> Bool { function == nil && Age.point(shim_recent_ms()) &+ 1000 < point }
+}
+
+/// Ages in records: points in time as 48-bit milliseconds.
+enum Age {
+    static let never = Int64.max
+    static let none: Int64 = -1
+    /// The point of `never`, as records keep it.
+    static let neverPoint: UInt64 = (1 << 48) - 1
+
+    @inline(__always) static func point(_ ms: Int64) -> UInt64 {
+        ms <= 0 ? 0 : ms >= Int64(Age.neverPoint) ? Age.neverPoint - 1 : UInt64(ms)
+    }
+    /// The point an age after `start`; `never` for ages beyond what 48 bits hold.
+    @inline(__always) static func after(_ start: UInt64, age: Int64) -> UInt64 {
+        if age == never { return Age.neverPoint }
+        if age <= 0 { return start }
+        let sum = start &+ UInt64(age)
+        return sum >= Age.neverPoint || sum < start ? Age.neverPoint : sum
+    }
+    @inline(__always) static func publicPoint(_ ms: UInt64) -> Int64 { ms == Age.neverPoint ? never : Int64(ms) }
+}

@@ -1,0 +1,50 @@
+/// How long an entry lives, as its record keeps it.
+struct Lifetime {
+    let expires: UInt64
+    /// Whether it is kept past its age.
+    let keepsStale: Bool
+    /// Until when; where it never expires, for how long it would be.
+    let staleWord: UInt64
+
+    init(expires: UInt64, keepsStale: Bool, staleWord: UInt64) {
+        self.expires = expires
+        self.keepsStale = keepsStale
+        self.staleWord = staleWord
+    }
+
+    init(from now: UInt64, maxAge: Int64, stale: Int64) {
+        expires = Age.after(now, age: maxAge)
+        keepsStale = stale > 0
+        staleWord = stale <= 0 ? 0 : expires == Age.neverPoint ? UInt64(stale) : Age.after(expires, age: stale)
+    }
+
+    static let forever = Lifetime(expires: Age.neverPoint, keepsStale: false, staleWord: 0)
+
+    var gone: UInt64 { keepsStale && expires != Age.neverPoint ? staleWord : expires }
+    var stale: Int64 {
+        if !keepsStale { return Age.none }
+        if expires == Age.neverPoint { return Int64(bitPattern: staleWord) }
+        return staleWord == Age.neverPoint ? Age.never : staleWord <= expires ? Age.none : Int64(truncatingIfNeeded: staleWord - expires)
+    }
+}
+
+/// The slots' 24-bit expiry, in units of 64 seconds from the cache's base,
+/// rounded up: a first test. 0: never, 1: read the record, all ones: far away.
+enum SlotExpiry {
+    static let unit: UInt64 = 64_000
+    static let far: UInt64 = 0xFF_FFFF
+
+    static func of(gone: UInt64, base: UInt64) -> UInt64 {
+        if gone == Age.neverPoint { return 0 }
+        // (A damaged stale word may say any 64 bits.)
+        let units = gone / unit + (gone % unit == 0 ? 0 : 1)
+        if units <= base &+ 1 { return 1 }
+        return min(units - base, far)
+    }
+    /// Whether the entry may be gone; the record decides.
+    @inline(__always) static func mayBeGone(_ expiry: UInt64, now: UInt64, base: UInt64) -> Bool {
+        if expiry == 0 { return false }
+        if expiry == 1 || expiry == far { return true }
+        return now > (base &+ expiry &- 1) &* unit
+    }
+}

@@ -1,0 +1,74 @@
+import CShalePlatform
+
+/// How entries leave the index, and how their records move.
+extension Shard {
+    /// Takes an entry out of the index. Its record stays in the log as a ghost until the tail has passed.
+    func drop(_ slot: Memory, _ after: inout Aftermath) {
+        header.begin()
+        takeOut(slot, &after)
+    }
+
+    /// Ends a transaction with an entry's leaving.
+    func takeOut(_ slot: Memory, isEvicted: Bool = false, _ after: inout Aftermath) {
+        table.forgetCopy(of: slot)
+        let word0 = slot.u64(0)
+        let m = measure(Slot.location(word0))
+        account(m, sign: -1)
+        count(word0, sign: -1)
+        header.at.set(Field.ghost, header.at.u64(Field.headNumber))
+        header.commit(slot, word0 & Slot.reachBit)
+        if m.blob.blob != 0 {
+            if isEvicted { LargeWriters(index: engine.pointee.index).giveUp(m.blob.blob) }
+            release(m.blob, &after)
+        }
+    }
+
+    /// Takes an entry, or a part, out to make room.
+    func evict(_ slot: Memory, _ after: inout Aftermath) {
+        if Slot.isPart(slot.u64(0)) {
+            if let key = partKey(of: slot.u64(0)) { LargeWriters(index: engine.pointee.index).giveUp(key.blob) }
+        } else {
+            header[Field.evictions] += 1
+            #if !hasFeature(Embedded)
+            if let listener = engine.pointee.evictionListener { tell(listener, of: Slot.location(slot.u64(0))) }
+            #endif
+            #if SHALE_FAULTS
+            shim_tell(SHIM_EVICTED, slot)
+            #endif
+        }
+        header.begin()
+        takeOut(slot, isEvicted: true, &after)
+    }
+
+    /// The parts of a manifest that went: those of this shard at once, so that whoever needs room has it,
+    /// the others' when the lock is released.
+    func release(_ blob: Aftermath.Blob, _ after: inout Aftermath) {
+        for i in 0..<blob.parts {
+            var words = PartKey(blob: blob.blob, owner: blob.owner, part: i).words
+            withUnsafeBytes(of: &words) { bytes in
+                let key = Key(bytes, secret: secret)
+                if Shard(engine, keyHash: key.hash).number == number { clearPart(key, &after) }
+            }
+        }
+        if geometry.shards > 1 { after.add(blob) }
+    }
+
+    #if !hasFeature(Embedded)
+    private func tell(_ listener: EvictionListener, of location: UInt32) {
+        guard listener.isListening(listener.context), log.isSound(location) else { return }
+        let p = log.address(location), record = RecordHeader(at: p)
+        guard record.isPlausible(room: log.segmentSize - log.offsetInSegment(location)) else { return }
+        listener.note(listener.context, p + record.keyOffset, record.keyLength)
+    }
+    #endif
+
+    /// A transaction of its own kind, without a savepoint: the slot points to the copy behind the head's end, and the
+    /// head's end follows. Until the slot does, the copy is no record; no rebuild ever finds a record twice.
+    @inline(never) func moveRecord(_ slot: Memory, to target: UInt32, headEnd: Int) {
+        header[Field.copyEnd] = headEnd
+        header.at.release(Field.copiedSlot, UInt64(truncatingIfNeeded: slot - header.at))
+        table.move(slot, to: target)
+        header.at.release(Field.headOffset, UInt64(headEnd))
+        header.at.release(Field.copiedSlot, 0)
+    }
+}

@@ -1,0 +1,76 @@
+import CShalePlatform
+
+/// A large value is a manifest under its key, and parts in the shards of their own hashes.
+extension Shard {
+    /// Whether the part's manifest is current. Reads another shard without its lock; in doubt, yes.
+    /// `othersAreKnown`: also of a shard that is being rebuilt, since all manifests were replayed.
+    func isOwned(_ key: PartKey, othersAreKnown: Bool = false) -> Bool {
+        let shard = Shard(engine, keyHash: key.owner)
+        if shard.number != number, !othersAreKnown, shard.header.at.acquire(Field.epoch) & 1 == 1 { return true }
+        let fraction = UInt32(truncatingIfNeeded: key.owner)
+        var owned = false
+        let moves = shard.header.at.acquire(Field.moves)
+        shard.table.probe(fraction, home: shard.table.shape.home(fraction)) { slot, word0 in
+            // A slot that changes meanwhile may have pointed to bytes that were rewritten: in doubt, yes.
+            owned = shard.manifest(at: Slot.location(word0))?.blob == key.blob || slot.acquire(0) != word0
+            return owned
+        }
+        shim_fence_acquire()
+        return owned || shard.header.at.acquire(Field.moves) != moves || isBeingWritten(key.blob)
+    }
+
+    func isBeingWritten(_ blob: UInt64) -> Bool {
+        LargeWriters(index: engine.pointee.index).isWriting(blob)
+    }
+
+    /// Whether a value has all its parts, if it is kept in such. Reads other shards without their locks; in doubt, yes.
+    @inline(never)
+    func isWhole(_ location: UInt32, _ key: Key) -> Bool {
+        guard let manifest = manifest(at: location), manifest.isPlausible else { return true }
+        for i in 0..<Int(manifest.partCount) {
+            var words = PartKey(blob: manifest.blob, owner: key.hash, part: i).words
+            let isThere = withUnsafeBytes(of: &words) { bytes in
+                let part = Key(bytes, secret: secret)
+                return Shard(engine, keyHash: part.hash).hasPart(part)
+            }
+            if !isThere { return false }
+        }
+        return true
+    }
+
+    private func hasPart(_ part: Key) -> Bool {
+        let epoch = header.at.acquire(Field.epoch), moves = header.at.acquire(Field.moves)
+        var isThere = epoch & 1 != 0
+        table.probe(part.fraction, home: table.shape.home(part.fraction)) { slot, word0 in
+            isThere = isThere || isPart(slot, word0, part)
+            return isThere
+        }
+        shim_fence_acquire()
+        return isThere || header.at.acquire(Field.moves) != moves || header.at.acquire(Field.epoch) != epoch
+    }
+    @inline(never) // five calls in the probe
+    private func isPart(_ slot: Memory, _ word0: UInt64, _ part: Key) -> Bool {
+        Slot.isPart(word0) && holds(part, Slot.location(word0)) || slot.acquire(0) != word0
+    }
+
+    /// Clears one part of a manifest that went.
+    func clearPart(_ key: Key, _ after: inout Aftermath) {
+        if let slot = lookup(key, isPart: true) { drop(slot, &after) }
+    }
+
+    /// Evicts the manifest of a blob, to make room for others.
+    @inline(never)
+    func evictOwner(_ part: PartKey, _ after: inout Aftermath) {
+        let fraction = UInt32(truncatingIfNeeded: part.owner)
+        var found: Memory?
+        table.probe(fraction, home: table.shape.home(fraction)) { slot, word0 in
+            guard !Slot.isPinned(word0), manifest(at: Slot.location(word0))?.blob == part.blob else { return false }
+            found = slot
+            return true
+        }
+        #if SHALE_FAULTS
+        shim_tell(SHIM_FORCED, found)
+        #endif
+        if let found { evict(found, &after) }
+    }
+}
