@@ -57,6 +57,15 @@
 extern "C" {
 #endif
 
+/* The version of this header; shale_version() is that of the library. This is
+ * the one place where it is written: the builds read these three lines. */
+#define SHALE_VERSION_MAJOR 0
+#define SHALE_VERSION_MINOR 1
+#define SHALE_VERSION_PATCH 0
+#define SHALE_VERSION SHALE_DOTTED(SHALE_VERSION_MAJOR, SHALE_VERSION_MINOR, SHALE_VERSION_PATCH)
+#define SHALE_DOTTED(major, minor, patch) SHALE_DOTTED_AS_WRITTEN(major, minor, patch)
+#define SHALE_DOTTED_AS_WRITTEN(major, minor, patch) #major "." #minor "." #patch
+
 #if defined(__clang__)
 #define SHALE_NULLABLE _Nullable
 #define SHALE_NONNULL _Nonnull

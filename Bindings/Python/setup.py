@@ -3,9 +3,13 @@
 With SHALE_LIBRARY set to a libshale.so, `pip wheel .` or `python -m build`
 gives `py3-none-<platform>` with that file inside. Without it the wheel is pure
 and its user has to set SHALE_LIBRARY.
+
+The version is that of the repository's shale.h; an sdist, which comes without
+it, has it in its PKG-INFO.
 """
 
 import os
+import re
 import shutil
 import sys
 from pathlib import Path
@@ -16,6 +20,16 @@ from setuptools.command.build_py import build_py
 
 LIBRARY = os.environ.get("SHALE_LIBRARY")
 NAME = "libshale.dylib" if sys.platform == "darwin" else "libshale.so"
+
+
+def version() -> str:
+    here = Path(__file__).resolve().parent
+    information = here / "PKG-INFO"
+    if information.is_file():
+        return re.findall(r"^Version: (.+)$", information.read_text(), re.MULTILINE)[0]
+    header = (here / "../../Include/shale.h").read_text()
+    numbers = dict(re.findall(r"^#define SHALE_VERSION_(\w+) (\d+)$", header, re.MULTILINE))
+    return "{MAJOR}.{MINOR}.{PATCH}".format(**numbers)
 
 
 class BuildWithLibrary(build_py):
@@ -48,6 +62,7 @@ class PlatformDistribution(Distribution):
 
 
 setup(
+    version=version(),
     cmdclass={"build_py": BuildWithLibrary, "bdist_wheel": PlatformWheel},
     distclass=PlatformDistribution,
 )

@@ -21,7 +21,7 @@ private func run(_ body: () throws(Failure) -> Status) -> shale_status {
 // MARK: Names
 
 @c @implementation
-public func shale_version() -> UnsafePointer<CChar> { text("0.1.0") }
+public func shale_version() -> UnsafePointer<CChar> { shim_version().unsafelyUnwrapped }
 
 @c @implementation
 public func shale_status_text(_ status: shale_status) -> UnsafePointer<CChar> {

@@ -12,16 +12,25 @@ from pathlib import Path
 import pytest
 from support import PYTHON_ROOT, REPOSITORY
 
+import shale
 from shale import _library
 
 
-def build(tmp_path: Path, library: Path | None) -> Path:
-    """Builds a wheel from a copy of the sources."""
-    source = tmp_path / "source"
+def copy_sources(tmp_path: Path) -> Path:
+    """The sources, and the header with the version where a checkout has it."""
+    source = tmp_path / "repository" / "Bindings" / "Python"
     kept = shutil.ignore_patterns(
         "tests", "build", "dist", "*.egg-info", "__pycache__", ".*", "*.so"
     )
     shutil.copytree(PYTHON_ROOT, source, ignore=kept)
+    include = tmp_path / "repository" / "Include"
+    include.mkdir()
+    shutil.copy(REPOSITORY / "Include" / "shale.h", include)
+    return source
+
+
+def build(tmp_path: Path, source: Path, library: Path | None) -> Path:
+    """Builds a wheel from a folder of sources, or from an sdist."""
     environment = dict(os.environ)
     environment.pop("SHALE_LIBRARY", None)
     if library is not None:
@@ -40,8 +49,9 @@ def needs_setuptools() -> None:
 
 
 def test_with_the_library(tmp_path: Path) -> None:
-    wheel = build(tmp_path, _library.library_path())
+    wheel = build(tmp_path, copy_sources(tmp_path), _library.library_path())
     name, version, python, abi, platform = wheel.stem.split("-")
+    assert version == shale.library_version()
     assert (name, python, abi) == ("shale_cache", "py3", "none")
     assert platform != "any"
     with zipfile.ZipFile(wheel) as archive:
@@ -68,19 +78,31 @@ def test_with_the_library(tmp_path: Path) -> None:
         archive.extractall(tmp_path / "installed")
     script = (
         "import shale; c = shale.Cache(None, capacity='8MiB'); c['k'] = (1, b'2'); "
-        "print(c['k'], shale.__file__)"
+        "print(c['k'], shale.__version__, shale.__file__)"
     )
     environment = {**os.environ, "PYTHONPATH": str(tmp_path / "installed")}
     environment.pop("SHALE_LIBRARY", None)
     done = subprocess.run([sys.executable, "-c", script], env=environment, cwd=tmp_path,
                           capture_output=True, text=True, check=True)  # fmt: skip
-    assert done.stdout.startswith("(1, b'2')")
+    assert done.stdout.startswith(f"(1, b'2') {version} ")
     assert str(tmp_path / "installed") in done.stdout
 
 
 def test_without_the_library(tmp_path: Path) -> None:
-    wheel = build(tmp_path, None)
+    wheel = build(tmp_path, copy_sources(tmp_path), None)
     assert wheel.stem.endswith("-py3-none-any")
     with zipfile.ZipFile(wheel) as archive:
         assert "shale/libshale.so" not in archive.namelist()
         assert "shale/py.typed" in archive.namelist()
+
+
+def test_from_an_sdist(tmp_path: Path) -> None:
+    source = copy_sources(tmp_path)
+    script = f"from setuptools import build_meta; build_meta.build_sdist({str(tmp_path)!r})"
+    subprocess.run(
+        [sys.executable, "-c", script], cwd=source, check=True, capture_output=True, timeout=300
+    )
+    shutil.rmtree(tmp_path / "repository")
+    (sdist,) = tmp_path.glob("*.tar.gz")
+    wheel = build(tmp_path, sdist, None)
+    assert wheel.name.startswith(f"shale_cache-{shale.library_version()}-")

@@ -127,6 +127,10 @@ static inline __attribute__((always_inline)) uint64_t shim_hash_16(const void *p
     return XXH3_len_9to16_64b((const unsigned char *)p, 16, XXH3_kSecret, seed);
 }
 
+/* ---- the version in shale.h (version.c) ------------------------------- */
+
+const char *shim_version(void);
+
 /* ---- thread-local last error (tls.c) ---------------------------------- */
 
 enum { SHIM_ERROR_TEXT = 1024 };

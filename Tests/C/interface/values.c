@@ -467,7 +467,7 @@ static void test_statuses_have_names(void) {
             CHECK(strcmp(text, shale_status_text(other)) != 0);
     }
     CHECK(shale_status_text(12345) != NULL && shale_status_text(INT32_MIN) != NULL);
-    CHECK(strcmp(shale_version(), VERSION) == 0);
+    CHECK(strcmp(shale_version(), VERSION) == 0 && strcmp(SHALE_VERSION, VERSION) == 0);
 }
 
 int main(void) {

@@ -30,6 +30,9 @@ ASSERT(SHALE_E_INVALID == -1 && SHALE_E_TOO_LARGE == -2 && SHALE_E_FULL == -3 &&
 ASSERT(SHALE_E_IO == -5 && SHALE_E_FORMAT == -6 && SHALE_E_VERSION == -7 && SHALE_E_BUSY == -8);
 ASSERT(SHALE_E_FILESYSTEM == -9 && SHALE_E_PERMISSION == -10);
 
+ASSERT(SHALE_VERSION_MAJOR >= 0 && SHALE_VERSION_MINOR >= 0 && SHALE_VERSION_PATCH >= 0);
+ASSERT(sizeof SHALE_VERSION >= sizeof "0.0.0");
+
 int main(void) {
     shale_value value = SHALE_VALUE_INIT;
     shale_options options;

@@ -1,9 +1,12 @@
 #!/bin/sh
 # Installs into a prefix of its own; the programs of Bindings/C find the library there by
-# pkg-config and by find_package, also after the prefix has been moved, and print what they should.
-#   install.sh CMAKE BUILD PROGRAMS SCRATCH
+# pkg-config and by find_package, also after the prefix has been moved, and print what they should. The version is the
+# same in header, library, and the files of pkg-config and CMake.
+#   install.sh CMAKE BUILD PROGRAMS VERSION SCRATCH
 set -eu
-cmake=$1 build=$2 programs=$3 scratch=$4 prefix=$4/prefix moved=$4/moved
+here=$(dirname "$0")
+cmake=$1 build=$2 programs=$3 version=$4 scratch=$5
+prefix=$scratch/prefix moved=$scratch/moved
 names="first_cache cursor lease"
 rm -rf "$prefix" "$moved" "$scratch/by-cmake"
 caches=$(mktemp -d)
@@ -26,11 +29,17 @@ runs() {
     echo "$1"
 }
 
-# compiles NAME FLAG...
+# prints_version COMMAND...
+prints_version() {
+    printed=$("$@")
+    [ "$printed" = "$version" ] || { echo "$*: $printed, not $version"; exit 1; }
+}
+
+# compiles SOURCE FLAG...
 compiles() {
-    program=$1
+    source=$1
     shift
-    cc -Wall -Wextra -Wpedantic -Werror "$programs/$program.c" $(pkg-config --cflags --libs "$@" shale) -o "$scratch/$program"
+    cc -Wall -Wextra -Wpedantic -Werror "$source" $(pkg-config --cflags --libs "$@" shale) -o "$scratch/$(basename "$source" .c)"
 }
 
 "$cmake" --install "$build" --prefix "$prefix" >/dev/null
@@ -40,21 +49,26 @@ mv "$prefix" "$moved"
 libraries=$(dirname "$(find "$moved" -name 'libshale.so')")
 if command -v pkg-config >/dev/null; then
     export PKG_CONFIG_PATH="$libraries/pkgconfig"
-    pkg-config --modversion shale
+    prints_version pkg-config --modversion shale
+    compiles "$here/version.c"
+    prints_version env LD_LIBRARY_PATH="$libraries" "$scratch/version"
     for name in $names; do
-        compiles $name
+        compiles "$programs/$name.c"
         (export LD_LIBRARY_PATH="$libraries" && runs "$scratch/$name" $name)
     done
     rm "$libraries"/libshale.so*
+    compiles "$here/version.c" --static
+    prints_version "$scratch/version"
     for name in $names; do
-        compiles $name --static
+        compiles "$programs/$name.c" --static
         runs "$scratch/$name" $name
     done
     rm -rf "$moved"
     "$cmake" --install "$build" --prefix "$moved" >/dev/null
 fi
 
-"$cmake" -S "$programs" -B "$scratch/by-cmake" -G Ninja -DCMAKE_PREFIX_PATH="$moved" >/dev/null
+"$cmake" -S "$programs" -B "$scratch/by-cmake" -G Ninja -DCMAKE_PREFIX_PATH="$moved" >"$scratch/found"
+prints_version sed -n 's/^-- shale //p' "$scratch/found"
 "$cmake" --build "$scratch/by-cmake" >/dev/null
 for name in $names; do
     runs "$scratch/by-cmake/$name" $name

@@ -35,10 +35,12 @@ from ._options import Tag
 from ._records import Entry, Report, Stats
 from ._serializers import PickleSerializer, Serializer
 from ._units import NEVER
-from ._version import __version__
 
 if TYPE_CHECKING:
     from ._async import AsyncCache
+
+# The two are released as one.
+__version__ = library_version()
 
 __all__ = [
     "NEVER",
