@@ -2,6 +2,7 @@
 # make demo     does all set-up, then runs the main job on this machine's real data
 # make demo-swift  a news reader in Swift and its server, killed and restarted on the way
 # make test     does all set-up, then runs every test; ends with "N passed, M failed"
+# make lint     looks how the code is written; Scripts/lint --fix formats it first
 # make documentation   writes the Swift products' documentation into build/documentation
 #
 # Longer than a test may take; SECONDS says how long each part runs:
@@ -20,7 +21,7 @@ NEWS = $(BUILD)-news
 PACKAGES = cmake ninja-build gcc g++ pkg-config liblz4-dev libxxhash-dev lz4 python3 python3-venv strace valgrind
 PEERS = liblmdb-dev librocksdb-dev libleveldb-dev libtkrzw-dev libkyotocabinet-dev libsqlite3-dev memcached redis-server
 
-.PHONY: all setup demo demo-swift test stress fuzz mutants bench bench-quick bench-program bench-python bench-swift clean
+.PHONY: all setup demo demo-swift lint test stress fuzz mutants bench bench-quick bench-program bench-python bench-swift clean
 
 all: setup
 	cmake -S . -B $(BUILD) -G Ninja
@@ -36,6 +37,10 @@ demo-swift:
 	@Scripts/setup git gzip liblz4-dev zlib1g-dev
 	swift build -c release --package-path Examples/NewsReader --scratch-path $(abspath $(NEWS)) --product NewsReader
 	$(NEWS)/release/NewsReader demo
+
+lint:
+	@Scripts/setup python3 python3-venv
+	Scripts/lint
 
 test: all
 	Scripts/test $(BUILD)
