@@ -38,10 +38,12 @@ let package = Package(
         .target(name: "ShaleAdapters", dependencies: ["Shale"]),
         .target(name: "ShaleTestSupport", dependencies: ["CShale"], path: "Tests/ShaleTestSupport"),
         engineTests,
-    ] + (embedded == nil ? [
-        .testTarget(name: "ShaleCoreTests", dependencies: ["ShaleCore", "CShalePlatform"]),
-        .testTarget(name: "ShaleTests", dependencies: ["Shale"]),
-        .testTarget(name: "ShaleAdaptersTests", dependencies: ["ShaleAdapters"]),
-    ] : []),
+    ]
+        + (embedded == nil
+            ? [
+                .testTarget(name: "ShaleCoreTests", dependencies: ["ShaleCore", "CShalePlatform"]),
+                .testTarget(name: "ShaleTests", dependencies: ["Shale"]),
+                .testTarget(name: "ShaleAdaptersTests", dependencies: ["ShaleAdapters"]),
+            ] : []),
     swiftLanguageModes: [.v6]
 )

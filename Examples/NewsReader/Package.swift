@@ -10,12 +10,14 @@ let package = Package(
         .package(url: "https://github.com/swhitty/FlyingFox", exact: "0.27.1"),
     ],
     targets: [
-        .executableTarget(name: "NewsReader", dependencies: [
-            .product(name: "Shale", package: "shale"),
-            .product(name: "ArgumentParser", package: "swift-argument-parser"),
-            .product(name: "AsyncHTTPClient", package: "async-http-client"),
-            .product(name: "FlyingFox", package: "FlyingFox"),
-        ]),
+        .executableTarget(
+            name: "NewsReader",
+            dependencies: [
+                .product(name: "Shale", package: "shale"),
+                .product(name: "ArgumentParser", package: "swift-argument-parser"),
+                .product(name: "AsyncHTTPClient", package: "async-http-client"),
+                .product(name: "FlyingFox", package: "FlyingFox"),
+            ])
     ],
     swiftLanguageModes: [.v6]
 )

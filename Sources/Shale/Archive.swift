@@ -25,8 +25,10 @@ extension Cache: Codable {
             // The walk may come by an entry twice.
             if let key = keys.decode(bytes), let value = try? coder.decode(Data(value)), seen.insert(key).inserted {
                 let meta = Meta(known.meta)
-                entries.append(ArchivedEntry(key: key, value: value, expires: known.expiresAt, etag: meta.etag, tags: meta.tags,
-                                             isPinned: known.isPinned, loadTime: meta.loadTime))
+                entries.append(
+                    ArchivedEntry(
+                        key: key, value: value, expires: known.expiresAt, etag: meta.etag, tags: meta.tags,
+                        isPinned: known.isPinned, loadTime: meta.loadTime))
             }
             return true
         }
@@ -48,10 +50,13 @@ extension Cache: Codable {
             return expires > store.now ? .of(.milliseconds(expires - store.now)) : .zero
         }
         if left() == .zero { return }
-        let version = try insert(archived.value, for: archived.key, maxAge: left(), pinned: archived.isPinned,
-                                 Meta(etag: archived.etag, tags: archived.tags, loadTime: archived.loadTime))
+        let version = try insert(
+            archived.value, for: archived.key, maxAge: left(), pinned: archived.isPinned,
+            Meta(etag: archived.etag, tags: archived.tags, loadTime: archived.loadTime))
         // Ages count from now, and the clock may have moved on between taking and giving one.
-        while let known = try store.entry(for: try stored(archived.key)), known.version == version, known.expiresAt != archived.expires {
+        while let known = try store.entry(for: try stored(archived.key)), known.version == version,
+            known.expiresAt != archived.expires
+        {
             try touch(archived.key, maxAge: left())
         }
     }
@@ -64,14 +69,18 @@ extension Cache: Codable {
     }
 
     /// Reads what `saveToDisk(withName:in:)` wrote into a new cache in memory.
-    public static func readFromDisk(withName name: String, in directory: URL? = nil, now: (@Sendable () -> Date)? = nil) throws -> Cache {
+    public static func readFromDisk(withName name: String, in directory: URL? = nil, now: (@Sendable () -> Date)? = nil)
+        throws -> Cache
+    {
         let decoder = JSONDecoder()
         if let now { decoder.userInfo[.cacheClock] = now }
         return try decoder.decode(Cache.self, from: Data(contentsOf: archive(name, in: directory)))
     }
 
     private static func archive(_ name: String, in directory: URL?) throws -> URL {
-        let folder = try directory ?? FileManager.default.url(for: .cachesDirectory, in: .userDomainMask, appropriateFor: nil, create: true)
+        let folder =
+            try directory
+            ?? FileManager.default.url(for: .cachesDirectory, in: .userDomainMask, appropriateFor: nil, create: true)
         return folder.appendingPathComponent("\(name).cache")
     }
 }

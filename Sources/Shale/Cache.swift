@@ -63,34 +63,45 @@ public final class Cache<Key: Hashable & Codable & Sendable, Value: Codable & Se
     ///   - leaseTime: How long others wait for a process that was killed while it loaded; up to an hour.
     ///   - coder: How values become bytes.
     ///   - now: The clock. Nil: the system's.
-    public convenience init(at directory: String?, maxAge: Store.Lifetime = .seconds(12 * 60 * 60), staleFor: Store.Lifetime = .forever,
-                            maxEntries: Int? = 50, capacity: Int? = nil, memoryEntries: Int = 256, memoryBytes: Int = 32 << 20,
-                            refreshAhead: Double = 0, leaseTime: Duration = .seconds(10), coder: Coder<Value> = .standard,
-                            now: (@Sendable () -> Date)? = nil) throws(ShaleError) {
+    public convenience init(
+        at directory: String?, maxAge: Store.Lifetime = .seconds(12 * 60 * 60), staleFor: Store.Lifetime = .forever,
+        maxEntries: Int? = 50, capacity: Int? = nil, memoryEntries: Int = 256, memoryBytes: Int = 32 << 20,
+        refreshAhead: Double = 0, leaseTime: Duration = .seconds(10), coder: Coder<Value> = .standard,
+        now: (@Sendable () -> Date)? = nil
+    ) throws(ShaleError) {
         var options = Store.Options(capacity: capacity, maxEntries: maxEntries)
         if let now { options.now = { now().millisecondsSince1970 } }
         let store = try Store(at: directory, options: options)
-        try self.init(in: store, named: "", maxAge: maxAge, staleFor: staleFor, memoryEntries: memoryEntries,
-                      memoryBytes: memoryBytes, refreshAhead: refreshAhead, leaseTime: leaseTime, coder: coder)
+        try self.init(
+            in: store, named: "", maxAge: maxAge, staleFor: staleFor, memoryEntries: memoryEntries,
+            memoryBytes: memoryBytes, refreshAhead: refreshAhead, leaseTime: leaseTime, coder: coder)
     }
 
     /// The same, in a directory that a file URL names.
-    public convenience init(at directory: URL, maxAge: Store.Lifetime = .seconds(12 * 60 * 60), staleFor: Store.Lifetime = .forever,
-                            maxEntries: Int? = 50, capacity: Int? = nil, memoryEntries: Int = 256, memoryBytes: Int = 32 << 20,
-                            refreshAhead: Double = 0, leaseTime: Duration = .seconds(10), coder: Coder<Value> = .standard,
-                            now: (@Sendable () -> Date)? = nil) throws(ShaleError) {
+    public convenience init(
+        at directory: URL, maxAge: Store.Lifetime = .seconds(12 * 60 * 60), staleFor: Store.Lifetime = .forever,
+        maxEntries: Int? = 50, capacity: Int? = nil, memoryEntries: Int = 256, memoryBytes: Int = 32 << 20,
+        refreshAhead: Double = 0, leaseTime: Duration = .seconds(10), coder: Coder<Value> = .standard,
+        now: (@Sendable () -> Date)? = nil
+    ) throws(ShaleError) {
         if !directory.isFileURL { throw ShaleError(code: .invalid, message: "\(directory) names no file") }
-        try self.init(at: directory.path, maxAge: maxAge, staleFor: staleFor, maxEntries: maxEntries, capacity: capacity, memoryEntries: memoryEntries,
-                      memoryBytes: memoryBytes, refreshAhead: refreshAhead, leaseTime: leaseTime, coder: coder, now: now)
+        try self.init(
+            at: directory.path, maxAge: maxAge, staleFor: staleFor, maxEntries: maxEntries, capacity: capacity,
+            memoryEntries: memoryEntries,
+            memoryBytes: memoryBytes, refreshAhead: refreshAhead, leaseTime: leaseTime, coder: coder, now: now)
     }
 
     /// Opens one of many caches in a store, each under a name of its own. The store's limits and clock are shared by them all.
     ///
     /// A name has at most 255 bytes of UTF-8, and is for one type of key and one type of value. The rest is as for a
     /// cache in a directory.
-    public init(in store: Store, named name: String, maxAge: Store.Lifetime = .seconds(12 * 60 * 60), staleFor: Store.Lifetime = .forever,
-                memoryEntries: Int = 256, memoryBytes: Int = 32 << 20, refreshAhead: Double = 0, leaseTime: Duration = .seconds(10),
-                coder: Coder<Value> = .standard) throws(ShaleError) {
+    public init(
+        in store: Store, named name: String, maxAge: Store.Lifetime = .seconds(12 * 60 * 60),
+        staleFor: Store.Lifetime = .forever,
+        memoryEntries: Int = 256, memoryBytes: Int = 32 << 20, refreshAhead: Double = 0,
+        leaseTime: Duration = .seconds(10),
+        coder: Coder<Value> = .standard
+    ) throws(ShaleError) {
         self.store = store
         self.name = name
         self.maxAge = maxAge
@@ -100,7 +111,8 @@ public final class Cache<Key: Hashable & Codable & Sendable, Value: Codable & Se
         self.coder = coder
         keys = try KeySpace(name: name)
         if leaseTime < .milliseconds(1) || leaseTime > .seconds(60 * 60) {
-            throw ShaleError(code: .invalid, message: "leaseTime is \(leaseTime); it lasts from a millisecond to an hour")
+            throw ShaleError(
+                code: .invalid, message: "leaseTime is \(leaseTime); it lasts from a millisecond to an hour")
         }
         memory = MemoryTier(maxEntries: memoryEntries, maxCost: memoryBytes)
     }
@@ -151,7 +163,9 @@ public final class Cache<Key: Hashable & Codable & Sendable, Value: Codable & Se
     /// `peeking` leaves the order of use and the store's counters alone.
     @inlinable
     func read(_ key: Key, includingStale: Bool, peeking: Bool = false) throws(ShaleError) -> Entry? {
-        guard let held = memory.item(for: key) else { return try readStored(key, try stored(key), includingStale: includingStale, peeking: peeking) }
+        guard let held = memory.item(for: key) else {
+            return try readStored(key, try stored(key), includingStale: includingStale, peeking: peeking)
+        }
         guard let known = try store.entry(for: held.storedKey, includingStale: includingStale, peeking: peeking) else {
             memory.remove(key)
             return nil
@@ -162,14 +176,18 @@ public final class Cache<Key: Hashable & Codable & Sendable, Value: Codable & Se
     }
 
     @inlinable
-    func readStored(_ key: Key, _ storedKey: [UInt8], includingStale: Bool, peeking: Bool) throws(ShaleError) -> Entry? {
-        let read = try store.withValue(for: storedKey, includingStale: includingStale, peeking: peeking) { known, bytes in
+    func readStored(_ key: Key, _ storedKey: [UInt8], includingStale: Bool, peeking: Bool) throws(ShaleError) -> Entry?
+    {
+        let read = try store.withValue(for: storedKey, includingStale: includingStale, peeking: peeking) {
+            known, bytes in
             (known: known, value: Result { try coder.decode(Data(bytes)) })
         }
         guard let read else { return nil }
         switch read.value {
         case .success(let value):
-            keep(value, for: key, MemoryTier.Item(value: value, version: read.known.version, storedKey: storedKey, cost: read.known.size))
+            keep(
+                value, for: key,
+                MemoryTier.Item(value: value, version: read.known.version, storedKey: storedKey, cost: read.known.size))
             return Entry(value, read.known, source: .store)
         case .failure:
             removeUndecodable(key, storedKey, version: read.known.version)
@@ -196,8 +214,10 @@ public final class Cache<Key: Hashable & Codable & Sendable, Value: Codable & Se
     ///   - etag: A validator that is kept beside the value, for the next request to the value's origin.
     ///   - pinned: Never evicted to make room; ages and removals still apply.
     @discardableResult
-    public func insert(_ value: Value, for key: Key, maxAge: Store.Lifetime? = nil, tags: [String] = [], etag: String? = nil,
-                       pinned: Bool = false) throws(ShaleError) -> UInt64 {
+    public func insert(
+        _ value: Value, for key: Key, maxAge: Store.Lifetime? = nil, tags: [String] = [], etag: String? = nil,
+        pinned: Bool = false
+    ) throws(ShaleError) -> UInt64 {
         try insert(value, for: key, maxAge: maxAge, pinned: pinned, Meta(etag: etag, tags: tags))
     }
 
@@ -205,24 +225,34 @@ public final class Cache<Key: Hashable & Codable & Sendable, Value: Codable & Se
     /// changed, where that version is no longer there: somebody else has replaced or removed it. The rest is as for
     /// ``insert(_:for:maxAge:tags:etag:pinned:)``.
     @discardableResult
-    public func replace(_ version: UInt64, with value: Value, for key: Key, maxAge: Store.Lifetime? = nil, tags: [String] = [], etag: String? = nil,
-                        pinned: Bool = false) throws(ShaleError) -> UInt64? {
+    public func replace(
+        _ version: UInt64, with value: Value, for key: Key, maxAge: Store.Lifetime? = nil, tags: [String] = [],
+        etag: String? = nil,
+        pinned: Bool = false
+    ) throws(ShaleError) -> UInt64? {
         try set(value, for: key, maxAge: maxAge, pinned: pinned, Meta(etag: etag, tags: tags), .ifVersion(version))
     }
 
-    func insert(_ value: Value, for key: Key, maxAge: Store.Lifetime?, pinned: Bool, _ meta: Meta) throws(ShaleError) -> UInt64 {
+    func insert(_ value: Value, for key: Key, maxAge: Store.Lifetime?, pinned: Bool, _ meta: Meta) throws(ShaleError)
+        -> UInt64
+    {
         // Without a condition, a set always gives a version.
         try set(value, for: key, maxAge: maxAge, pinned: pinned, meta, .always) ?? 0
     }
 
-    private func set(_ value: Value, for key: Key, maxAge: Store.Lifetime?, pinned: Bool, _ meta: Meta, _ condition: Condition) throws(ShaleError) -> UInt64? {
+    private func set(
+        _ value: Value, for key: Key, maxAge: Store.Lifetime?, pinned: Bool, _ meta: Meta, _ condition: Condition
+    ) throws(ShaleError) -> UInt64? {
         let storedKey = try stored(key)
         let bytes: Data
-        do { bytes = try coder.encode(value) } catch { throw failure("the value for \(key) cannot be encoded: \(error)") }
+        do { bytes = try coder.encode(value) } catch {
+            throw failure("the value for \(key) cannot be encoded: \(error)")
+        }
         var tags = [keys.tag]
         for tag in meta.tags { tags.append(try stored(tag: tag)) }
-        let version = try store.set(bytes, for: storedKey, maxAge: maxAge ?? self.maxAge, stale: staleFor, tags: tags, meta: meta.bytes,
-                                    condition: condition, pinned: pinned)
+        let version = try store.set(
+            bytes, for: storedKey, maxAge: maxAge ?? self.maxAge, stale: staleFor, tags: tags, meta: meta.bytes,
+            condition: condition, pinned: pinned)
         guard let version else { return nil }
         keep(value, for: key, MemoryTier.Item(value: value, version: version, storedKey: storedKey, cost: bytes.count))
         broadcast.send(.inserted(key, version: version))
@@ -269,7 +299,9 @@ public final class Cache<Key: Hashable & Codable & Sendable, Value: Codable & Se
             // Not the cache: its last reference must not go where the store calls.
             let keys = keys, broadcast = broadcast
             observed = store.observeEvictions { key in
-                if broadcast.isHeard, let key = key.withUnsafeBytes({ keys.decode($0) }) { broadcast.send(.evicted(key)) }
+                if broadcast.isHeard, let key = key.withUnsafeBytes({ keys.decode($0) }) {
+                    broadcast.send(.evicted(key))
+                }
             }
         }
         return broadcast.stream()
@@ -308,7 +340,9 @@ public final class Cache<Key: Hashable & Codable & Sendable, Value: Codable & Se
 
     @usableFromInline
     func failure(_ cause: String) -> ShaleError {
-        ShaleError(code: .invalid, message: "\(store.directory ?? "memory")\(name.isEmpty ? "" : ", cache \"\(name)\""): \(cause)")
+        ShaleError(
+            code: .invalid,
+            message: "\(store.directory ?? "memory")\(name.isEmpty ? "" : ", cache \"\(name)\""): \(cause)")
     }
 }
 

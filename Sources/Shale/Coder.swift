@@ -12,7 +12,8 @@ public struct Coder<Value: Sendable>: Sendable {
     public let encode: @Sendable (Value) throws -> Data
     public let decode: @Sendable (Data) throws -> Value
 
-    public init(encode: @escaping @Sendable (Value) throws -> Data, decode: @escaping @Sendable (Data) throws -> Value) {
+    public init(encode: @escaping @Sendable (Value) throws -> Data, decode: @escaping @Sendable (Data) throws -> Value)
+    {
         self.encode = encode
         self.decode = decode
     }
@@ -24,12 +25,14 @@ extension Coder where Value: Codable {
         let raw: [Any] = [
             Coder<Data>(encode: { $0 }, decode: { $0 }),
             Coder<[UInt8]>(encode: { Data($0) }, decode: { Array($0) }),
-            Coder<String>(encode: { Data($0.utf8) }, decode: { data in
-                guard let text = String(validating: data, as: UTF8.self) else {
-                    throw DecodingError.dataCorrupted(.init(codingPath: [], debugDescription: "not UTF-8"))
-                }
-                return text
-            }),
+            Coder<String>(
+                encode: { Data($0.utf8) },
+                decode: { data in
+                    guard let text = String(validating: data, as: UTF8.self) else {
+                        throw DecodingError.dataCorrupted(.init(codingPath: [], debugDescription: "not UTF-8"))
+                    }
+                    return text
+                }),
         ]
         return raw.lazy.compactMap { $0 as? Coder }.first ?? .json
     }

@@ -102,7 +102,9 @@ extension Meta {
     /// Bytes of another form, written by somebody else, say nothing.
     init(_ bytes: [UInt8]) {
         var rest = bytes[...]
-        guard rest.popFirst() == Meta.form, let time = rest.popLEB128(), let etagLength = rest.popLEB128() else { return }
+        guard rest.popFirst() == Meta.form, let time = rest.popLEB128(), let etagLength = rest.popLEB128() else {
+            return
+        }
         loadTime = Int64(clamping: time)
         if etagLength > 0 {
             guard let text = rest.popText(etagLength - 1) else { return }

@@ -20,7 +20,8 @@ struct KeySpace<Key: Hashable & Codable & Sendable>: Sendable {
 
     init(name: String) throws(ShaleError) {
         guard let length = UInt8(exactly: name.utf8.count) else {
-            throw ShaleError(code: .invalid, message: "the cache's name has \(name.utf8.count) bytes; it has at most 255")
+            throw ShaleError(
+                code: .invalid, message: "the cache's name has \(name.utf8.count) bytes; it has at most 255")
         }
         tag = "\(length):\(name)"
         prefix = [length] + name.utf8 + [encoding.kind]
@@ -47,7 +48,10 @@ struct KeyEncoding<Key: Sendable>: Sendable {
     @usableFromInline let append: @Sendable (Key, inout [UInt8]) throws -> Void
     let decode: @Sendable ([UInt8]) -> Key?
 
-    fileprivate init(_ kind: Unicode.Scalar, append: @escaping @Sendable (Key, inout [UInt8]) throws -> Void, decode: @escaping @Sendable ([UInt8]) -> Key?) {
+    fileprivate init(
+        _ kind: Unicode.Scalar, append: @escaping @Sendable (Key, inout [UInt8]) throws -> Void,
+        decode: @escaping @Sendable ([UInt8]) -> Key?
+    ) {
         self.kind = UInt8(ascii: kind)
         self.append = append
         self.decode = decode
@@ -59,7 +63,8 @@ extension KeyEncoding where Key: Codable {
         let compact: [Any] = [
             text, address, identifier, data, bytes,
             signed(Int.self), signed(Int64.self), signed(Int32.self), signed(Int16.self), signed(Int8.self),
-            unsigned(UInt.self), unsigned(UInt64.self), unsigned(UInt32.self), unsigned(UInt16.self), unsigned(UInt8.self),
+            unsigned(UInt.self), unsigned(UInt64.self), unsigned(UInt32.self), unsigned(UInt16.self),
+            unsigned(UInt8.self),
         ]
         return compact.lazy.compactMap { $0 as? KeyEncoding }.first ?? json
     }
@@ -71,15 +76,33 @@ extension KeyEncoding where Key: Codable {
             let encoder = JSONEncoder()
             encoder.outputFormatting = [.sortedKeys, .withoutEscapingSlashes]
             bytes += try encoder.encode(key)
-        } decode: { try? JSONDecoder().decode(Key.self, from: Data($0)) }
+        } decode: {
+            try? JSONDecoder().decode(Key.self, from: Data($0))
+        }
     }
 }
 
-private let text = KeyEncoding<String>("s") { $1 += $0.utf8 } decode: { String(validating: $0, as: UTF8.self) }
+private let text = KeyEncoding<String>("s") {
+    $1 += $0.utf8
+} decode: {
+    String(validating: $0, as: UTF8.self)
+}
 /// The absolute string: a relative URL is what it leads to.
-private let address = KeyEncoding<URL>("a") { $1 += $0.absoluteString.utf8 } decode: { String(validating: $0, as: UTF8.self).flatMap(URL.init(string:)) }
-private let data = KeyEncoding<Data>("d") { $1 += $0 } decode: { Data($0) }
-private let bytes = KeyEncoding<[UInt8]>("b") { $1 += $0 } decode: { $0 }
+private let address = KeyEncoding<URL>("a") {
+    $1 += $0.absoluteString.utf8
+} decode: {
+    String(validating: $0, as: UTF8.self).flatMap(URL.init(string:))
+}
+private let data = KeyEncoding<Data>("d") {
+    $1 += $0
+} decode: {
+    Data($0)
+}
+private let bytes = KeyEncoding<[UInt8]>("b") {
+    $1 += $0
+} decode: {
+    $0
+}
 private let identifier = KeyEncoding<UUID>("u") { id, bytes in
     withUnsafeBytes(of: id.uuid) { bytes += $0 }
 } decode: { bytes in
@@ -100,7 +123,9 @@ private func signed<I: FixedWidthInteger & SignedInteger & Sendable>(_: I.Type) 
 }
 
 private func unsigned<I: FixedWidthInteger & UnsignedInteger & Sendable>(_: I.Type) -> KeyEncoding<I> {
-    KeyEncoding("n") { $1.append(leb128: UInt64($0)) } decode: { bytes in
+    KeyEncoding("n") {
+        $1.append(leb128: UInt64($0))
+    } decode: { bytes in
         var rest = bytes[...]
         guard let number = rest.popLEB128(), rest.isEmpty else { return nil }
         return I(exactly: number)

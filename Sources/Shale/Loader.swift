@@ -11,18 +11,21 @@ final class Loader<Key: Hashable & Sendable, Output: Sendable>: Sendable {
     /// Holds the load of a key that is under way, or begins one. Where none is under way and `stored` finds what
     /// would be loaded, that is the answer. It is asked within the lock, and a load stores its result before it
     /// leaves: so nobody begins another who only came late.
-    func join(_ key: Key, unless stored: () throws -> Output?, load: @escaping @Sendable () async throws -> Output) throws -> Joined<Output> {
+    func join(_ key: Key, unless stored: () throws -> Output?, load: @escaping @Sendable () async throws -> Output)
+        throws -> Joined<Output>
+    {
         try flights.withLock { flights in
             let present = flights[key]
             if let hold = present?.hold() { return .load(hold) }
             if let output = try stored() { return .stored(output) }
             let flight = Flight<Output>()
             flights[key] = flight
-            return .load(flight.begin(after: present, load) { [weak self] in
-                self?.flights.withLock { flights in
-                    if flights[key] === flight { flights[key] = nil }
-                }
-            })
+            return .load(
+                flight.begin(after: present, load) { [weak self] in
+                    self?.flights.withLock { flights in
+                        if flights[key] === flight { flights[key] = nil }
+                    }
+                })
         }
     }
 }
@@ -40,7 +43,11 @@ struct Hold<Output: Sendable>: Sendable {
     /// The result. Where the waiting task is cancelled, it lets go.
     var output: Output {
         get async throws {
-            try await withTaskCancellationHandler { try await flight.output(number) } onCancel: { release() }
+            try await withTaskCancellationHandler {
+                try await flight.output(number)
+            } onCancel: {
+                release()
+            }
         }
     }
 
@@ -68,7 +75,10 @@ private final class Flight<Output: Sendable>: Sendable {
     private let state = Mutex(State())
 
     /// Starts the load, with its first holder. `ended` is called when its result has been handed out.
-    func begin(after previous: Flight?, _ load: @escaping @Sendable () async throws -> Output, ended: @escaping @Sendable () -> Void) -> Hold<Output> {
+    func begin(
+        after previous: Flight?, _ load: @escaping @Sendable () async throws -> Output,
+        ended: @escaping @Sendable () -> Void
+    ) -> Hold<Output> {
         state.withLock { state in
             let before = previous?.state.withLock { $0.task }
             state.task = Task {

@@ -43,14 +43,18 @@ extension Cache {
     ///   - maxAge: Of what is loaded; nil: the cache's.
     ///   - tags: Of what is loaded.
     ///   - load: Gets the value from its origin.
-    public func value(for key: Key, orLoad policy: LoadPolicy = .default, maxAge: Store.Lifetime? = nil, tags: [String] = [],
-                      _ load: @escaping @Sendable () async throws -> Value) async throws -> Value {
+    public func value(
+        for key: Key, orLoad policy: LoadPolicy = .default, maxAge: Store.Lifetime? = nil, tags: [String] = [],
+        _ load: @escaping @Sendable () async throws -> Value
+    ) async throws -> Value {
         try await entry(for: key, orLoad: policy) { _ in .value(try await load(), maxAge: maxAge, tags: tags) }.value
     }
 
     /// As ``value(for:orLoad:maxAge:tags:_:)``, for a loader that validates: it is given what is stored, fresh or stale, with its
     /// etag, and says what came of it.
-    public func entry(for key: Key, orLoad policy: LoadPolicy = .default, _ load: @escaping @Sendable (Entry?) async throws -> Loaded) async throws -> Entry {
+    public func entry(
+        for key: Key, orLoad policy: LoadPolicy = .default, _ load: @escaping @Sendable (Entry?) async throws -> Loaded
+    ) async throws -> Entry {
         if policy != .reload, let entry = try entry(for: key, includingStale: policy == .staleWhileRevalidate) {
             if entry.isStale || isDueEarly(entry) { _ = try join(key, insteadOf: entry, policy, load) }
             return entry
@@ -59,7 +63,8 @@ extension Cache {
         case .stored(let entry): return entry
         case .load(let hold):
             do { return try await hold.output } catch {
-                guard policy == .staleIfError, !Task.isCancelled, let stale = try entry(for: key, includingStale: true) else { throw error }
+                guard policy == .staleIfError, !Task.isCancelled, let stale = try entry(for: key, includingStale: true)
+                else { throw error }
                 return stale
             }
         }
@@ -75,7 +80,8 @@ extension Cache {
 
     /// As ``prefetch(_:_:)``, for a loader that validates.
     @discardableResult
-    public func prefetch(_ key: Key, revalidating load: @escaping @Sendable (Entry?) async throws -> Loaded) -> Prefetch {
+    public func prefetch(_ key: Key, revalidating load: @escaping @Sendable (Entry?) async throws -> Loaded) -> Prefetch
+    {
         let joined = try? join(key, insteadOf: nil, .default, load)
         return Prefetch { if case .load(let hold) = joined { hold.release() } }
     }
@@ -92,7 +98,9 @@ extension Cache {
     ///
     /// With `staleIfError`, a load that fails ends the sequence, where something was stored; with `reload`, what is fresh is
     /// loaded as well.
-    public func entries(for key: Key, orLoad policy: LoadPolicy, _ load: @escaping @Sendable (Entry?) async throws -> Loaded) -> Entries {
+    public func entries(
+        for key: Key, orLoad policy: LoadPolicy, _ load: @escaping @Sendable (Entry?) async throws -> Loaded
+    ) -> Entries {
         Entries(cache: self, key: key, policy: policy == .staleWhileRevalidate ? .default : policy, load: load)
     }
 
@@ -136,14 +144,20 @@ extension Cache {
     private func isDueEarly(_ entry: Entry) -> Bool {
         guard refreshAhead > 0, let expires = entry.expires else { return false }
         let loadTime = entry.meta.loadTime
-        return loadTime > 0 && RefreshAhead.isDue(left: expires - store.now, mean: Double(loadTime) * refreshAhead, chance: .random(in: 0 ... .max))
+        return loadTime > 0
+            && RefreshAhead.isDue(
+                left: expires - store.now, mean: Double(loadTime) * refreshAhead, chance: .random(in: 0 ... .max))
     }
 
     /// Joins or begins the load of a key, unless there is by now a fresh entry other than the known one. A reload does not look.
-    private func join(_ key: Key, insteadOf known: Entry?, _ policy: LoadPolicy,
-                      _ load: @escaping @Sendable (Entry?) async throws -> Loaded) throws -> Joined<Entry> {
+    private func join(
+        _ key: Key, insteadOf known: Entry?, _ policy: LoadPolicy,
+        _ load: @escaping @Sendable (Entry?) async throws -> Loaded
+    ) throws -> Joined<Entry> {
         try loader.join(key) {
-            guard policy != .reload, let current = try read(key, includingStale: false, peeking: true) else { return nil }
+            guard policy != .reload, let current = try read(key, includingStale: false, peeking: true) else {
+                return nil
+            }
             return current.isSame(as: known) ? nil : current
         } load: {
             try await self.fetch(key, insteadOf: known, policy, load)
@@ -151,12 +165,18 @@ extension Cache {
     }
 
     /// A load in its turn. Whoever holds the load gets the result.
-    private func fetch(_ key: Key, insteadOf known: Entry?, _ policy: LoadPolicy, _ load: @Sendable (Entry?) async throws -> Loaded) async throws -> Entry {
-        switch try await turn(key, insteadOf: policy == .reload ? try read(key, includingStale: false, peeking: true) : known) {
+    private func fetch(
+        _ key: Key, insteadOf known: Entry?, _ policy: LoadPolicy, _ load: @Sendable (Entry?) async throws -> Loaded
+    ) async throws -> Entry {
+        switch try await turn(
+            key, insteadOf: policy == .reload ? try read(key, includingStale: false, peeking: true) : known)
+        {
         case .stored(let entry): return entry
         case .load(nil): return try await fetch(key, load)
         case .load(let lease?):
-            return try await HeldLease(lease, of: try stored(key), in: store, for: leaseTime).during { try await fetch(key, load) }
+            return try await HeldLease(lease, of: try stored(key), in: store, for: leaseTime).during {
+                try await fetch(key, load)
+            }
         }
     }
 
@@ -197,15 +217,23 @@ extension Cache {
         try Task.checkCancellation()
         switch loaded {
         case .value(let value, let maxAge, let tags, let etag, let pinned):
-            return insertLoaded(value, for: key, maxAge: maxAge, pinned: pinned, Meta(etag: etag, tags: tags, loadTime: max(0, store.now - begun)))
+            return insertLoaded(
+                value, for: key, maxAge: maxAge, pinned: pinned,
+                Meta(etag: etag, tags: tags, loadTime: max(0, store.now - begun)))
         case .notModified(let maxAge):
-            guard let present else { throw failure("the loader of \(key) says \"not modified\", but nothing is stored") }
+            guard let present else {
+                throw failure("the loader of \(key) says \"not modified\", but nothing is stored")
+            }
             do {
-                if try touch(key, maxAge: maxAge), let renewed = try read(key, includingStale: true, peeking: true) { return renewed }
+                if try touch(key, maxAge: maxAge), let renewed = try read(key, includingStale: true, peeking: true) {
+                    return renewed
+                }
             } catch {
                 // In a read-only store, or on a full disk: what is there is right, and keeps its age.
                 counters.unstored.add(1, ordering: .relaxed)
-                return Entry(loaded: present.value, version: present.version, isPinned: present.isPinned, present.meta, now: store.now)
+                return Entry(
+                    loaded: present.value, version: present.version, isPinned: present.isPinned, present.meta,
+                    now: store.now)
             }
             // It left meanwhile.
             return insertLoaded(present.value, for: key, maxAge: maxAge, pinned: present.isPinned, present.meta)
@@ -213,11 +241,15 @@ extension Cache {
     }
 
     /// Whoever waits gets the value that was loaded, whether or not it could be stored, or was replaced at once.
-    private func insertLoaded(_ value: Value, for key: Key, maxAge: Store.Lifetime?, pinned: Bool, _ meta: Meta) -> Entry {
+    private func insertLoaded(_ value: Value, for key: Key, maxAge: Store.Lifetime?, pinned: Bool, _ meta: Meta)
+        -> Entry
+    {
         var version: UInt64 = 0
         do {
             version = try insert(value, for: key, maxAge: maxAge, pinned: pinned, meta)
-            if let known = try store.entry(for: try stored(key), includingStale: true), known.version == version { return Entry(value, known, source: .loader) }
+            if let known = try store.entry(for: try stored(key), includingStale: true), known.version == version {
+                return Entry(value, known, source: .loader)
+            }
         } catch { counters.unstored.add(1, ordering: .relaxed) }
         return Entry(loaded: value, version: version, isPinned: pinned, meta, now: store.now)
     }

@@ -47,7 +47,9 @@ final class MemoryTier<Key: Hashable & Sendable, Value: Sendable>: Sendable {
             list.remove(key)
             guard item.cost <= maxCost else { return [] }
             var evicted: [Key] = []
-            while list.count >= maxEntries || list.cost > maxCost - item.cost, let victim = list.removeLast() { evicted.append(victim) }
+            while list.count >= maxEntries || list.cost > maxCost - item.cost, let victim = list.removeLast() {
+                evicted.append(victim)
+            }
             list.add(item, for: key, cost: item.cost)
             return evicted
         }

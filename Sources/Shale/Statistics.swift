@@ -37,7 +37,10 @@ struct Counters: ~Copyable, Sendable {
     }
 
     var statistics: CacheStatistics {
-        CacheStatistics(memoryHits: memoryHits.load(ordering: .relaxed), storeHits: storeHits.load(ordering: .relaxed), misses: misses.load(ordering: .relaxed),
-                        undecodable: undecodable.load(ordering: .relaxed), loads: loads.load(ordering: .relaxed), unstored: unstored.load(ordering: .relaxed))
+        CacheStatistics(
+            memoryHits: memoryHits.load(ordering: .relaxed), storeHits: storeHits.load(ordering: .relaxed),
+            misses: misses.load(ordering: .relaxed),
+            undecodable: undecodable.load(ordering: .relaxed), loads: loads.load(ordering: .relaxed),
+            unstored: unstored.load(ordering: .relaxed))
     }
 }

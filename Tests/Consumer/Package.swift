@@ -17,7 +17,7 @@ let package = Package(
                 .product(name: "ShaleAdapters", package: "shale"),
                 .product(name: "FirstCache", package: "first-cache"), // a program, built here and run by a test
             ],
-            path: "Tests"),
+            path: "Tests")
     ],
     swiftLanguageModes: [.v6]
 )

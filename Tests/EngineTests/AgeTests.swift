@@ -19,9 +19,11 @@ struct AgeTests {
 
     /// Ages around the places where a stored form could round: seconds, the
     /// index's 64-second units, days, years.
-    @Test("An entry is fresh to its last millisecond and not one longer", arguments: [
-        1, 2, 999, 1_000, 1_001, 63_999, 64_000, 64_001, 100_000, 128_000, 86_400_000, 31_536_000_000,
-    ] as [Int64])
+    @Test(
+        "An entry is fresh to its last millisecond and not one longer",
+        arguments: [
+            1, 2, 999, 1_000, 1_001, 63_999, 64_000, 64_001, 100_000, 128_000, 86_400_000, 31_536_000_000,
+        ] as [Int64])
     func exactAge(age: Int64) throws {
         let cache = try open()
         #expect(cache.set("k", "v", .age(age)) == .ok)
@@ -34,7 +36,9 @@ struct AgeTests {
         #expect(status(cache, "k", stale: true) == .miss)
     }
 
-    @Test("A stale entry is served to those who ask, to its last millisecond", arguments: [1, 1_000, 64_000, 100_001] as [Int64])
+    @Test(
+        "A stale entry is served to those who ask, to its last millisecond",
+        arguments: [1, 1_000, 64_000, 100_001] as [Int64])
     func exactStalePeriod(stale: Int64) throws {
         let cache = try open()
         #expect(cache.set("k", "v", .age(500, stale: stale)) == .ok)
@@ -260,7 +264,9 @@ struct AgeTests {
         for step in stride(from: Int64(0), through: 300_000, by: 9_973) {
             clock.set(start + step)
             for number in ages.indices {
-                #expect((status(cache, "k\(number)") == .ok) == (step < ages[number]), "age \(ages[number]) at \(step), seed \(testSeed)")
+                #expect(
+                    (status(cache, "k\(number)") == .ok) == (step < ages[number]),
+                    "age \(ages[number]) at \(step), seed \(testSeed)")
             }
         }
     }

@@ -12,11 +12,16 @@ struct BadArgumentTests {
     init() throws { cache = try TestCache(directory.path("cache"), Options(capacity: 1 << 20)) }
 
     /// The status, and that the failure left a sentence of more than a word.
-    private func expect(_ status: Status, _ expected: Status, _ comment: Comment? = nil, sourceLocation: SourceLocation = #_sourceLocation) {
+    private func expect(
+        _ status: Status, _ expected: Status, _ comment: Comment? = nil,
+        sourceLocation: SourceLocation = #_sourceLocation
+    ) {
         #expect(status == expected, comment, sourceLocation: sourceLocation)
         if status.isError {
             let sentence = lastError()
-            #expect(sentence.count > 10 && sentence.contains(" "), "not a sentence: \"\(sentence)\"", sourceLocation: sourceLocation)
+            #expect(
+                sentence.count > 10 && sentence.contains(" "), "not a sentence: \"\(sentence)\"",
+                sourceLocation: sourceLocation)
         }
     }
 
@@ -61,7 +66,9 @@ struct BadArgumentTests {
         expect(cache.set("k", "old"), .ok)
         expect(cache.set("k", Pool.random.value(1, (256 << 10) + 1)), .tooLarge)
         #expect(cache.text("k") == "old")
-        expect(cache.set("k", [UInt8](repeating: 0, count: (256 << 10) + 1)), .tooLarge, "what compresses well is measured uncompressed")
+        expect(
+            cache.set("k", [UInt8](repeating: 0, count: (256 << 10) + 1)), .tooLarge,
+            "what compresses well is measured uncompressed")
         let byte: [UInt8] = [1]
         expect(Status(shale_set(cache.handle, byte, 1, byte, Int.max, nil)), .tooLarge)
         expect(Status(shale_set(cache.handle, byte, 1, byte, -1, nil)), .tooLarge)
@@ -251,8 +258,12 @@ struct BadArgumentTests {
         expect(cache.touch("k", age), .invalid)
         #expect(cache.text("k") == "v")
         #expect(cache.get("k").expires == never)
-        #expect { try TestCache(directory.path("other"), Options(maxAge: age)) } throws: { ($0 as? Failure)?.status == .invalid }
-        #expect { try TestCache(directory.path("other"), Options(stale: age)) } throws: { ($0 as? Failure)?.status == .invalid }
+        #expect { try TestCache(directory.path("other"), Options(maxAge: age)) } throws: {
+            ($0 as? Failure)?.status == .invalid
+        }
+        #expect { try TestCache(directory.path("other"), Options(stale: age)) } throws: {
+            ($0 as? Failure)?.status == .invalid
+        }
     }
 
     @Test("Ages near the end of time are accepted and mean what they say")
@@ -270,7 +281,9 @@ struct BadArgumentTests {
     func contradictoryFlags() {
         let (_, version) = cache.store("k", "v")
         expect(cache.set("k", "w", SetOptions(flags: SHALE_SET_IF_ABSENT | SHALE_SET_IF_PRESENT)), .invalid)
-        expect(cache.set("k", "w", SetOptions(flags: SHALE_SET_IF_ABSENT | SHALE_SET_IF_VERSION, version: version)), .invalid)
+        expect(
+            cache.set("k", "w", SetOptions(flags: SHALE_SET_IF_ABSENT | SHALE_SET_IF_VERSION, version: version)),
+            .invalid)
         expect(cache.set("l", "w", SetOptions(flags: SHALE_SET_IF_ABSENT | SHALE_SET_IF_PRESENT)), .invalid)
         #expect(cache.text("k") == "v")
         #expect(!cache.holds("l"))
@@ -281,7 +294,9 @@ struct BadArgumentTests {
         cache.set("k", "v")
         expect(cache.set("k", "w", SetOptions(flags: 0x8000_0000)), .invalid)
         expect(cache.get("k", 0x8000_0000).status, .invalid)
-        #expect { try TestCache(directory.path("other"), Options(flags: 0x8000_0000)) } throws: { ($0 as? Failure)?.status == .invalid }
+        #expect { try TestCache(directory.path("other"), Options(flags: 0x8000_0000)) } throws: {
+            ($0 as? Failure)?.status == .invalid
+        }
         #expect(cache.text("k") == "v")
     }
 

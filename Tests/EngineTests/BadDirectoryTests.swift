@@ -13,7 +13,8 @@ struct BadDirectoryTests {
     /// Opens, expects a failure with one of the statuses and a sentence that names the place.
     @discardableResult
     private func expectFailure(
-        _ path: String, _ options: Options = Options(capacity: 1 << 20), _ expected: Status..., naming place: String? = nil,
+        _ path: String, _ options: Options = Options(capacity: 1 << 20), _ expected: Status...,
+        naming place: String? = nil,
         sourceLocation: SourceLocation = #_sourceLocation
     ) -> Failure? {
         do {
@@ -28,8 +29,12 @@ struct BadDirectoryTests {
             }
             #expect(expected.contains(failure.status), "\(failure)", sourceLocation: sourceLocation)
             let place = place ?? path
-            #expect(failure.message.contains(place), "the sentence does not name \(place): \(failure)", sourceLocation: sourceLocation)
-            #expect(failure.message.count > place.count + 5, "the sentence gives no cause: \(failure)", sourceLocation: sourceLocation)
+            #expect(
+                failure.message.contains(place), "the sentence does not name \(place): \(failure)",
+                sourceLocation: sourceLocation)
+            #expect(
+                failure.message.count > place.count + 5, "the sentence gives no cause: \(failure)",
+                sourceLocation: sourceLocation)
             return failure
         }
     }
@@ -250,21 +255,23 @@ struct BadDirectoryTests {
 
     // MARK: Options
 
-    @Test("Options out of range are invalid and create nothing", arguments: [
-        Options(capacity: 1),
-        Options(capacity: (1 << 20) - 1),
-        Options(capacity: .max),
-        Options(capacity: 1 << 20, segmentSize: 1),
-        Options(capacity: 1 << 20, segmentSize: 64 << 10),
-        Options(capacity: 64 << 20, segmentSize: (128 << 10) + 1),
-        Options(capacity: 64 << 20, segmentSize: 3 << 18),
-        Options(capacity: 1 << 30, segmentSize: 32 << 20),
-        Options(capacity: 1 << 20, segmentSize: 16 << 20),
-        Options(capacity: 1 << 20, shards: 1_000),
-        Options(capacity: 64 << 20, shards: .max),
-        Options(capacity: 1 << 20, compression: 3),
-        Options(capacity: 1 << 20, compression: -1),
-    ])
+    @Test(
+        "Options out of range are invalid and create nothing",
+        arguments: [
+            Options(capacity: 1),
+            Options(capacity: (1 << 20) - 1),
+            Options(capacity: .max),
+            Options(capacity: 1 << 20, segmentSize: 1),
+            Options(capacity: 1 << 20, segmentSize: 64 << 10),
+            Options(capacity: 64 << 20, segmentSize: (128 << 10) + 1),
+            Options(capacity: 64 << 20, segmentSize: 3 << 18),
+            Options(capacity: 1 << 30, segmentSize: 32 << 20),
+            Options(capacity: 1 << 20, segmentSize: 16 << 20),
+            Options(capacity: 1 << 20, shards: 1_000),
+            Options(capacity: 64 << 20, shards: .max),
+            Options(capacity: 1 << 20, compression: 3),
+            Options(capacity: 1 << 20, compression: -1),
+        ])
     func optionsOutOfRange(options: Options) {
         let path = directory.path("cache")
         do {

@@ -105,7 +105,9 @@ struct BatchTests {
         }
         #expect(status == .ok)
         let buffer = ValueBuffer()
-        let got = withByteViews(["k".bytes]) { Status(shale_get_many(cache.handle, 1, $0.baseAddress, 0, &buffer.raw, nil)) }
+        let got = withByteViews(["k".bytes]) {
+            Status(shale_get_many(cache.handle, 1, $0.baseAddress, 0, &buffer.raw, nil))
+        }
         #expect(got == .ok)
         #expect(Array(buffer.bytes) == "v".bytes)
         let removed = withByteViews(["k".bytes]) { Status(shale_remove_many(cache.handle, 1, $0.baseAddress, nil)) }

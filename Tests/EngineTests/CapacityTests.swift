@@ -54,15 +54,21 @@ struct CapacityTests {
                 let found = cache.get("k\(key)")
                 // Evicted, and only then ("Eviction"); that the right ones go, `ModelTests` sees.
                 looked += 1
-                if found.status == .miss, evictions > 0 { misses += 1 } else {
-                    #expect(found.value == value.0.value(in: content.pool, value.1), "k\(key) after \(sets) sets; seed \(testSeed)")
+                if found.status == .miss, evictions > 0 {
+                    misses += 1
+                } else {
+                    #expect(
+                        found.value == value.0.value(in: content.pool, value.1),
+                        "k\(key) after \(sets) sets; seed \(testSeed)")
                 }
             }
         }
         print("capacity: excuses in \(looked) looks: evicted \(misses)")
         let usage = try files.diskUsage()
         #expect(usage <= capacity)
-        #expect(usage * 10 >= capacity * 8, "only \(usage) of \(capacity) bytes are used after \(sets) sets of \(written) bytes")
+        #expect(
+            usage * 10 >= capacity * 8,
+            "only \(usage) of \(capacity) bytes are used after \(sets) sets of \(written) bytes")
         let stats = try cache.stats()
         #expect(stats.evictions > 0)
         // The last set is the newest and cannot have been evicted.
@@ -78,11 +84,14 @@ struct CapacityTests {
         try files.removeIndex()
         let rebuilt = try TestCache(directory.path, options)
         #expect(try files.diskUsage() <= capacity, "after a rebuild")
-        for number in 0..<200 { #expect(rebuilt.set("after \(number)", Pool.random.value(UInt64(number), 2_000)) == .ok) }
+        for number in 0..<200 {
+            #expect(rebuilt.set("after \(number)", Pool.random.value(UInt64(number), 2_000)) == .ok)
+        }
         #expect(try files.diskUsage() <= capacity, "after a rebuild and some sets")
     }
 
-    @Test("Values from 20 bytes to 1 MB churned through never take more than the capacity, and use most of it",
+    @Test(
+        "Values from 20 bytes to 1 MB churned through never take more than the capacity, and use most of it",
         arguments: [1, 4, 16, 48, 100], Content.allCases)
     func mixedSizes(mebibytes: Int, content: Content) throws {
         let capacity = mebibytes << 20
@@ -102,7 +111,8 @@ struct CapacityTests {
     @Test("With several shards as well", arguments: [2, 8] as [UInt32])
     func shards(count: UInt32) throws {
         let capacity = 32 << 20
-        let cache = try TestCache(directory.path, Options(capacity: UInt64(capacity), shards: count, flags: SHALE_OPEN_NO_SYNC))
+        let cache = try TestCache(
+            directory.path, Options(capacity: UInt64(capacity), shards: count, flags: SHALE_OPEN_NO_SYNC))
         var source = RandomSource(testSeed)
         for number in 0..<12_000 {
             let size = source.logUniform(100...200_000)
@@ -117,7 +127,8 @@ struct CapacityTests {
 
     @Test("Clearing takes no space: neither in shards that were never used, nor in those that hold something")
     func clear() throws {
-        let cache = try TestCache(directory.path, Options(capacity: 64 << 20, shards: 16, segmentSize: 256 << 10, flags: SHALE_OPEN_NO_SYNC))
+        let cache = try TestCache(
+            directory.path, Options(capacity: 64 << 20, shards: 16, segmentSize: 256 << 10, flags: SHALE_OPEN_NO_SYNC))
         let empty = try files.diskUsage()
         for _ in 0..<3 { cache.clear() }
         #expect(try files.diskUsage() == empty)
@@ -138,11 +149,15 @@ struct CapacityTests {
         let cache = try TestCache(directory.path, Options(capacity: UInt64(capacity), flags: SHALE_OPEN_NO_SYNC))
         for (round, size) in [200, 20_000, 1_000, 300_000, 100].enumerated() {
             for number in 0..<(capacity * 2 / size) {
-                let status = Pool.random.withValue(UInt64(number), size) { cache.set("\(round) \(number)".bytes, raw: $0) }
+                let status = Pool.random.withValue(UInt64(number), size) {
+                    cache.set("\(round) \(number)".bytes, raw: $0)
+                }
                 #expect(status == .ok, "\(lastError())")
             }
             let stats = try cache.stats()
-            #expect(Int(stats.live_bytes) * 2 >= capacity, "with values of \(size): \(stats.live_bytes) live bytes of \(capacity)")
+            #expect(
+                Int(stats.live_bytes) * 2 >= capacity,
+                "with values of \(size): \(stats.live_bytes) live bytes of \(capacity)")
             #expect(try files.diskUsage() <= capacity)
         }
     }

@@ -22,7 +22,9 @@ struct ConcurrencyTests {
         return value(owner, round, bytes.count).withUnsafeBytes { same($0, bytes) } ? round : nil
     }
 
-    @Test("Equal-sized overwrites of one key, lap after lap, are never seen torn or going back", arguments: [48, 200, 4_096, 60_000])
+    @Test(
+        "Equal-sized overwrites of one key, lap after lap, are never seen torn or going back",
+        arguments: [48, 200, 4_096, 60_000])
     func oneKey(size: Int) throws {
         let cache = try TestCache(directory.path, Options(capacity: 1 << 20, flags: SHALE_OPEN_NO_SYNC))
         let laps = 12
@@ -63,7 +65,9 @@ struct ConcurrencyTests {
         #expect(try cache.verify().corrupt_records == 0)
     }
 
-    @Test("Threads that overwrite overlapping keys in a small cache leave it consistent, through a rebuild too", arguments: [1, 4] as [UInt32])
+    @Test(
+        "Threads that overwrite overlapping keys in a small cache leave it consistent, through a rebuild too",
+        arguments: [1, 4] as [UInt32])
     func overlappingWriters(shards: UInt32) throws {
         let options = Options(capacity: UInt64(shards) << 20, shards: shards, flags: SHALE_OPEN_NO_SYNC)
         let findings = Findings()
@@ -77,7 +81,8 @@ struct ConcurrencyTests {
                     let name = "k\(key)".bytes
                     switch source.below(10) {
                     case 0...4:
-                        let status = cache.set(name, Self.value(key, UInt64(thread) << 40 | UInt64(round), source.within(16...3_000)))
+                        let status = cache.set(
+                            name, Self.value(key, UInt64(thread) << 40 | UInt64(round), source.within(16...3_000)))
                         if status != .ok { findings.add("a set answered \(status): \(lastError())") }
                     case 5:
                         let status = cache.remove(name)
@@ -87,7 +92,9 @@ struct ConcurrencyTests {
                         if status != .ok && status != .miss { findings.add("a touch answered \(status)") }
                     default:
                         let status = cache.get(name, 0, into: buffer)
-                        if status == .ok, Self.round(key, buffer.bytes) == nil { findings.add("k\(key) has a value that nobody set") }
+                        if status == .ok, Self.round(key, buffer.bytes) == nil {
+                            findings.add("k\(key) has a value that nobody set")
+                        }
                         if status != .ok && status != .miss { findings.add("a get answered \(status)") }
                     }
                 }
@@ -131,7 +138,8 @@ struct ConcurrencyTests {
 
     @Test("While the table grows no reader misses a key that lives throughout", arguments: [1, 4] as [UInt32])
     func growth(shards: UInt32) throws {
-        let cache = try TestCache(directory.path, Options(capacity: 64 << 20, shards: shards, flags: SHALE_OPEN_NO_SYNC))
+        let cache = try TestCache(
+            directory.path, Options(capacity: 64 << 20, shards: shards, flags: SHALE_OPEN_NO_SYNC))
         let lasting = 500
         for number in 0..<lasting { #expect(cache.set("lasting \(number)", "\(number)") == .ok) }
         let stop = Flag()
@@ -144,7 +152,9 @@ struct ConcurrencyTests {
                     if status != .ok { findings.add("a set answered \(status): \(lastError())") }
                 }
                 // The table shrinks again when nearly empty.
-                for number in 0..<120_000 where cache.remove("guest \(number)") != .ok { findings.add("guest \(number) was missed") }
+                for number in 0..<120_000 where cache.remove("guest \(number)") != .ok {
+                    findings.add("guest \(number) was missed")
+                }
                 stop.raise()
             } else {
                 let buffer = ValueBuffer()
@@ -187,7 +197,9 @@ struct ConcurrencyTests {
                     let status = cache.get("k\(owner)".bytes, 0, into: buffer)
                     guard status == .ok else { continue }
                     hits.increment()
-                    if buffer.bytes.count != 16 + Int(owner % 900) || Self.round(owner, buffer.bytes) == nil { findings.add("k\(owner) has a wrong value") }
+                    if buffer.bytes.count != 16 + Int(owner % 900) || Self.round(owner, buffer.bytes) == nil {
+                        findings.add("k\(owner) has a wrong value")
+                    }
                 } while !stop.isRaised && findings.isEmpty
             }
         }
@@ -208,7 +220,9 @@ struct ConcurrencyTests {
             if thread == 0 {
                 for round in 1...10_000 as ClosedRange<UInt64> {
                     let tagged = round % 2 == 0
-                    if cache.set("k", round.littleEndianBytes, tagged ? .tagged("t") : nil) != .ok { findings.add("a set failed: \(lastError())") }
+                    if cache.set("k", round.littleEndianBytes, tagged ? .tagged("t") : nil) != .ok {
+                        findings.add("a set failed: \(lastError())")
+                    }
                     generation.increment()
                     let status = tagged ? cache.invalidate("t") : cache.remove("k")
                     if status != .ok { findings.add("a removal answered \(status)") }
@@ -220,7 +234,9 @@ struct ConcurrencyTests {
                     let gone = removed.count
                     let found = cache.get("k")
                     guard found.status == .ok else { continue }
-                    if integer(found.value)! <= Int64(gone) { findings.add("round \(integer(found.value)!) was seen after it had been removed (\(gone))") }
+                    if integer(found.value)! <= Int64(gone) {
+                        findings.add("round \(integer(found.value)!) was seen after it had been removed (\(gone))")
+                    }
                 } while !stop.isRaised && findings.isEmpty
             }
         }
@@ -231,33 +247,50 @@ struct ConcurrencyTests {
     @Test("Every kind of call at once, and a sound cache afterwards")
     func everything() throws {
         let clock = TestClock()
-        let cache = try TestCache(directory.path, Options(capacity: 4 << 20, maxEntries: 1_000, segmentSize: 128 << 10, clock: clock, flags: SHALE_OPEN_NO_SYNC))
+        let cache = try TestCache(
+            directory.path,
+            Options(
+                capacity: 4 << 20, maxEntries: 1_000, segmentSize: 128 << 10, clock: clock, flags: SHALE_OPEN_NO_SYNC))
         let findings = Findings()
         concurrently(4) { thread in
             var source = RandomSource(testSeed &+ UInt64(thread) &* 1_000)
             func check(_ status: Status, _ call: String) {
-                if status.isError, status != .invalid || call != "increment" { findings.add("\(call) answered \(status): \(lastError())") }
+                if status.isError, status != .invalid || call != "increment" {
+                    findings.add("\(call) answered \(status): \(lastError())")
+                }
             }
             for round in 0..<3_000 {
                 let key = "k\(source.below(1_500))"
                 switch source.below(30) {
-                case 0...9: check(cache.set(key, Pool.text.value(source.next(), source.within(0...2_000)), SetOptions(maxAge: Int64(source.within(1...5_000)), tags: ["t\(source.below(5))"])), "set")
+                case 0...9:
+                    check(
+                        cache.set(
+                            key, Pool.text.value(source.next(), source.within(0...2_000)),
+                            SetOptions(maxAge: Int64(source.within(1...5_000)), tags: ["t\(source.below(5))"])), "set")
                 case 10...16: check(cache.get(key, UInt32(source.below(8))).status, "get")
                 case 17: check(cache.remove(key), "remove")
                 case 18: check(cache.touch(key, 1_000), "touch")
                 case 19: check(cache.increment("n\(source.below(5))", by: 1).status, "increment")
                 case 20: check(cache.getMany((0..<20).map { "k\($0)".bytes }).status, "get_many")
-                case 21: check(cache.setMany((0..<20).map { "k\($0)".bytes }, (0..<20).map { "\($0)".bytes }).status, "set_many")
+                case 21:
+                    check(
+                        cache.setMany((0..<20).map { "k\($0)".bytes }, (0..<20).map { "\($0)".bytes }).status,
+                        "set_many")
                 case 22: check(cache.invalidate("t\(source.below(5))"), "invalidate")
                 case 23: check(cache.evict(3).status, "evict")
                 case 24: if round % 10 == 0 { check(cache.purge().status, "purge") }
                 case 25: if round % 40 == 0 { check(cache.clear(), "clear") }
                 case 26: if round % 40 == 0 { check(cache.sync(), "sync") }
-                case 27: check(cache.set("large", Pool.random.value(source.next(), source.within(130_000...600_000))), "set of a large value")
-                case 28: if round % 20 == 0 {
-                    do { _ = try cache.entries(SHALE_GET_INFO) } catch { findings.add("a walk failed: \(error)") }
-                    do { if try cache.verify().corrupt_records != 0 { findings.add("verify found damage") } } catch { findings.add("\(error)") }
-                }
+                case 27:
+                    check(
+                        cache.set("large", Pool.random.value(source.next(), source.within(130_000...600_000))),
+                        "set of a large value")
+                case 28:
+                    if round % 20 == 0 {
+                        do { _ = try cache.entries(SHALE_GET_INFO) } catch { findings.add("a walk failed: \(error)") }
+                        do { if try cache.verify().corrupt_records != 0 { findings.add("verify found damage") } } catch
+                        { findings.add("\(error)") }
+                    }
                 default: clock.advance(Int64(source.below(100)))
                 }
             }

@@ -52,7 +52,8 @@ struct ConditionTests {
         let first = cache.store("k", "first", .age(10, stale: 10))
         #expect(first.status == .ok)
         #expect(cache.get("k").version == first.version)
-        let second = cache.store("k", "second", SetOptions(flags: SHALE_SET_IF_VERSION, maxAge: 10, stale: 10, version: first.version))
+        let second = cache.store(
+            "k", "second", SetOptions(flags: SHALE_SET_IF_VERSION, maxAge: 10, stale: 10, version: first.version))
         #expect(second.status == .ok)
         #expect(second.version != first.version)
         #expect(cache.set("k", "third", .ifVersion(first.version)) == .conflict)

@@ -10,7 +10,9 @@ struct CursorTests {
     @Test("A walk of a quiet cache gives every entry once, with all that is known of it", arguments: [0, 1, 10, 5_000])
     func everything(count: Int) throws {
         let cache = try TestCache(directory.path, Options(capacity: 16 << 20))
-        for number in 0..<count { #expect(cache.set("k\(number)", "value \(number)", SetOptions(meta: "m\(number)")) == .ok) }
+        for number in 0..<count {
+            #expect(cache.set("k\(number)", "value \(number)", SetOptions(meta: "m\(number)")) == .ok)
+        }
         var seen: [[UInt8]: Lookup] = [:]
         try cache.walk { key, entry in
             #expect(seen.updateValue(entry, forKey: key) == nil, "\(key) came twice")
@@ -59,11 +61,15 @@ struct CursorTests {
     @Test("Parts of large values are not entries")
     func largeValues() throws {
         let cache = try TestCache(directory.path, Options(capacity: 16 << 20, segmentSize: 128 << 10))
-        for number in 0..<4 { #expect(cache.set("large \(number)", Pool.random.value(UInt64(number), 1_500_000)) == .ok) }
+        for number in 0..<4 {
+            #expect(cache.set("large \(number)", Pool.random.value(UInt64(number), 1_500_000)) == .ok)
+        }
         #expect(try cache.stats().entries == 4)
         let entries = try cache.entries()
         #expect(entries.count == 4)
-        for number in 0..<4 { #expect(entries["large \(number)".bytes]?.value == Pool.random.value(UInt64(number), 1_500_000)) }
+        for number in 0..<4 {
+            #expect(entries["large \(number)".bytes]?.value == Pool.random.value(UInt64(number), 1_500_000))
+        }
     }
 
     @Test("Key and value may be NULL, at the end it stays the end")
@@ -76,7 +82,9 @@ struct CursorTests {
         var count = 0
         var keys: Set<[UInt8]> = []
         while true {
-            let status = count % 2 == 0 ? Status(shale_cursor_next(cursor, 0, nil, nil)) : Status(shale_cursor_next(cursor, 0, &key.raw, nil))
+            let status =
+                count % 2 == 0
+                ? Status(shale_cursor_next(cursor, 0, nil, nil)) : Status(shale_cursor_next(cursor, 0, &key.raw, nil))
             if status == .end { break }
             #expect(status == .ok)
             if count % 2 == 1 { keys.insert(Array(key.bytes)) }
@@ -121,7 +129,9 @@ struct CursorTests {
         #expect(left.values.allSatisfy { $0.text == "w" })
     }
 
-    @Test("What lives throughout comes at least once while other threads make the table grow and shrink", arguments: [1, 4] as [UInt32])
+    @Test(
+        "What lives throughout comes at least once while other threads make the table grow and shrink",
+        arguments: [1, 4] as [UInt32])
     func growthDuringWalks(shards: UInt32) throws {
         let cache = try TestCache(directory.path, Options(capacity: 48 << 20, shards: shards))
         let lasting = 2_000
@@ -136,7 +146,9 @@ struct CursorTests {
                         let status = cache.set("guest \(number)", "\(round)")
                         if status != .ok { findings.add("a set answered \(status): \(lastError())") }
                     }
-                    for number in 0..<40_000 where cache.remove("guest \(number)") != .ok { findings.add("guest \(number) was lost") }
+                    for number in 0..<40_000 where cache.remove("guest \(number)") != .ok {
+                        findings.add("guest \(number) was lost")
+                    }
                 }
                 stop.raise()
             } else {
@@ -146,7 +158,9 @@ struct CursorTests {
                         try cache.walk(thread == 1 ? SHALE_GET_INFO : 0) { key, entry in
                             guard key.starts(with: "lasting ".utf8) else { return }
                             met.insert(key)
-                            if thread == 2, !key.elementsEqual("lasting \(entry.text ?? "")".utf8) { findings.add("\(key) has the value \(entry)") }
+                            if thread == 2, !key.elementsEqual("lasting \(entry.text ?? "")".utf8) {
+                                findings.add("\(key) has the value \(entry)")
+                            }
                         }
                     } catch {
                         findings.add("a walk failed: \(error)")
@@ -184,7 +198,9 @@ struct CursorTests {
         for number in 0..<guests { #expect(cache.remove("guest \(number)") == .ok) }
     }
 
-    @Test("What lives throughout comes once, also where the table grows or shrinks at each step of the walk", arguments: [false, true])
+    @Test(
+        "What lives throughout comes once, also where the table grows or shrinks at each step of the walk",
+        arguments: [false, true])
     func once(grows: Bool) throws {
         let cache = try TestCache(directory.path, Options(capacity: 16 << 20))
         // As many as make the table shrink when they are gone, or as many as make it grow when others come.
@@ -203,7 +219,9 @@ struct CursorTests {
         #expect(times.values.reduce(0, +) == lasting)
     }
 
-    @Test("A walk of a table that is being laid out anew gives every entry once, however far that is", arguments: [false, true])
+    @Test(
+        "A walk of a table that is being laid out anew gives every entry once, however far that is",
+        arguments: [false, true])
     func eachStep(grows: Bool) throws {
         let cache = try TestCache(directory.path, Options(capacity: 16 << 20))
         let lasting = grows ? 800 : 300, guests = grows ? 0 : 4_000
@@ -214,7 +232,9 @@ struct CursorTests {
             if !grows { #expect(cache.remove("new \(step)") == .ok) }
             var times: [[UInt8]: Int] = [:]
             try cache.walk(SHALE_GET_INFO) { key, _ in times[key, default: 0] += 1 }
-            try #require(times.count == lasting + (grows ? step + 1 : 0) && times.values.allSatisfy { $0 == 1 }, "after \(step + 1) insertions")
+            try #require(
+                times.count == lasting + (grows ? step + 1 : 0) && times.values.allSatisfy { $0 == 1 },
+                "after \(step + 1) insertions")
         }
     }
 

@@ -108,9 +108,13 @@ struct EvictionTests {
                 let now = try cache.stats().evictions
                 let gone = order.prefix(Int(now - evictions))
                 evictions = now
-                for number in gone { #expect(!cache.holds("k\(number)"), "k\(number) should be gone, seed \(testSeed)") }
+                for number in gone {
+                    #expect(!cache.holds("k\(number)"), "k\(number) should be gone, seed \(testSeed)")
+                }
                 order.removeFirst(gone.count)
-                if let oldest = order.first { #expect(cache.holds("k\(oldest)"), "k\(oldest) should be the oldest, seed \(testSeed)") }
+                if let oldest = order.first {
+                    #expect(cache.holds("k\(oldest)"), "k\(oldest) should be the oldest, seed \(testSeed)")
+                }
             }
         }
         #expect(evictions > 1_000)
@@ -237,7 +241,11 @@ struct EvictionTests {
     func clear() throws {
         var cache = try TestCache(directory.path, Options(capacity: 2 << 20))
         for round in 0..<5 {
-            for number in 0..<300 { #expect(cache.set("k\(number)", Pool.random.value(UInt64(number), 1_000), number % 50 == 0 ? .pinned : nil) == .ok) }
+            for number in 0..<300 {
+                #expect(
+                    cache.set("k\(number)", Pool.random.value(UInt64(number), 1_000), number % 50 == 0 ? .pinned : nil)
+                        == .ok)
+            }
             #expect(cache.clear() == .ok)
             #expect(try cache.stats().entries == 0)
             #expect(try cache.entries().isEmpty)

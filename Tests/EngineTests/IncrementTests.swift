@@ -31,7 +31,9 @@ struct IncrementTests {
 
     @Test("Age, tags, meta and pin of an existing entry stay; the version changes")
     func rest() {
-        let (_, version) = cache.store("k", 1.littleEndianBytes, SetOptions(flags: SHALE_SET_PINNED, maxAge: 500, stale: 70, meta: "m", tags: ["t"]))
+        let (_, version) = cache.store(
+            "k", 1.littleEndianBytes,
+            SetOptions(flags: SHALE_SET_PINNED, maxAge: 500, stale: 70, meta: "m", tags: ["t"]))
         let expires = clock.now + 500
         clock.advance(100)
         #expect(cache.increment("k", by: 1) == (.ok, 2))

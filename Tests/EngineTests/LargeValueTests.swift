@@ -9,7 +9,9 @@ struct LargeValueTests {
     var files: CacheFiles { CacheFiles(directory.path) }
 
     private func open(_ capacity: UInt64 = 16 << 20, shards: UInt32 = 0) throws -> TestCache {
-        try TestCache(directory.path, Options(capacity: capacity, shards: shards, segmentSize: 128 << 10, flags: SHALE_OPEN_NO_SYNC))
+        try TestCache(
+            directory.path,
+            Options(capacity: capacity, shards: shards, segmentSize: 128 << 10, flags: SHALE_OPEN_NO_SYNC))
     }
 
     @Test("A quarter of the capacity is accepted and one byte more is too large", arguments: [1, 4, 16, 64])
@@ -17,7 +19,9 @@ struct LargeValueTests {
         let capacity = mebibytes << 20
         let cache = try open(UInt64(capacity))
         let quarter = Blob(copying: repeatElement(1, count: capacity / 4))
-        let most = Blob(copying: (Pool.random.block + Pool.random.block.reversed() + Pool.random.block.shuffledHalves() + Pool.text.block).prefix(capacity / 4))
+        let most = Blob(
+            copying: (Pool.random.block + Pool.random.block.reversed() + Pool.random.block.shuffledHalves()
+                + Pool.text.block).prefix(capacity / 4))
         for round in 0..<5 {
             for value in [quarter, most] {
                 #expect(cache.set("k", value) == .ok, "round \(round): \(lastError())")
@@ -35,7 +39,9 @@ struct LargeValueTests {
         for number in 0..<12 {
             #expect(cache.set("k\(number)", Pool.random.value(UInt64(number), size)) == .ok, "\(lastError())")
             // In the smallest cache the segments that are kept free leave room for one.
-            if number > 0, mebibytes > 1 { #expect(cache.get("k\(number - 1)").value == Pool.random.value(UInt64(number - 1), size)) }
+            if number > 0, mebibytes > 1 {
+                #expect(cache.get("k\(number - 1)").value == Pool.random.value(UInt64(number - 1), size))
+            }
             #expect(cache.get("k\(number)").value == Pool.random.value(UInt64(number), size))
         }
         #expect(try files.diskUsage() <= mebibytes << 20)
@@ -106,7 +112,9 @@ struct LargeValueTests {
         #expect((0..<4).map { cache.holds("large \($0)") } == [true, false, true, true])
         #expect((0..<4).map { cache.holds("small \($0)") } == [false, false, true, true])
         #expect(cache.get("large 0").value == Pool.random.value(0, 2_000_000))
-        for number in 10..<40 { #expect(cache.set("large \(number)", Pool.random.value(UInt64(number), 2_000_000)) == .ok) }
+        for number in 10..<40 {
+            #expect(cache.set("large \(number)", Pool.random.value(UInt64(number), 2_000_000)) == .ok)
+        }
         try cache.walk { key, entry in
             let text = String(decoding: key, as: UTF8.self)
             guard text.hasPrefix("large") else { return }
@@ -116,14 +124,18 @@ struct LargeValueTests {
         #expect(!cache.holds("large 10"))
     }
 
-    @Test("Large values are there after a reopen and after a rebuild, with any number of shards", arguments: [false, true], [1, 4] as [UInt32])
+    @Test(
+        "Large values are there after a reopen and after a rebuild, with any number of shards",
+        arguments: [false, true], [1, 4] as [UInt32])
     func reopen(rebuild: Bool, shards: UInt32) throws {
         let sizes = [131_072, 200_000, 500_000, 1_000_000, 3_000_000]
         do {
             let cache = try open(32 << 20, shards: shards)
             for size in sizes {
                 cache.set("k\(size)", Pool.random.value(0, size))
-                cache.set("k\(size)", Pool.random.value(UInt64(size), size), SetOptions(maxAge: 1_000_000_000, meta: "m\(size)"))
+                cache.set(
+                    "k\(size)", Pool.random.value(UInt64(size), size),
+                    SetOptions(maxAge: 1_000_000_000, meta: "m\(size)"))
             }
             cache.set("removed", Pool.random.value(1, 2_000_000))
             cache.remove("removed")
@@ -177,7 +189,9 @@ struct LargeValueTests {
             var written = 0
             while written < 8 << 20 {
                 let size = source.logUniform(20...1_000_000)
-                let status = Pool.random.withValue(source.next(), size) { cache.set("k\(source.below(250))".bytes, raw: $0) }
+                let status = Pool.random.withValue(source.next(), size) {
+                    cache.set("k\(source.below(250))".bytes, raw: $0)
+                }
                 #expect(status == .ok, "\(lastError())")
                 written += size
             }
@@ -185,7 +199,9 @@ struct LargeValueTests {
             try CacheFiles(place).removeIndex()
             cache = try TestCache(place, options)
             var refused = 0
-            for number in 0..<200 where cache.set("new \(number)", Pool.random.value(UInt64(number), 2_000)) != .ok { refused += 1 }
+            for number in 0..<200 where cache.set("new \(number)", Pool.random.value(UInt64(number), 2_000)) != .ok {
+                refused += 1
+            }
             #expect(refused == 0, "of 200 sets after rebuild \(round), seed \(testSeed): \(lastError())")
             #expect(cache.get("new 199").value == Pool.random.value(199, 2_000))
             #expect(try CacheFiles(place).diskUsage() <= 4 << 20)
@@ -219,7 +235,8 @@ struct LargeValueTests {
                     reads.increment()
                     let size = buffer.bytes.count
                     let isWhole = (0...200).contains { round in
-                        size == sizes[round % 3] && Pool.random.withValue(UInt64(round), size) { same($0, buffer.bytes) }
+                        size == sizes[round % 3]
+                            && Pool.random.withValue(UInt64(round), size) { same($0, buffer.bytes) }
                     }
                     if !isWhole { findings.add("a value of \(size) bytes that nobody set") }
                 } while !stop.isRaised && findings.isEmpty
@@ -233,11 +250,17 @@ struct LargeValueTests {
     func pinned() throws {
         let cache = try open(8 << 20)
         var count = 0
-        while count < 20, cache.set("k\(count)", Pool.random.value(UInt64(count), 1_000_000), .pinned) == .ok { count += 1 }
+        while count < 20, cache.set("k\(count)", Pool.random.value(UInt64(count), 1_000_000), .pinned) == .ok {
+            count += 1
+        }
         #expect((2..<9).contains(count))
-        for number in 0..<count { #expect(cache.get("k\(number)").value == Pool.random.value(UInt64(number), 1_000_000)) }
+        for number in 0..<count {
+            #expect(cache.get("k\(number)").value == Pool.random.value(UInt64(number), 1_000_000))
+        }
         #expect(cache.set("another", Pool.random.value(1, 1_000_000), .pinned) == .full)
-        for number in 0..<count { #expect(cache.get("k\(number)").value == Pool.random.value(UInt64(number), 1_000_000)) }
+        for number in 0..<count {
+            #expect(cache.get("k\(number)").value == Pool.random.value(UInt64(number), 1_000_000))
+        }
         #expect(cache.remove("k0") == .ok)
         #expect(cache.set("another", Pool.random.value(1, 1_000_000), .pinned) == .ok)
         #expect(cache.get("another").value == Pool.random.value(1, 1_000_000))

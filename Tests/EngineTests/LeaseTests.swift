@@ -139,7 +139,9 @@ struct LeaseTests {
                     loads.increment()
                     cache.set("\(key)", "value")
                     cache.release("\(key)", found.lease)
-                } else if found.lookup.text != "value" { findings.add("\(key): \(found)") }
+                } else if found.lookup.text != "value" {
+                    findings.add("\(key): \(found)")
+                }
             }
         }
         #expect(findings.isEmpty, "\(findings.all)")
@@ -160,8 +162,11 @@ struct LeaseTests {
 
     @Test("bad arguments are errors, and leave no lease")
     func badArguments() throws {
-        for found in [cache.lease("k", leaseTime: -1), cache.lease("k", leaseTime: 3_600_001), cache.lease("k", wait: -1), cache.lease("k", ahead: -1),
-                      cache.lease("k", flags: 8), cache.lease("")] {
+        for found in [
+            cache.lease("k", leaseTime: -1), cache.lease("k", leaseTime: 3_600_001), cache.lease("k", wait: -1),
+            cache.lease("k", ahead: -1),
+            cache.lease("k", flags: 8), cache.lease(""),
+        ] {
             #expect(found.lookup.status == .invalid && found.lease == 0)
             #expect(lastError().contains(" "))
         }
@@ -182,12 +187,17 @@ struct LeaseTests {
 }
 
 extension TestCache {
-    func lease(_ key: String, flags: UInt32 = 0, leaseTime: Int64 = 0, wait: Int64 = 0, ahead: Int64 = 0) -> (lookup: Lookup, lease: UInt64) {
+    func lease(_ key: String, flags: UInt32 = 0, leaseTime: Int64 = 0, wait: Int64 = 0, ahead: Int64 = 0) -> (
+        lookup: Lookup, lease: UInt64
+    ) {
         let buffer = ValueBuffer()
-        var options = shale_lease_options(struct_size: UInt32(MemoryLayout<shale_lease_options>.size), flags: flags, lease_ms: leaseTime,
-                                          wait_ms: wait, refresh_ahead_ms: ahead)
+        var options = shale_lease_options(
+            struct_size: UInt32(MemoryLayout<shale_lease_options>.size), flags: flags, lease_ms: leaseTime,
+            wait_ms: wait, refresh_ahead_ms: ahead)
         var lease: UInt64 = .max
-        let status = Array(key.utf8).withUnsafeBytes { Status(shale_lease(handle, $0.baseAddress, $0.count, &options, &buffer.raw, &lease)) }
+        let status = Array(key.utf8).withUnsafeBytes {
+            Status(shale_lease(handle, $0.baseAddress, $0.count, &options, &buffer.raw, &lease))
+        }
         return (Lookup(status, buffer.raw, info: flags & SHALE_GET_INFO != 0), lease)
     }
 

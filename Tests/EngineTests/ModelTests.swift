@@ -30,15 +30,20 @@ struct ModelTests {
         maxPinned: 100)
 
     static let nothingEvicted = ModelConfiguration(
-        "nothing evicted", Options(capacity: 64 << 20, shards: 2), keys: 1_000, sizes: 1...2_000, limitedByEntriesAlone: true,
+        "nothing evicted", Options(capacity: 64 << 20, shards: 2), keys: 1_000, sizes: 1...2_000,
+        limitedByEntriesAlone: true,
         maxPinned: 100, evicts: false)
 
-    @Test("A cache limited by entries answers as the model does and evicts exactly the least recently used", arguments: seeds)
+    @Test(
+        "A cache limited by entries answers as the model does and evicts exactly the least recently used",
+        arguments: seeds)
     func limitedByEntries(seed: UInt64) throws {
         try run(Self.fiftyEntries, seed)
     }
 
-    @Test("A cache limited by bytes answers as the model does and evicts exactly the least recently used", arguments: seeds)
+    @Test(
+        "A cache limited by bytes answers as the model does and evicts exactly the least recently used",
+        arguments: seeds)
     func limitedByBytes(seed: UInt64) throws {
         try run(Self.oneMebibyte, seed)
     }

@@ -76,7 +76,8 @@ struct StatisticsTests {
         #expect(try third.stats().entries == 2)
     }
 
-    @Test("Bytes before and after compression are the sums over the entries, through overwrites, removals and a rebuild")
+    @Test(
+        "Bytes before and after compression are the sums over the entries, through overwrites, removals and a rebuild")
     func sums() throws {
         var cache = try TestCache(directory.path, Options(capacity: 8 << 20, compression: SHALE_COMPRESSION_LZ4))
         var source = RandomSource(testSeed)

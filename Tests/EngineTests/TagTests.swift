@@ -171,8 +171,12 @@ struct TagTests {
         for number in 0..<count { #expect(cache.set("k\(number)", "v", .tagged("t\(number)", "all")) == .ok) }
         for number in 0..<count where number % 2 == 0 { #expect(cache.invalidate("t\(number)") == .ok) }
         for number in 0..<count { #expect(cache.holds("k\(number)") == (number % 2 != 0), "k\(number)") }
-        for number in 0..<count where number % 4 == 0 { #expect(cache.set("k\(number)", "w", .tagged("t\(number)", "all")) == .ok) }
-        for number in 0..<count { #expect(cache.holds("k\(number)") == (number % 2 != 0 || number % 4 == 0), "k\(number)") }
+        for number in 0..<count where number % 4 == 0 {
+            #expect(cache.set("k\(number)", "w", .tagged("t\(number)", "all")) == .ok)
+        }
+        for number in 0..<count {
+            #expect(cache.holds("k\(number)") == (number % 2 != 0 || number % 4 == 0), "k\(number)")
+        }
         cache.close()
         try CacheFiles(directory.path).removeIndex()
         let rebuilt = try open()
@@ -211,7 +215,9 @@ struct TagTests {
         let cache = try TestCache(directory.path, Options(capacity: 1 << 20, maxEntries: maxEntries))
         let value = Pool.random.value(1, 1_000)
         var count = 0
-        while cache.set("pinned \(count)", value, SetOptions(flags: SHALE_SET_PINNED, tags: ["t"])) == .ok { count += 1 }
+        while cache.set("pinned \(count)", value, SetOptions(flags: SHALE_SET_PINNED, tags: ["t"])) == .ok {
+            count += 1
+        }
         #expect(maxEntries == 0 ? count > 100 : count == 4)
         // Where bytes are the limit, pins leave room for what is not pinned.
         #expect(cache.set("k", value) == (maxEntries == 0 ? .ok : .full))

@@ -12,8 +12,11 @@ struct TrapTests {
     var files: CacheFiles { CacheFiles(directory.path) }
 
     private func open() throws -> TestCache {
-        try TestCache(directory.path, Options(
-            capacity: 1 << 20, segmentSize: 128 << 10, compression: SHALE_COMPRESSION_NONE, clock: clock, flags: SHALE_OPEN_NO_SYNC))
+        try TestCache(
+            directory.path,
+            Options(
+                capacity: 1 << 20, segmentSize: 128 << 10, compression: SHALE_COMPRESSION_NONE, clock: clock,
+                flags: SHALE_OPEN_NO_SYNC))
     }
 
     private func rebuild(_ cache: TestCache) throws -> TestCache {
@@ -112,7 +115,12 @@ struct TrapTests {
     func evictedComesBackWhole() throws {
         var cache = try open()
         for round in 0..<3 {
-            for number in 0..<300 { #expect(cache.set("k\(number)", Pool.random.value(UInt64(number * 10 + round), 200), SetOptions(meta: "\(round)")) == .ok) }
+            for number in 0..<300 {
+                #expect(
+                    cache.set(
+                        "k\(number)", Pool.random.value(UInt64(number * 10 + round), 200), SetOptions(meta: "\(round)"))
+                        == .ok)
+            }
         }
         #expect(cache.evict(150) == (.ok, 150))
         cache = try rebuild(cache)
@@ -130,7 +138,11 @@ struct TrapTests {
         var cache = try open()
         var versions: [UInt64] = []
         for number in 0..<100 {
-            versions.append(cache.store("k\(number)", Pool.random.value(UInt64(number), 200), SetOptions(maxAge: 1_000, stale: 500, meta: "m", tags: ["t\(number % 2)"])).version)
+            versions.append(
+                cache.store(
+                    "k\(number)", Pool.random.value(UInt64(number), 200),
+                    SetOptions(maxAge: 1_000, stale: 500, meta: "m", tags: ["t\(number % 2)"])
+                ).version)
         }
         for number in 0..<100 where number % 4 == 0 { #expect(cache.touch("k\(number)", 50_000) == .ok) }
         for number in 0..<100 where number % 4 == 1 { #expect(cache.touch("k\(number)", 10) == .ok) }
@@ -142,7 +154,9 @@ struct TrapTests {
                 #expect(found.status == .ok, "k\(number) \(comment)")
                 #expect(found.expires == start + age, "k\(number) \(comment)")
                 #expect(found.version == versions[number], "k\(number) \(comment)")
-                #expect(found.value == Pool.random.value(UInt64(number), 200) && found.meta == "m".bytes, "k\(number) \(comment)")
+                #expect(
+                    found.value == Pool.random.value(UInt64(number), 200) && found.meta == "m".bytes,
+                    "k\(number) \(comment)")
             }
         }
         check("at first")
@@ -183,7 +197,11 @@ struct TrapTests {
             for number in 40..<60 {
                 // "Evicted entries are misses, or are back": either, but nothing else. The keys above do without.
                 let found = cache.get("k\(number)")
-                if found.status == .miss { misses += 1 } else { #expect(found.text == "old", "k\(number), round \(round)") }
+                if found.status == .miss {
+                    misses += 1
+                } else {
+                    #expect(found.text == "old", "k\(number), round \(round)")
+                }
             }
             wrap(cache)
         }
@@ -201,7 +219,9 @@ struct TrapTests {
         for round in 0..<8 {
             if round == 4 { #expect(cache.purge().status == .ok) }
             cache = try rebuild(cache)
-            for number in 0..<200 { #expect(cache.holds("k\(number)") == (number % 2 != 0), "k\(number), round \(round)") }
+            for number in 0..<200 {
+                #expect(cache.holds("k\(number)") == (number % 2 != 0), "k\(number), round \(round)")
+            }
             wrap(cache, bytes: 400_000)
             for number in 0..<200 { _ = cache.get("k\(number)") }
         }
@@ -211,7 +231,11 @@ struct TrapTests {
     func tagsThroughCleaning() throws {
         var cache = try open()
         for round in 0..<6 {
-            for number in 0..<100 { cache.set("\(round) \(number)", Pool.random.value(UInt64(number), 100), .tagged("t\(number % 3)", "round \(round)")) }
+            for number in 0..<100 {
+                cache.set(
+                    "\(round) \(number)", Pool.random.value(UInt64(number), 100),
+                    .tagged("t\(number % 3)", "round \(round)"))
+            }
             wrap(cache, bytes: 300_000)
             for earlier in 0...round { for number in 0..<100 { _ = cache.get("\(earlier) \(number)") } }
             if round % 2 == 0 { cache = try rebuild(cache) }
@@ -263,7 +287,10 @@ struct TrapTests {
             let piece = Array(data[start..<min(start + size, data.count)])
             guard piece.contains(where: { $0 != 0 }) else { continue }
             for shift in 0..<8 {
-                #expect(cache.set("carrier \(shift % 3)", Array(piece.dropFirst(shift)), SetOptions(meta: Array(piece.prefix(1_000)))) == .ok)
+                #expect(
+                    cache.set(
+                        "carrier \(shift % 3)", Array(piece.dropFirst(shift)),
+                        SetOptions(meta: Array(piece.prefix(1_000)))) == .ok)
                 _ = cache.get("bystander")
             }
         }
@@ -305,7 +332,9 @@ struct TrapTests {
     func clearThroughRebuild() throws {
         var cache = try open()
         for round in 0..<8 {
-            for number in 0..<300 { #expect(cache.set("\(round) \(number)", Pool.random.value(UInt64(number), 300)) == .ok) }
+            for number in 0..<300 {
+                #expect(cache.set("\(round) \(number)", Pool.random.value(UInt64(number), 300)) == .ok)
+            }
             #expect(cache.clear() == .ok)
             #expect(cache.set("kept \(round)", "v") == .ok)
             cache = try rebuild(cache)
@@ -316,7 +345,9 @@ struct TrapTests {
     @Test("Pins hold through cleaning and rebuilds")
     func pinsThroughRebuild() throws {
         var cache = try open()
-        for number in 0..<50 { #expect(cache.set("pinned \(number)", Pool.random.value(UInt64(number), 500), .pinned) == .ok) }
+        for number in 0..<50 {
+            #expect(cache.set("pinned \(number)", Pool.random.value(UInt64(number), 500), .pinned) == .ok)
+        }
         for number in 0..<50 where number % 5 == 0 { #expect(cache.set("pinned \(number)", "not any more") == .ok) }
         for number in 0..<50 where number % 5 == 1 { #expect(cache.touch("pinned \(number)", 1_000_000) == .ok) }
         for round in 0..<4 {
@@ -324,7 +355,9 @@ struct TrapTests {
             if round % 2 == 0 { cache = try rebuild(cache) }
             for number in 0..<50 where number % 5 != 0 {
                 let found = cache.peek("pinned \(number)")
-                #expect(found.isPinned && found.value == Pool.random.value(UInt64(number), 500), "\(number) in round \(round)")
+                #expect(
+                    found.isPinned && found.value == Pool.random.value(UInt64(number), 500),
+                    "\(number) in round \(round)")
             }
         }
         for number in 0..<50 where number % 5 == 0 { #expect(!cache.holds("pinned \(number)")) }

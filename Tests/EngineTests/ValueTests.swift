@@ -7,11 +7,14 @@ import Testing
 struct ValueTests {
     let directory = TemporaryDirectory()
 
-    @Test("Values of every size around the places where something changes come back, by every codec", arguments: [
-        SHALE_COMPRESSION_DICTIONARY, SHALE_COMPRESSION_LZ4, SHALE_COMPRESSION_NONE,
-    ])
+    @Test(
+        "Values of every size around the places where something changes come back, by every codec",
+        arguments: [
+            SHALE_COMPRESSION_DICTIONARY, SHALE_COMPRESSION_LZ4, SHALE_COMPRESSION_NONE,
+        ])
     func sizes(compression: Int32) throws {
-        let cache = try TestCache(directory.path, Options(capacity: 16 << 20, segmentSize: 128 << 10, compression: compression))
+        let cache = try TestCache(
+            directory.path, Options(capacity: 16 << 20, segmentSize: 128 << 10, compression: compression))
         var sizes = Array(0...70) + [127, 128, 129, 255, 256, 1_023, 1_024, 4_095, 4_096, 4_097, 65_535, 65_536]
         sizes += [100_000, 131_071, 131_072, 131_073, 262_144, 1_000_000, 4 << 20]
         for size in sizes {
@@ -64,7 +67,8 @@ struct ValueTests {
     func info() throws {
         let cache = try TestCache(directory.path, Options(capacity: 8 << 20, segmentSize: 128 << 10))
         for size in [0, 10, 5_000, 1_000_000] {
-            cache.set("k", Pool.text.value(1, size), SetOptions(flags: SHALE_SET_PINNED, maxAge: 1_000_000, meta: "meta"))
+            cache.set(
+                "k", Pool.text.value(1, size), SetOptions(flags: SHALE_SET_PINNED, maxAge: 1_000_000, meta: "meta"))
             var expected = cache.get("k")
             expected.value = Blob("")
             #expect(cache.get("k", SHALE_GET_INFO) == expected)
@@ -97,7 +101,9 @@ struct ValueTests {
         }
         for cache in caches {
             for number in caches.indices {
-                for item in 0..<200 { #expect(cache.get("\(number) \(item)").value == Pool.text.value(UInt64(item), 700)) }
+                for item in 0..<200 {
+                    #expect(cache.get("\(number) \(item)").value == Pool.text.value(UInt64(item), 700))
+                }
             }
         }
     }
@@ -110,7 +116,9 @@ struct ValueTests {
         """.bytes
     }
 
-    @Test("Small values that are alike share dictionaries, and all come back while those change, after reopen and rebuild")
+    @Test(
+        "Small values that are alike share dictionaries, and all come back while those change, after reopen and rebuild"
+    )
     func dictionaries() throws {
         let options = Options(capacity: 8 << 20)
         var cache = try TestCache(directory.path, options)
@@ -127,7 +135,9 @@ struct ValueTests {
         try check("after the sets")
         let stats = try cache.stats()
         #expect(stats.dictionaries > 0)
-        #expect(Double(stats.raw_bytes) / Double(stats.stored_bytes) > 1.4, "\(stats.raw_bytes) bytes stored in \(stats.stored_bytes)")
+        #expect(
+            Double(stats.raw_bytes) / Double(stats.stored_bytes) > 1.4,
+            "\(stats.raw_bytes) bytes stored in \(stats.stored_bytes)")
         cache.close()
         cache = try TestCache(directory.path, options)
         try check("after a reopen")

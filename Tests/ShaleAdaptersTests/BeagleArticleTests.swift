@@ -15,8 +15,12 @@ struct BeagleArticleTests {
     @Test("coming-from-beagle.md: every line of code that is not from before is in this file")
     func isComplete() throws {
         let file = URL(fileURLWithPath: #filePath)
-        func lines(_ text: String) -> [String] { text.split(separator: "\n").map { $0.trimmingCharacters(in: .whitespaces) } }
-        let page = try String(contentsOf: file.appendingPathComponent("../../../Documentation/coming-from-beagle.md").standardizedFileURL, encoding: .utf8)
+        func lines(_ text: String) -> [String] {
+            text.split(separator: "\n").map { $0.trimmingCharacters(in: .whitespaces) }
+        }
+        let page = try String(
+            contentsOf: file.appendingPathComponent("../../../Documentation/coming-from-beagle.md").standardizedFileURL,
+            encoding: .utf8)
         let here = Set(lines(try String(contentsOf: file, encoding: .utf8)))
         let parts = page.components(separatedBy: "```")
         var shown = 0
@@ -35,10 +39,13 @@ struct BeagleArticleTests {
         let shown = BeagleSupport.Record<Data>()
         func show(_ data: Data) { shown.add(data) }
 
-        let cacheManager = try CacheManager(at: directory, config: .init(diskMaximumCapacity: 500), onError: { print($0) })
+        let cacheManager = try CacheManager(
+            at: directory, config: .init(diskMaximumCapacity: 500), onError: { print($0) })
 
         cacheManager.addToCache(CacheReference(identifier: "/home", data: data, hash: hash, maxAge: 60))
-        if let reference = cacheManager.getReference(identifiedBy: "/home"), cacheManager.isValid(reference: reference) {
+        if let reference = cacheManager.getReference(identifiedBy: "/home"),
+            cacheManager.isValid(reference: reference)
+        {
             show(reference.data)
         }
         #expect(shown.all == [data])
@@ -58,7 +65,8 @@ struct BeagleArticleTests {
         }
 
         let screens = try Cache<ViewKey, Screen>(at: directory, maxAge: .seconds(300), maxEntries: 150)
-        let viewClient = ViewClient(cache: screens, networkClient: AppNetwork(), urlBuilder: UrlBuilder(baseUrl: server))
+        let viewClient = ViewClient(
+            cache: screens, networkClient: AppNetwork(), urlBuilder: UrlBuilder(baseUrl: server))
 
         viewClient.prefetch(url: "/home")
         let home = try await viewClient.fetch(url: "/home")
@@ -69,7 +77,9 @@ struct BeagleArticleTests {
         #expect(home.title == "GET /home")
         #expect(shown.all == ["GET /home"])
 
-        let byBody = ViewClient(cache: screens, networkClient: AppNetwork(), urlBuilder: UrlBuilder(baseUrl: server)) { url, data in
+        let byBody = ViewClient(
+            cache: screens, networkClient: AppNetwork(), urlBuilder: UrlBuilder(baseUrl: server)
+        ) { url, data in
             ViewKey(url: url, additionalData: data.map { HttpAdditionalData(method: $0.method, body: $0.body) })
         }
         for id in ["1", "2"] {
@@ -88,7 +98,9 @@ struct BeagleArticleTests {
 }
 
 struct AppNetwork: NetworkClientProtocol {
-    func executeRequest(_ request: ViewRequest, completion: @escaping @Sendable (Result<NetworkResponse, NetworkError>) -> Void) -> (any RequestToken)? {
+    func executeRequest(
+        _ request: ViewRequest, completion: @escaping @Sendable (Result<NetworkResponse, NetworkError>) -> Void
+    ) -> (any RequestToken)? {
         var http = URLRequest(url: request.url)
         http.httpMethod = request.additionalData?.method.rawValue ?? "GET"
         http.allHTTPHeaderFields = request.additionalData?.headers
@@ -121,8 +133,12 @@ private final class StubServer: URLProtocol {
 
     override func startLoading() {
         guard let url = request.url, let method = request.httpMethod,
-              let response = HTTPURLResponse(url: url, statusCode: url.path == "/missing" ? 404 : 200, httpVersion: nil, headerFields: ["Beagle-Hash": "v1"]) else { return }
-        let title = [method, url.path, request.value(forHTTPHeaderField: "X-Id")].compactMap(\.self).joined(separator: " ")
+            let response = HTTPURLResponse(
+                url: url, statusCode: url.path == "/missing" ? 404 : 200, httpVersion: nil,
+                headerFields: ["Beagle-Hash": "v1"])
+        else { return }
+        let title = [method, url.path, request.value(forHTTPHeaderField: "X-Id")].compactMap(\.self).joined(
+            separator: " ")
         client?.urlProtocol(self, didReceive: response, cacheStoragePolicy: .notAllowed)
         client?.urlProtocol(self, didLoad: Data(#"{"title":"\#(title)"}"#.utf8))
         client?.urlProtocolDidFinishLoading(self)

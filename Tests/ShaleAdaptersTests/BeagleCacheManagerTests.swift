@@ -9,7 +9,10 @@ struct BeagleCacheManagerTests {
     private let clock = BeagleSupport.TestClock()
 
     private func manager(memory: Int = 15, disk: Int = 150, maxAge: Int = 300) throws -> CacheManager {
-        try CacheManager(at: directory.url, config: .init(memoryMaximumCapacity: memory, diskMaximumCapacity: disk, cacheMaxAge: maxAge), now: clock.now) { error in
+        try CacheManager(
+            at: directory.url,
+            config: .init(memoryMaximumCapacity: memory, diskMaximumCapacity: disk, cacheMaxAge: maxAge), now: clock.now
+        ) { error in
             Issue.record(error)
         }
     }
@@ -18,8 +21,11 @@ struct BeagleCacheManagerTests {
         try CacheDiskManager(at: directory.url, maximumCapacity: capacity) { error in Issue.record(error) }
     }
 
-    private func reference(_ identifier: String, _ text: String = "{}", hash: String = "h", maxAge: Int? = nil) -> CacheReference {
-        CacheReference(identifier: identifier, data: Data(text.utf8), hash: hash, maxAge: maxAge, timeOfCreation: clock.date)
+    private func reference(_ identifier: String, _ text: String = "{}", hash: String = "h", maxAge: Int? = nil)
+        -> CacheReference
+    {
+        CacheReference(
+            identifier: identifier, data: Data(text.utf8), hash: hash, maxAge: maxAge, timeOfCreation: clock.date)
     }
 
     @Test("B1 Defaults: 15 references in memory, 150 on disk, a max age of 300 s")
@@ -59,8 +65,9 @@ struct BeagleCacheManagerTests {
         #expect(manager.getReference(identifiedBy: "b") == nil)
     }
 
-    @Test("B4 Both tiers drop the least recently used beyond their capacity, through 2,000 random steps; with capacity 0 a tier keeps nothing",
-          arguments: [0, 1, 2, 5, 40], [true, false])
+    @Test(
+        "B4 Both tiers drop the least recently used beyond their capacity, through 2,000 random steps; with capacity 0 a tier keeps nothing",
+        arguments: [0, 1, 2, 5, 40], [true, false])
     func leastRecentlyUsed(capacity: Int, inMemory: Bool) throws {
         let manager = try inMemory ? manager(memory: capacity, disk: 0) : manager(memory: 0, disk: capacity)
         var random = BeagleSupport.Random(state: UInt64(capacity))
@@ -93,7 +100,9 @@ struct BeagleCacheManagerTests {
         #expect(manager.getReference(identifiedBy: "3") == three)
     }
 
-    @Test("B6 The same identifier replaces data and hash, and nothing else leaves for it", arguments: [(15, 3), (3, 0), (0, 3)])
+    @Test(
+        "B6 The same identifier replaces data and hash, and nothing else leaves for it",
+        arguments: [(15, 3), (3, 0), (0, 3)])
     func replacing(memory: Int, disk: Int) throws {
         let manager = try manager(memory: memory, disk: disk)
         for identifier in ["a", "b", "c"] { manager.addToCache(reference(identifier)) }
@@ -178,17 +187,25 @@ struct BeagleCacheManagerTests {
         }
     }
 
-    @Test("B10 isValid is true exactly while timeOfCreation + maxAge is to come; an own maxAge beats the default; 0 is never valid")
+    @Test(
+        "B10 isValid is true exactly while timeOfCreation + maxAge is to come; an own maxAge beats the default; 0 is never valid"
+    )
     func isValid() throws {
         let manager = try manager(maxAge: 100)
         let aged = reference("default"), brief = reference("brief", maxAge: 10), long = reference("long", maxAge: 1000)
-        for (seconds, valid) in [(0.0, [aged, brief, long]), (9.999, [aged, brief, long]), (0.001, [aged, long]), (89.999, [aged, long]), (0.001, [long]),
-                                 (899.999, [long]), (0.001, [])] {
+        for (seconds, valid) in [
+            (0.0, [aged, brief, long]), (9.999, [aged, brief, long]), (0.001, [aged, long]), (89.999, [aged, long]),
+            (0.001, [long]),
+            (899.999, [long]), (0.001, []),
+        ] {
             clock.advance(seconds: seconds)
-            #expect([aged, brief, long].filter(manager.isValid) == valid, "\(clock.date.timeIntervalSince(aged.timeOfCreation)) s")
+            #expect(
+                [aged, brief, long].filter(manager.isValid) == valid,
+                "\(clock.date.timeIntervalSince(aged.timeOfCreation)) s")
         }
         #expect(!manager.isValid(reference: reference("zero", maxAge: 0)))
-        let future = CacheReference(identifier: "future", data: Data(), hash: "", maxAge: 0, timeOfCreation: clock.date + 3600)
+        let future = CacheReference(
+            identifier: "future", data: Data(), hash: "", maxAge: 0, timeOfCreation: clock.date + 3600)
         #expect(!manager.isValid(reference: future))
         #expect(manager.isValid(reference: reference("for ever", maxAge: .max)))
         #expect(try !self.manager(maxAge: 0).isValid(reference: reference("default")))
@@ -250,15 +267,19 @@ struct BeagleCacheManagerTests {
         none.removeLastUsed()
         none.clear()
         none.saveChanges()
-        #expect(none.numberOfReferences() == 0 && none.getReference(for: "a") == nil && none.getReference(for: "c") == nil)
+        #expect(
+            none.numberOfReferences() == 0 && none.getReference(for: "a") == nil && none.getReference(for: "c") == nil)
         #expect(disk.numberOfReferences() == 2)
     }
 
     @Test("B15 References survive a restart, with hash, maxAge and timeOfCreation, and the order of their use")
     func restart() throws {
         let references = (0..<10).map { i in
-            CacheReference(identifier: "https://example.org/\(i)?ö=ä", data: Data((0..<i * 1000).map { UInt8(truncatingIfNeeded: $0 &* $0) }), hash: "hash \(i) \"ß\"",
-                           maxAge: i.isMultiple(of: 2) ? i : nil, timeOfCreation: Date(timeIntervalSinceReferenceDate: 800_000_000 + Double(i) / 7))
+            CacheReference(
+                identifier: "https://example.org/\(i)?ö=ä",
+                data: Data((0..<i * 1000).map { UInt8(truncatingIfNeeded: $0 &* $0) }), hash: "hash \(i) \"ß\"",
+                maxAge: i.isMultiple(of: 2) ? i : nil,
+                timeOfCreation: Date(timeIntervalSinceReferenceDate: 800_000_000 + Double(i) / 7))
         }
         do {
             let manager = try manager(disk: 10)
@@ -268,7 +289,9 @@ struct BeagleCacheManagerTests {
         let manager = try manager(disk: 10)
         manager.addToCache(reference("new"))
         #expect(manager.getReference(identifiedBy: references[1].identifier) == nil)
-        for reference in references where reference != references[1] { #expect(manager.getReference(identifiedBy: reference.identifier) == reference) }
+        for reference in references where reference != references[1] {
+            #expect(manager.getReference(identifiedBy: reference.identifier) == reference)
+        }
     }
 
     @Test("B16 Beagle's protocols are satisfied by empty extensions")
@@ -318,7 +341,9 @@ struct BeagleCacheManagerTests {
         let errors = BeagleSupport.Record<ShaleError>()
         let disk = try CacheDiskManager(at: directory.url) { errors.add($0) }
         disk.update(reference("a"))
-        disk.update(CacheReference(identifier: "a", data: Data(), hash: "", timeOfCreation: Date(timeIntervalSinceReferenceDate: .nan)))
+        disk.update(
+            CacheReference(
+                identifier: "a", data: Data(), hash: "", timeOfCreation: Date(timeIntervalSinceReferenceDate: .nan)))
         disk.update(CacheReference(identifier: "a", data: Data(), hash: String(repeating: "h", count: 70_000)))
         disk.update(reference(String(repeating: "k", count: 70_000)))
         #expect(errors.all.count == 3)

@@ -49,11 +49,16 @@ enum BeagleSupport {
         /// Those that were begun.
         var requests: [ViewRequest] { record.all }
 
-        func executeRequest(_ request: ViewRequest, completion: @escaping @Sendable (Result<NetworkResponse, NetworkError>) -> Void) -> (any RequestToken)? {
+        func executeRequest(
+            _ request: ViewRequest, completion: @escaping @Sendable (Result<NetworkResponse, NetworkError>) -> Void
+        ) -> (any RequestToken)? {
             record.add(request)
-            return Token(task: Task {
-                do { completion(.success(try await self.answer(request))) } catch { completion(.failure(NetworkError(error: error, request: request))) }
-            })
+            return Token(
+                task: Task {
+                    do { completion(.success(try await self.answer(request))) } catch {
+                        completion(.failure(NetworkError(error: error, request: request)))
+                    }
+                })
         }
     }
 

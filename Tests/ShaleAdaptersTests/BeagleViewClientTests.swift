@@ -21,7 +21,8 @@ struct BeagleViewClientTests {
 
     private func client(_ network: Network?, cache: Cache<ViewKey, Screen>? = nil) throws -> ViewClient<Screen> {
         let server = try #require(URL(string: "https://example.org"))
-        return ViewClient(cache: try cache ?? self.cache(), networkClient: network, urlBuilder: UrlBuilder(baseUrl: server))
+        return ViewClient(
+            cache: try cache ?? self.cache(), networkClient: network, urlBuilder: UrlBuilder(baseUrl: server))
     }
 
     private func response(_ title: String, headers: [String: String] = [:]) throws -> NetworkResponse {
@@ -38,7 +39,9 @@ struct BeagleViewClientTests {
     }
 
     /// What a fetch with a completion ends with, and whether there was a token.
-    private func fetch(_ client: ViewClient<Screen>, _ url: String, additionalData: HttpAdditionalData? = nil) async throws -> (result: Fetched, hasToken: Bool) {
+    private func fetch(_ client: ViewClient<Screen>, _ url: String, additionalData: HttpAdditionalData? = nil)
+        async throws -> (result: Fetched, hasToken: Bool)
+    {
         let (results, continuation) = AsyncStream.makeStream(of: Fetched.self)
         let token = client.fetch(url: url, additionalData: additionalData) { continuation.yield($0) }
         var iterator = results.makeAsyncIterator()
@@ -79,20 +82,23 @@ struct BeagleViewClientTests {
 
     @Test("V2 The token cancels: the completion is told so, the request is cancelled, nothing is stored")
     func cancelling() async throws {
-        let never = BeagleSupport.Gate(), asked = BeagleSupport.Gate(), cancelled = BeagleSupport.Gate(), completed = BeagleSupport.Gate()
+        let never = BeagleSupport.Gate(), asked = BeagleSupport.Gate(), cancelled = BeagleSupport.Gate(),
+            completed = BeagleSupport.Gate()
         let results = BeagleSupport.Record<Fetched>()
-        let client = try client(Network { _ in
-            asked.open()
-            do { try await never.wait() } catch {
-                cancelled.open()
-                throw error
-            }
-            return NetworkResponse(data: Data())
-        })
-        let token = try #require(client.fetch(url: url) {
-            results.add($0)
-            completed.open()
-        })
+        let client = try client(
+            Network { _ in
+                asked.open()
+                do { try await never.wait() } catch {
+                    cancelled.open()
+                    throw error
+                }
+                return NetworkResponse(data: Data())
+            })
+        let token = try #require(
+            client.fetch(url: url) {
+                results.add($0)
+                completed.open()
+            })
         try await asked.wait()
         token.cancel()
         token.cancel()
@@ -112,13 +118,16 @@ struct BeagleViewClientTests {
     func badClient() async throws {
         struct Twice: NetworkClientProtocol {
             let answers: [NetworkResponse]
-            func executeRequest(_: ViewRequest, completion: @escaping @Sendable (Result<NetworkResponse, NetworkError>) -> Void) -> (any RequestToken)? {
+            func executeRequest(
+                _: ViewRequest, completion: @escaping @Sendable (Result<NetworkResponse, NetworkError>) -> Void
+            ) -> (any RequestToken)? {
                 for answer in answers { completion(.success(answer)) }
                 return nil
             }
         }
         let address = "https://example.org/home"
-        let twice = ViewClient(cache: try cache(), networkClient: Twice(answers: [try response("first"), try response("second")]))
+        let twice = ViewClient(
+            cache: try cache(), networkClient: Twice(answers: [try response("first"), try response("second")]))
         #expect(try await twice.fetch(url: address) == Screen(title: "first"))
 
         let shared = try cache()
@@ -194,7 +203,11 @@ struct BeagleViewClientTests {
         let client = try client(network)
         let titles = try await withThrowingTaskGroup(of: String.self) { group in
             for i in 0..<1_000 {
-                group.addTask { i.isMultiple(of: 2) ? try await client.fetch(url: self.url).title : try await self.fetch(client, self.url).result.get().title }
+                group.addTask {
+                    i.isMultiple(of: 2)
+                        ? try await client.fetch(url: self.url).title
+                        : try await self.fetch(client, self.url).result.get().title
+                }
             }
             return try await group.reduce(into: Set()) { $0.insert($1) }
         }
@@ -207,11 +220,15 @@ struct BeagleViewClientTests {
         let network = counting()
         let client = try client(network)
         let different = [
-            nil, HttpAdditionalData(method: .post), HttpAdditionalData(headers: ["Authorization": "a"]), HttpAdditionalData(headers: ["Authorization": "b"]),
-            HttpAdditionalData(method: .post, body: Data("a".utf8)), HttpAdditionalData(method: .post, body: Data("b".utf8)),
+            nil, HttpAdditionalData(method: .post), HttpAdditionalData(headers: ["Authorization": "a"]),
+            HttpAdditionalData(headers: ["Authorization": "b"]),
+            HttpAdditionalData(method: .post, body: Data("a".utf8)),
+            HttpAdditionalData(method: .post, body: Data("b".utf8)),
         ]
         for _ in 0..<2 {
-            for (i, data) in different.enumerated() { #expect(try await client.fetch(url: url, additionalData: data) == Screen(title: "\(i + 1)")) }
+            for (i, data) in different.enumerated() {
+                #expect(try await client.fetch(url: url, additionalData: data) == Screen(title: "\(i + 1)"))
+            }
         }
         #expect(try await client.fetch(url: url, additionalData: HttpAdditionalData()) == Screen(title: "1"))
         #expect(try await client.fetch(url: "/other") == Screen(title: "7"))
@@ -230,7 +247,9 @@ struct BeagleViewClientTests {
             #expect(try await client.fetch(url: address, additionalData: data) == Screen(title: "1"))
             #expect(client.fetch(url: address, additionalData: data) { _ in } == nil)
         }
-        #expect(try await client.fetch(url: address, additionalData: HttpAdditionalData(method: .post)) == Screen(title: "2"))
+        #expect(
+            try await client.fetch(url: address, additionalData: HttpAdditionalData(method: .post))
+                == Screen(title: "2"))
         #expect(network.requests.map(\.additionalData?.headers) == [["Request-Id": "a"], [:]])
     }
 
@@ -253,16 +272,21 @@ struct BeagleViewClientTests {
         #expect(network.requests.isEmpty)
     }
 
-    @Test("V6 networkError: the network client's, or a status that is no success; decoding: what is no component. None is cached",
-          arguments: [.failure(Offline()), .success(NetworkResponse(data: Data(#"{"title":"oops"}"#.utf8), statusCode: 500)),
-                      .success(NetworkResponse(data: Data(#"{"title":"oops"}"#.utf8), statusCode: 304)), .success(NetworkResponse(data: Data("{}".utf8)))]
-                      as [Result<NetworkResponse, any Error>])
+    @Test(
+        "V6 networkError: the network client's, or a status that is no success; decoding: what is no component. None is cached",
+        arguments: [
+            .failure(Offline()), .success(NetworkResponse(data: Data(#"{"title":"oops"}"#.utf8), statusCode: 500)),
+            .success(NetworkResponse(data: Data(#"{"title":"oops"}"#.utf8), statusCode: 304)),
+            .success(NetworkResponse(data: Data("{}".utf8))),
+        ]
+            as [Result<NetworkResponse, any Error>])
     func failures(answer: Result<NetworkResponse, any Error>) async throws {
         let answers = BeagleSupport.Record<Bool>()
-        let client = try client(Network { _ in
-            answers.add(true)
-            return try answers.all.count <= 2 ? answer.get() : self.response("well")
-        })
+        let client = try client(
+            Network { _ in
+                answers.add(true)
+                return try answers.all.count <= 2 ? answer.get() : self.response("well")
+            })
         let viaCompletion = try await fetch(client, url)
         #expect(viaCompletion.hasToken)
         let first = try #require(throws: ViewRequest.Error.self) { try viaCompletion.result.get() }
@@ -273,7 +297,8 @@ struct BeagleViewClientTests {
             case (.networkError(let failure), .success(let response)):
                 #expect(failure.error as? NetworkError.UnexpectedStatus == .init(statusCode: response.statusCode))
                 #expect(failure.response?.statusCode == response.statusCode)
-            case (.decoding(let cause), .success(let response)): #expect(cause is DecodingError && response.statusCode == 200)
+            case (.decoding(let cause), .success(let response)):
+                #expect(cause is DecodingError && response.statusCode == 200)
             default: Issue.record(error)
             }
         }
@@ -296,7 +321,10 @@ struct BeagleViewClientTests {
             clock.advance(seconds: 1)
             return try self.response("loaded")
         }
-        let client = try client(network, cache: Cache(at: nil as String?, maxAge: .seconds(60), capacity: 4 << 20, refreshAhead: 1e12, now: clock.now))
+        let client = try client(
+            network,
+            cache: Cache(
+                at: nil as String?, maxAge: .seconds(60), capacity: 4 << 20, refreshAhead: 1e12, now: clock.now))
         #expect(try await client.fetch(url: url) == Screen(title: "loaded"))
         var changes = client.cache.changes.makeAsyncIterator()
         #expect(try await client.fetch(url: url) == Screen(title: "loaded"))
@@ -307,7 +335,9 @@ struct BeagleViewClientTests {
     @Test("V7 A stale component's hash is sent; \"not modified\" serves what is stored, and renews its age")
     func validating() async throws {
         let network = Network { request in
-            if request.additionalData?.headers["beagle-hash"] == "v1" { return NetworkResponse(data: Data(), statusCode: 304, headers: ["Cache-Control": "max-age=20"]) }
+            if request.additionalData?.headers["beagle-hash"] == "v1" {
+                return NetworkResponse(data: Data(), statusCode: 304, headers: ["Cache-Control": "max-age=20"])
+            }
             return try self.response("stored", headers: ["Beagle-Hash": "v1", "Cache-Control": "private, MAX-AGE=10"])
         }
         let client = try client(network)
@@ -332,14 +362,20 @@ struct BeagleViewClientTests {
         }
     }
 
-    @Test("V7 A stale component that was modified is replaced, with its hash; the age is the answer's, or else the cache's")
+    @Test(
+        "V7 A stale component that was modified is replaced, with its hash; the age is the answer's, or else the cache's"
+    )
     func modified() async throws {
         let hashes = BeagleSupport.Record<String?>()
-        let headers = [["beagle-hash": "1", "cache-control": "max-age=never"], ["beagle-hash": "2", "cache-control": "max-age=0"], ["cache-control": "max-age=-1"]]
-        let client = try client(Network { request in
-            hashes.add(request.additionalData?.headers["beagle-hash"])
-            return try self.response("\(hashes.all.count)", headers: headers[hashes.all.count - 1])
-        })
+        let headers = [
+            ["beagle-hash": "1", "cache-control": "max-age=never"], ["beagle-hash": "2", "cache-control": "max-age=0"],
+            ["cache-control": "max-age=-1"],
+        ]
+        let client = try client(
+            Network { request in
+                hashes.add(request.additionalData?.headers["beagle-hash"])
+                return try self.response("\(hashes.all.count)", headers: headers[hashes.all.count - 1])
+            })
         #expect(try await client.fetch(url: url) == Screen(title: "1"))
         #expect(try client.cache.entry(for: ViewKey(url: url))?.expiresAt == clock.date + 60)
         clock.advance(seconds: 60)
@@ -355,7 +391,9 @@ struct BeagleViewClientTests {
     func restart() async throws {
         let directory = BeagleSupport.TemporaryDirectory()
         let network = Network { request in
-            request.additionalData == nil ? try self.response("stored", headers: ["beagle-hash": "v1"]) : NetworkResponse(data: Data(), statusCode: 304)
+            request.additionalData == nil
+                ? try self.response("stored", headers: ["beagle-hash": "v1"])
+                : NetworkResponse(data: Data(), statusCode: 304)
         }
         for round in 0..<3 {
             let client = try client(network, cache: Cache(at: directory.url, maxAge: .seconds(60), now: clock.now))
@@ -369,11 +407,17 @@ struct BeagleViewClientTests {
     @Test("the URL builder puts paths behind the base, and takes absolute URLs as they are")
     func urlBuilder() {
         let builder = UrlBuilder(baseUrl: URL(string: "https://example.org/app/"))
-        for (path, address) in [("/", "https://example.org/app/"), ("/a/b?c=d", "https://example.org/app/a/b?c=d"), ("/a b", "https://example.org/app/a%20b"),
-                                ("/a%20b", "https://example.org/app/a%20b"), ("http://other.org/a", "http://other.org/a"), ("a/b", nil), ("", nil)] as [(String, String?)] {
+        for (path, address) in [
+            ("/", "https://example.org/app/"), ("/a/b?c=d", "https://example.org/app/a/b?c=d"),
+            ("/a b", "https://example.org/app/a%20b"),
+            ("/a%20b", "https://example.org/app/a%20b"), ("http://other.org/a", "http://other.org/a"), ("a/b", nil),
+            ("", nil),
+        ] as [(String, String?)] {
             #expect(builder.build(path: path)?.absoluteString == address, "\(path)")
         }
-        #expect(UrlBuilder(baseUrl: URL(string: "https://example.org")).build(path: "/a")?.absoluteString == "https://example.org/a")
+        #expect(
+            UrlBuilder(baseUrl: URL(string: "https://example.org")).build(path: "/a")?.absoluteString
+                == "https://example.org/a")
         #expect(UrlBuilder().build(path: "/a") == nil)
     }
 }

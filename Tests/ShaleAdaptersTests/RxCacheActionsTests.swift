@@ -11,7 +11,8 @@ struct RxCacheActionsTests {
     private let directory = RxCacheSupport.Directory()
     private let clock = RxCacheSupport.Clock()
     private func open(useExpired: Bool = false) throws -> ProviderCache {
-        try ProviderCache(at: directory.url, maxMBPersistenceCache: 4, useExpiredDataIfLoaderNotAvailable: useExpired, now: clock.now)
+        try ProviderCache(
+            at: directory.url, maxMBPersistenceCache: 4, useExpiredDataIfLoaderNotAvailable: useExpired, now: clock.now)
     }
 
     /// What the actions make of a stored list; it must be what is stored then, too.
@@ -65,11 +66,18 @@ struct RxCacheActionsTests {
     @Test("R25 add at the first position that satisfies the predicate")
     func addingAt() async throws {
         for position in 0...3 {
-            #expect(try await ids([1, 2, 3]) { $0.add({ at, _ in at == position }, candidate: Mock(id: 9)) }
-                == [1, 2, 3].prefix(position) + [9] + [1, 2, 3].dropFirst(position))
+            #expect(
+                try await ids([1, 2, 3]) { $0.add({ at, _ in at == position }, candidate: Mock(id: 9)) }
+                    == [1, 2, 3].prefix(position) + [9] + [1, 2, 3].dropFirst(position))
         }
-        #expect(try await ids([1, 2, 3]) { $0.add({ at, count in at * 2 >= count }, candidate: Mock(id: 9)) } == [1, 2, 9, 3])
-        #expect(try await ids([1, 2, 3]) { $0.addAll({ at, _ in at > 0 }, candidates: [Mock(id: 8), Mock(id: 9)]) } == [1, 8, 9, 2, 3])
+        #expect(
+            try await ids([1, 2, 3]) { $0.add({ at, count in at * 2 >= count }, candidate: Mock(id: 9)) } == [
+                1, 2, 9, 3,
+            ])
+        #expect(
+            try await ids([1, 2, 3]) { $0.addAll({ at, _ in at > 0 }, candidates: [Mock(id: 8), Mock(id: 9)]) } == [
+                1, 8, 9, 2, 3,
+            ])
         #expect(try await ids([1, 2, 3]) { $0.add({ at, _ in at == 4 }, candidate: Mock(id: 9)) } == [1, 2, 3])
     }
 
@@ -86,9 +94,13 @@ struct RxCacheActionsTests {
             let most = min(max(n, 0), 4)
             #expect(try await ids(list) { $0.evictFirstN(n) } == Array(list.dropFirst(most)))
             #expect(try await ids(list) { $0.evictLastN(n) } == Array(list.dropLast(most)))
-            #expect(try await ids(list) { $0.evictFirstN({ count in count == 4 }, n: n) } == Array(list.dropFirst(most)))
+            #expect(
+                try await ids(list) { $0.evictFirstN({ count in count == 4 }, n: n) } == Array(list.dropFirst(most)))
             #expect(try await ids(list) { $0.evictLastN({ count in count == 4 }, n: n) } == Array(list.dropLast(most)))
-            #expect(try await ids(list) { $0.evictFirstN({ count in count == 3 }, n: n).evictLastN({ count in count == 3 }, n: n) } == list)
+            #expect(
+                try await ids(list) {
+                    $0.evictFirstN({ count in count == 3 }, n: n).evictLastN({ count in count == 3 }, n: n)
+                } == list)
         }
     }
 
@@ -104,11 +116,15 @@ struct RxCacheActionsTests {
     func evicting() async throws {
         let list = [1, 2, 3, 4]
         #expect(try await ids(list) { $0.evict { mock in mock.id % 2 == 0 } } == [1, 3, 4])
-        #expect(try await ids(list) { $0.evict { position, count, mock in position == count - 2 && mock.id == 3 } } == [1, 2, 4])
+        #expect(
+            try await ids(list) { $0.evict { position, count, mock in position == count - 2 && mock.id == 3 } } == [
+                1, 2, 4,
+            ])
         #expect(try await ids(list) { $0.evict { mock in mock.id == 5 } } == list)
         #expect(try await ids(list) { $0.evictIterable { _, _, mock in mock.id % 2 == 0 } } == [1, 3])
         // Positions and the count are those before the action.
-        #expect(try await ids(list) { $0.evictIterable { position, count, _ in position < 2 && count == 4 } } == [3, 4])
+        #expect(
+            try await ids(list) { $0.evictIterable { position, count, _ in position < 2 && count == 4 } } == [3, 4])
     }
 
     @Test("R28 update the first match, updateIterable all")
@@ -122,10 +138,15 @@ struct RxCacheActionsTests {
         }
         let activate: Actions<Mock>.Replace = { Mock(id: $0.id, active: true) }
         #expect(try await active { $0.update({ $0.id > 1 }, replace: activate) } == [false, true, false, false])
-        #expect(try await active { $0.update({ position, count, _ in position == count - 1 }, replace: activate) } == [false, false, false, true])
+        #expect(
+            try await active { $0.update({ position, count, _ in position == count - 1 }, replace: activate) } == [
+                false, false, false, true,
+            ])
         #expect(try await active { $0.update({ $0.id > 4 }, replace: activate) } == [false, false, false, false])
         #expect(try await active { $0.updateIterable({ $0.id > 1 }, replace: activate) } == [false, true, true, true])
-        #expect(try await active { $0.updateIterable({ position, count, _ in position < count - 2 }, replace: activate) } == [true, true, false, false])
+        #expect(
+            try await active { $0.updateIterable({ position, count, _ in position < count - 2 }, replace: activate) }
+                == [true, true, false, false])
     }
 
     @Test("R29 actions on a provider with no record start from an empty list; nothing traps")
@@ -137,7 +158,8 @@ struct RxCacheActionsTests {
             .update(all) { $0 }.updateIterable(all) { $0 }
         #expect(try await actions.result() == [])
         #expect(await cache.ids(Provider()) == [])
-        #expect(try await Actions<Mock>.with(Provider("other"), in: cache).addLast(Mock(id: 1)).result() == [Mock(id: 1)])
+        #expect(
+            try await Actions<Mock>.with(Provider("other"), in: cache).addLast(Mock(id: 1)).result() == [Mock(id: 1)])
     }
 
     @Test("R29 an expired record is no record, unless expired data may be used", arguments: [false, true])
@@ -145,7 +167,9 @@ struct RxCacheActionsTests {
         let cache = try open(useExpired: useExpired), provider = Provider(seconds: 10)
         try await cache.put([1], provider)
         clock.advance(10)
-        #expect(try await Actions<Mock>.with(provider, in: cache).addLast(Mock(id: 2)).result().map(\.id) == (useExpired ? [1, 2] : [2]))
+        #expect(
+            try await Actions<Mock>.with(provider, in: cache).addLast(Mock(id: 2)).result().map(\.id)
+                == (useExpired ? [1, 2] : [2]))
         // What is stored is new.
         clock.advance(9)
         #expect(await cache.ids(provider) == (useExpired ? [1, 2] : [2]))
@@ -153,15 +177,25 @@ struct RxCacheActionsTests {
 
     @Test("R30 saving by actions leaves siblings as they were, whatever the provider evicts")
     func siblings() async throws {
-        let siblings = [Provider(), Provider(key: "1"), Provider(group: ("1", "a")), Provider(group: ("1", "b")), Provider(key: "2"), Provider("other")]
+        let siblings = [
+            Provider(), Provider(key: "1"), Provider(group: ("1", "a")), Provider(group: ("1", "b")),
+            Provider(key: "2"), Provider("other"),
+        ]
         for place in siblings.indices {
-            for evict in [nil, EvictProvider(evict: true), EvictDynamicKey(evict: true), EvictDynamicKeyGroup(evict: true)] {
+            for evict in [
+                nil, EvictProvider(evict: true), EvictDynamicKey(evict: true), EvictDynamicKeyGroup(evict: true),
+            ] {
                 let cache = try open()
                 for (id, provider) in siblings.enumerated() { try await cache.put([id], provider) }
                 var provider = siblings[place]
                 provider.evict = evict
-                #expect(try await Actions<Mock>.with(provider, in: cache).addLast(Mock(id: 100)).result().map(\.id) == [place, 100])
-                for (id, provider) in siblings.enumerated() where id != place { #expect(await cache.ids(provider) == [id]) }
+                #expect(
+                    try await Actions<Mock>.with(provider, in: cache).addLast(Mock(id: 100)).result().map(\.id) == [
+                        place, 100,
+                    ])
+                for (id, provider) in siblings.enumerated() where id != place {
+                    #expect(await cache.ids(provider) == [id])
+                }
             }
         }
     }
@@ -186,7 +220,9 @@ struct RxCacheActionsTests {
     func single() async throws {
         let cache = try open(), loader: @Sendable () async throws -> Mock = { Mock(id: 1) }
         _ = try await cache.cache(loader, provider: Provider())
-        try await Actions<Mock>.with(Provider(), in: cache).update({ _ in true }, replace: { Mock(id: $0.id, active: true) }).result()
+        try await Actions<Mock>.with(Provider(), in: cache).update(
+            { _ in true }, replace: { Mock(id: $0.id, active: true) }
+        ).result()
         #expect(try await cache.cache(loader, provider: Provider()) == Mock(id: 1, active: true))
     }
 
@@ -203,11 +239,12 @@ struct RxCacheActionsTests {
         let cache = try open(), threads = Threads()
         try await withThrowingTaskGroup(of: Void.self) { group in
             for id in 0..<50 {
-                let actions = Actions<Mock>.with(Provider(), in: cache).add({ position, count in
-                    // Time for another to come between reading and saving.
-                    if position == count { usleep(1000) }
-                    return position == count
-                }, candidate: Mock(id: id))
+                let actions = Actions<Mock>.with(Provider(), in: cache).add(
+                    { position, count in
+                        // Time for another to come between reading and saving.
+                        if position == count { usleep(1000) }
+                        return position == count
+                    }, candidate: Mock(id: id))
                 group.addTask(executorPreference: threads) { try await actions.result() }
             }
             try await group.waitForAll()

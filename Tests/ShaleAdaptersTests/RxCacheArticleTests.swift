@@ -12,11 +12,11 @@ struct RxCacheArticleTests {
     }
 
     final class API: Sendable {
-        private let calls_ = Mutex(0)
-        var calls: Int { calls_.withLock { $0 } }
+        private let loads = Mutex(0)
+        var calls: Int { loads.withLock { $0 } }
 
         @Sendable func getMocks() async throws -> [Mock] {
-            calls_.withLock { $0 += 1 }
+            loads.withLock { $0 += 1 }
             return [Mock(id: 5, isActive: true), Mock(id: 6, isActive: false)]
         }
     }
@@ -74,14 +74,17 @@ struct RxCacheArticleTests {
         #expect(api.calls == 1)
         do { show(try await repository.getMocks(update: true)) } catch { report(error) }
         #expect(api.calls == 2)
-        #expect(shown.withLock { $0 } == Array(repeating: [Mock(id: 5, isActive: true), Mock(id: 6, isActive: false)], count: 3))
+        #expect(
+            shown.withLock { $0 }
+                == Array(repeating: [Mock(id: 5, isActive: true), Mock(id: 6, isActive: false)], count: 3))
     }
 
     @Test("A page of a filter is evicted with the others of its filter, and settings are never evicted for space")
     func scopes() async throws {
         let providers = try ProviderCache(at: files.url), api = API()
         func page(_ page: Int, of filter: String, evict: Bool = false) async throws {
-            _ = try await providers.cache(api.getMocks, provider: CacheProviders.getMocksFiltered(filter: filter, page: page, evict: evict))
+            _ = try await providers.cache(
+                api.getMocks, provider: CacheProviders.getMocksFiltered(filter: filter, page: page, evict: evict))
         }
         for filter in ["new", "old"] { for number in 1...2 { try await page(number, of: filter) } }
         try await page(1, of: "new", evict: true)
@@ -93,7 +96,8 @@ struct RxCacheArticleTests {
 
     @Test("Actions")
     func actions() async throws {
-        let providers = try ProviderCache(at: files.url, maxMBPersistenceCache: 100, useExpiredDataIfLoaderNotAvailable: true)
+        let providers = try ProviderCache(
+            at: files.url, maxMBPersistenceCache: 100, useExpiredDataIfLoaderNotAvailable: true)
         let mock = Mock(id: 1), api = API()
         _ = try await providers.cache(api.getMocks, provider: CacheProviders.getMocks(evict: false))
 
@@ -108,6 +112,8 @@ struct RxCacheArticleTests {
         #expect(reply == Reply(source: .memory, cacheables: [mock, Mock(id: 5)]))
         #expect(api.calls == 1)
         try providers.evictAll()
-        #expect(try await providers.cacheWithReply(api.getMocks, provider: CacheProviders.getMocks(evict: false)).source == .cloud)
+        #expect(
+            try await providers.cacheWithReply(api.getMocks, provider: CacheProviders.getMocks(evict: false)).source
+                == .cloud)
     }
 }

@@ -43,8 +43,11 @@ enum RxCacheSupport {
         var isExpirable = true
         func expirable() -> Bool { isExpirable }
 
-        init(_ providerKey: String = "getMocks", seconds: Double? = nil, key: String? = nil, group: (String, String)? = nil,
-             evict: EvictProvider? = nil, isExpirable: Bool = true) {
+        init(
+            _ providerKey: String = "getMocks", seconds: Double? = nil, key: String? = nil,
+            group: (String, String)? = nil,
+            evict: EvictProvider? = nil, isExpirable: Bool = true
+        ) {
             self.providerKey = providerKey
             lifeCache = seconds.map { LifeCache(duration: $0, timeUnit: .seconds) }
             dynamicKey = key.map(DynamicKey.init(dynamicKey:))
@@ -101,7 +104,8 @@ extension ProviderCache {
 
     /// Stores a record, in the place of one that is there.
     func put(_ ids: [Int], _ provider: Support.Provider) async throws {
-        try await Actions<Support.Mock>.with(provider, in: self).evictAll().addAllLast(ids.map { Support.Mock(id: $0) }).result()
+        try await Actions<Support.Mock>.with(provider, in: self).evictAll().addAllLast(ids.map { Support.Mock(id: $0) })
+            .result()
     }
 
     /// The identifiers in a record; nil where there is none that may be served.

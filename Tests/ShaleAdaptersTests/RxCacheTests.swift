@@ -19,7 +19,11 @@ struct RxCacheTests {
             if case .getMocksOfPage(let page, _) = self { DynamicKey(dynamicKey: String(page)) } else { nil }
         }
         var dynamicKeyGroup: DynamicKeyGroup? {
-            if case .getMocksFiltered(let filter, let page) = self { DynamicKeyGroup(dynamicKey: filter, group: String(page)) } else { nil }
+            if case .getMocksFiltered(let filter, let page) = self {
+                DynamicKeyGroup(dynamicKey: filter, group: String(page))
+            } else {
+                nil
+            }
         }
         var evict: EvictProvider? {
             if case .getMocksOfPage(_, let evict) = self { EvictDynamicKey(evict: evict) } else { nil }
@@ -30,8 +34,9 @@ struct RxCacheTests {
     private let clock = RxCacheSupport.Clock()
 
     private func open(maxMB: Int = 4, useExpired: Bool = false, memoryEntries: Int = 256) throws -> ProviderCache {
-        try ProviderCache(at: directory.url, maxMBPersistenceCache: maxMB, useExpiredDataIfLoaderNotAvailable: useExpired,
-                          memoryEntries: memoryEntries, now: clock.now)
+        try ProviderCache(
+            at: directory.url, maxMBPersistenceCache: maxMB, useExpiredDataIfLoaderNotAvailable: useExpired,
+            memoryEntries: memoryEntries, now: clock.now)
     }
 
     /// What the disk holds, expired or not.
@@ -78,8 +83,10 @@ struct RxCacheTests {
         let cache = try open()
         // Parts whose joined text would be the same.
         let providers = [
-            Provider("a"), Provider("ab"), Provider("a", key: ""), Provider("a", key: "b"), Provider("a", key: "bc"), Provider("ab", key: "c"),
-            Provider("a", group: ("b", "")), Provider("a", group: ("b", "c")), Provider("a", group: ("bc", "")), Provider("a", group: ("", "b")),
+            Provider("a"), Provider("ab"), Provider("a", key: ""), Provider("a", key: "b"), Provider("a", key: "bc"),
+            Provider("ab", key: "c"),
+            Provider("a", group: ("b", "")), Provider("a", group: ("b", "c")), Provider("a", group: ("bc", "")),
+            Provider("a", group: ("", "b")),
         ]
         for (id, provider) in providers.enumerated() { try await cache.put([id], provider) }
         for (id, provider) in providers.enumerated() { #expect(await cache.ids(provider) == [id]) }
@@ -93,7 +100,9 @@ struct RxCacheTests {
         #expect(Providers.getMocksOfPage(1, evict: true).providerKey == "getMocksOfPage")
         #expect(Providers.getMocksFiltered(filter: "a(b)", page: 2).providerKey == "getMocksFiltered")
         let cache = try open(), origin = Origin([1])
-        for evict in [false, false, true] { _ = try await cache.cache(origin.mocks, provider: Providers.getMocksOfPage(1, evict: evict)) }
+        for evict in [false, false, true] {
+            _ = try await cache.cache(origin.mocks, provider: Providers.getMocksOfPage(1, evict: evict))
+        }
         #expect(origin.calls == 2)
         _ = try await cache.cache(origin.mocks, provider: Providers.getMocksOfPage(2, evict: false))
         _ = try await cache.cache(origin.mocks, provider: Providers.getMocksFiltered(filter: "1", page: 1))
@@ -105,12 +114,15 @@ struct RxCacheTests {
 
     /// Records of two providers, of which one's name begins with the other's, with keys and groups.
     private let siblings = [
-        Provider("get"), Provider("get", key: "1"), Provider("get", key: "2"), Provider("get", group: ("1", "a")), Provider("get", group: ("1", "b")),
-        Provider("get", group: ("2", "a")), Provider("get=1"), Provider("getMore", key: "1"), Provider("getMore", group: ("1", "a")),
+        Provider("get"), Provider("get", key: "1"), Provider("get", key: "2"), Provider("get", group: ("1", "a")),
+        Provider("get", group: ("1", "b")),
+        Provider("get", group: ("2", "a")), Provider("get=1"), Provider("getMore", key: "1"),
+        Provider("getMore", group: ("1", "a")),
     ]
 
     /// Which records are there after one of them has been loaded anew by a provider that evicts.
-    private func left(afterEvicting evict: EvictProvider, at place: Int, in cache: ProviderCache) async throws -> [Int] {
+    private func left(afterEvicting evict: EvictProvider, at place: Int, in cache: ProviderCache) async throws -> [Int]
+    {
         for (id, provider) in siblings.enumerated() { try await cache.put([id], provider) }
         _ = try await cache.cache(Origin([100]).mocks, provider: siblings[place].evicting(evict))
         var left: [Int] = []
@@ -121,31 +133,46 @@ struct RxCacheTests {
     @Test("R4 EvictProvider removes every record of the provider")
     func evictProvider() async throws {
         let cache = try open()
-        for place in 0..<6 { #expect(try await left(afterEvicting: EvictProvider(evict: true), at: place, in: cache) == [100, 6, 7, 8]) }
-        #expect(try await left(afterEvicting: EvictProvider(evict: true), at: 6, in: cache) == [0, 1, 2, 3, 4, 5, 100, 7, 8])
+        for place in 0..<6 {
+            #expect(try await left(afterEvicting: EvictProvider(evict: true), at: place, in: cache) == [100, 6, 7, 8])
+        }
+        #expect(
+            try await left(afterEvicting: EvictProvider(evict: true), at: 6, in: cache) == [
+                0, 1, 2, 3, 4, 5, 100, 7, 8,
+            ])
     }
 
     @Test("R5 EvictDynamicKey removes all groups of that key only")
     func evictDynamicKey() async throws {
         let cache = try open()
-        #expect(try await left(afterEvicting: EvictDynamicKey(evict: true), at: 1, in: cache) == [0, 100, 2, 5, 6, 7, 8])
-        #expect(try await left(afterEvicting: EvictDynamicKey(evict: true), at: 4, in: cache) == [0, 2, 100, 5, 6, 7, 8])
-        #expect(try await left(afterEvicting: EvictDynamicKey(evict: true), at: 8, in: cache) == [0, 1, 2, 3, 4, 5, 6, 100])
+        #expect(
+            try await left(afterEvicting: EvictDynamicKey(evict: true), at: 1, in: cache) == [0, 100, 2, 5, 6, 7, 8])
+        #expect(
+            try await left(afterEvicting: EvictDynamicKey(evict: true), at: 4, in: cache) == [0, 2, 100, 5, 6, 7, 8])
+        #expect(
+            try await left(afterEvicting: EvictDynamicKey(evict: true), at: 8, in: cache) == [0, 1, 2, 3, 4, 5, 6, 100])
     }
 
     @Test("R6 EvictDynamicKeyGroup removes one record")
     func evictDynamicKeyGroup() async throws {
-        #expect(try await left(afterEvicting: EvictDynamicKeyGroup(evict: true), at: 4, in: open()) == [0, 1, 2, 3, 100, 5, 6, 7, 8])
+        #expect(
+            try await left(afterEvicting: EvictDynamicKeyGroup(evict: true), at: 4, in: open()) == [
+                0, 1, 2, 3, 100, 5, 6, 7, 8,
+            ])
     }
 
-    @Test("R7 evict: false is no evict", arguments: [
-        EvictProvider(evict: false), EvictDynamicKey(evict: false), EvictDynamicKeyGroup(evict: false),
-    ] as [EvictProvider])
+    @Test(
+        "R7 evict: false is no evict",
+        arguments: [
+            EvictProvider(evict: false), EvictDynamicKey(evict: false), EvictDynamicKeyGroup(evict: false),
+        ] as [EvictProvider])
     func evictNothing(evict: EvictProvider) async throws {
         #expect(try await left(afterEvicting: evict, at: 4, in: open()) == Array(0..<9))
     }
 
-    @Test("R8 a scope without its key is an error in the original's words, and the loader is not asked", arguments: [true, false])
+    @Test(
+        "R8 a scope without its key is an error in the original's words, and the loader is not asked",
+        arguments: [true, false])
     func scopes(isEvicting: Bool) async throws {
         let cache = try open(), origin = Origin([1])
         func message(_ provider: Provider) async -> String {
@@ -170,11 +197,12 @@ struct RxCacheTests {
         let cache = try open(), page1 = Provider(key: "1"), page2 = Provider(key: "2")
         try await cache.put([1], page1)
         try await cache.put([2], page2)
-        let loaded = try await cache.cache({
-            #expect(await cache.ids(page1) == [1])
-            #expect(await cache.ids(page2) == [2])
-            return [Mock(id: 3)]
-        }, provider: page1.evicting(EvictProvider(evict: true)))
+        let loaded = try await cache.cache(
+            {
+                #expect(await cache.ids(page1) == [1])
+                #expect(await cache.ids(page2) == [2])
+                return [Mock(id: 3)]
+            }, provider: page1.evicting(EvictProvider(evict: true)))
         #expect(loaded == [Mock(id: 3)])
         #expect(await cache.ids(page1) == [3])
         #expect(await cache.ids(page2) == nil)
@@ -186,10 +214,16 @@ struct RxCacheTests {
     func noRecord() async throws {
         for useExpired in [false, true] {
             let cache = try open(useExpired: useExpired)
-            let error = await #expect(throws: ProviderCacheError.self) { try await cache.cache(Origin(nil).mocks, provider: Provider("getMocks", key: "1")) }
-            #expect("\(try #require(error))".hasPrefix(
-                "getMocks: The Loader provided did not return any data and there is not data to load from the Cache: Offline"))
-            guard case .loaderFailed(provider: "getMocks", let cause) = error else { return #expect(Bool(false), "\(error as Any)") }
+            let error = await #expect(throws: ProviderCacheError.self) {
+                try await cache.cache(Origin(nil).mocks, provider: Provider("getMocks", key: "1"))
+            }
+            #expect(
+                "\(try #require(error))".hasPrefix(
+                    "getMocks: The Loader provided did not return any data and there is not data to load from the Cache: Offline"
+                ))
+            guard case .loaderFailed(provider: "getMocks", let cause) = error else {
+                return #expect(Bool(false), "\(error as Any)")
+            }
             #expect(cause is Offline)
         }
         #expect(try recordsOnDisk() == 0)
@@ -206,7 +240,9 @@ struct RxCacheTests {
         cache = try open(useExpired: true)
         let origin = Origin(nil)
         for source in [Source.persistence, .memory] {
-            #expect(try await cache.cacheWithReply(origin.mocks, provider: evicting) == Reply(source: source, cacheables: [Mock(id: 1)]))
+            #expect(
+                try await cache.cacheWithReply(origin.mocks, provider: evicting)
+                    == Reply(source: source, cacheables: [Mock(id: 1)]))
         }
         #expect(origin.calls == 2)
         // A loader that fails evicts nothing.
@@ -215,7 +251,8 @@ struct RxCacheTests {
 
     // MARK: Ages
 
-    @Test("R12 lifeCache nil or 0 never expires", arguments: [nil, 0, .infinity, .greatestFiniteMagnitude] as [Double?])
+    @Test(
+        "R12 lifeCache nil or 0 never expires", arguments: [nil, 0, .infinity, .greatestFiniteMagnitude] as [Double?])
     func forever(seconds: Double?) async throws {
         let cache = try open(), provider = Provider(seconds: seconds)
         try await cache.put([1], provider)
@@ -224,10 +261,13 @@ struct RxCacheTests {
         #expect(await (try open()).ids(provider) == [1])
     }
 
-    @Test("R12 lifeCache counts in its unit", arguments: [
-        (LifeCache(duration: 5, timeUnit: .seconds), 5.0), (LifeCache(duration: 1.5, timeUnit: .minutes), 90), (LifeCache(duration: 2, timeUnit: .hours), 7200),
-        (LifeCache(duration: 1, timeUnit: .days), 86400), (LifeCache(duration: -1, timeUnit: .days), 0),
-    ] as [(LifeCache, Double)])
+    @Test(
+        "R12 lifeCache counts in its unit",
+        arguments: [
+            (LifeCache(duration: 5, timeUnit: .seconds), 5.0), (LifeCache(duration: 1.5, timeUnit: .minutes), 90),
+            (LifeCache(duration: 2, timeUnit: .hours), 7200),
+            (LifeCache(duration: 1, timeUnit: .days), 86400), (LifeCache(duration: -1, timeUnit: .days), 0),
+        ] as [(LifeCache, Double)])
     func units(lifeCache: LifeCache, seconds: Double) async throws {
         var provider = Provider()
         provider.lifeCache = lifeCache
@@ -276,10 +316,14 @@ struct RxCacheTests {
         let cache = try open(), provider = Provider(seconds: 10), origin = Origin([2])
         try await cache.put([1], provider)
         clock.advance(10)
-        #expect(try await cache.cacheWithReply(origin.mocks, provider: provider) == Reply(source: .cloud, cacheables: [Mock(id: 2)]))
+        #expect(
+            try await cache.cacheWithReply(origin.mocks, provider: provider)
+                == Reply(source: .cloud, cacheables: [Mock(id: 2)]))
         #expect(await cache.ids(provider) == [2])
         clock.advance(10)
-        let error = await #expect(throws: ProviderCacheError.self) { try await cache.cache(Origin(nil).mocks, provider: provider) }
+        let error = await #expect(throws: ProviderCacheError.self) {
+            try await cache.cache(Origin(nil).mocks, provider: provider)
+        }
         guard case .loaderFailed(_, is Offline) = error else { return #expect(Bool(false), "\(error as Any)") }
     }
 
@@ -289,13 +333,21 @@ struct RxCacheTests {
         var cache = try open(useExpired: true)
         try await cache.put([1], provider)
         clock.advance(10)
-        #expect(try await cache.cacheWithReply(unreachable.mocks, provider: provider) == Reply(source: .memory, cacheables: [Mock(id: 1)]))
+        #expect(
+            try await cache.cacheWithReply(unreachable.mocks, provider: provider)
+                == Reply(source: .memory, cacheables: [Mock(id: 1)]))
         // Again, and after a restart.
         cache = try open(useExpired: true)
-        #expect(try await cache.cacheWithReply(unreachable.mocks, provider: provider) == Reply(source: .persistence, cacheables: [Mock(id: 1)]))
+        #expect(
+            try await cache.cacheWithReply(unreachable.mocks, provider: provider)
+                == Reply(source: .persistence, cacheables: [Mock(id: 1)]))
         #expect(unreachable.calls == 2)
-        #expect(try await cache.cacheWithReply(origin.mocks, provider: provider) == Reply(source: .cloud, cacheables: [Mock(id: 2)]))
-        #expect(try await cache.cacheWithReply(origin.mocks, provider: provider) == Reply(source: .memory, cacheables: [Mock(id: 2)]))
+        #expect(
+            try await cache.cacheWithReply(origin.mocks, provider: provider)
+                == Reply(source: .cloud, cacheables: [Mock(id: 2)]))
+        #expect(
+            try await cache.cacheWithReply(origin.mocks, provider: provider)
+                == Reply(source: .memory, cacheables: [Mock(id: 2)]))
         #expect(origin.calls == 1)
     }
 
@@ -369,7 +421,8 @@ struct RxCacheTests {
 
     @Test("R20 expirable() == false is never removed for space")
     func notExpirable() async throws {
-        let pinned = Provider("getPinned", isExpirable: false), unreachable: @Sendable () async throws -> String = { throw Offline() }
+        let pinned = Provider("getPinned", isExpirable: false),
+            unreachable: @Sendable () async throws -> String = { throw Offline() }
         let cache = try open(maxMB: 1, memoryEntries: 0), text = RxCacheSupport.noise(20_000, seed: 0)
         #expect(try await cache.cache({ text }, provider: pinned) == text)
         for i in 1..<200 {
@@ -377,7 +430,9 @@ struct RxCacheTests {
             _ = try await cache.cache({ other }, provider: Provider(key: String(i)))
         }
         #expect(try await cache.cache(unreachable, provider: pinned) == text)
-        await #expect(throws: ProviderCacheError.self) { try await cache.cache(unreachable, provider: Provider(key: "1")) }
+        await #expect(throws: ProviderCacheError.self) {
+            try await cache.cache(unreachable, provider: Provider(key: "1"))
+        }
         // Being asked to go, and its age, apply to it as to any other.
         #expect(try await cache.cache({ "new" }, provider: pinned.evicting(EvictProvider(evict: true))) == "new")
         clock.advance(10)
@@ -385,24 +440,31 @@ struct RxCacheTests {
         #expect(await cache.ids(pinned) == nil)
     }
 
-    @Test("R20 what finds no room beside pinned records is returned all the same", arguments: [nil, EvictProvider(evict: true)] as [EvictProvider?])
+    @Test(
+        "R20 what finds no room beside pinned records is returned all the same",
+        arguments: [nil, EvictProvider(evict: true)] as [EvictProvider?])
     func full(evict: EvictProvider?) async throws {
         let cache = try open(maxMB: 1)
         for i in 0..<30 {
             let text = RxCacheSupport.noise(40_000, seed: i)
-            let reply = try await cache.cacheWithReply({ text }, provider: Provider("pinned \(i)", evict: evict, isExpirable: false))
+            let reply = try await cache.cacheWithReply(
+                { text }, provider: Provider("pinned \(i)", evict: evict, isExpirable: false))
             #expect(reply == Reply(source: .cloud, cacheables: text))
         }
         #expect(try recordsOnDisk() < 26)
         await #expect(throws: ShaleError.self) {
-            try await Actions<String>.with(Provider("another", isExpirable: false), in: cache).addFirst(RxCacheSupport.noise(200_000, seed: 0)).result()
+            try await Actions<String>.with(Provider("another", isExpirable: false), in: cache).addFirst(
+                RxCacheSupport.noise(200_000, seed: 0)
+            ).result()
         }
     }
 
-    @Test("R21 eviction at any scope reaches records that only the disk holds, also after a restart", arguments: [
-        (EvictProvider(evict: true), [100, 6, 7, 8]), (EvictDynamicKey(evict: true), [0, 2, 100, 5, 6, 7, 8]),
-        (EvictDynamicKeyGroup(evict: true), [0, 1, 2, 100, 4, 5, 6, 7, 8]),
-    ] as [(EvictProvider, [Int])])
+    @Test(
+        "R21 eviction at any scope reaches records that only the disk holds, also after a restart",
+        arguments: [
+            (EvictProvider(evict: true), [100, 6, 7, 8]), (EvictDynamicKey(evict: true), [0, 2, 100, 5, 6, 7, 8]),
+            (EvictDynamicKeyGroup(evict: true), [0, 1, 2, 100, 4, 5, 6, 7, 8]),
+        ] as [(EvictProvider, [Int])])
     func evictOnDisk(evict: EvictProvider, expected: [Int]) async throws {
         func fill() async throws {
             let cache = try open()
@@ -443,7 +505,8 @@ struct RxCacheTests {
             box.text = "changed"
         }
         for _ in 0..<2 {
-            let list = try await Actions<Box>.with(Provider("list"), in: cache).evictAll().addFirst(Box("stored")).result()
+            let list = try await Actions<Box>.with(Provider("list"), in: cache).evictAll().addFirst(Box("stored"))
+                .result()
             list[0].text = "changed"
             #expect(try await cache.cache({ [Box]() }, provider: Provider("list")).map(\.text) == ["stored"])
         }
@@ -467,7 +530,9 @@ struct RxCacheTests {
         let cache = try open()
         let one = try await cache.cacheWithReply({ Mock(id: 1) }, provider: Provider("one"))
         #expect(one == Reply(source: .cloud, cacheables: Mock(id: 1)))
-        #expect(try await cache.cacheWithReply({ Mock(id: 2) }, provider: Provider("one")) == Reply(source: .memory, cacheables: Mock(id: 1)))
+        #expect(
+            try await cache.cacheWithReply({ Mock(id: 2) }, provider: Provider("one"))
+                == Reply(source: .memory, cacheables: Mock(id: 1)))
         let many = try await cache.cacheWithReply({ [Mock(id: 3), Mock(id: 4)] }, provider: Provider("many"))
         #expect(many == Reply(source: .cloud, cacheables: [Mock(id: 3), Mock(id: 4)]))
         #expect(try await cache.cache({ [Mock]() }, provider: Provider("many")) == [Mock(id: 3), Mock(id: 4)])
@@ -476,8 +541,12 @@ struct RxCacheTests {
         #expect(try await cache.cache({ Mock(id: 5) }, provider: Provider("many")) == Mock(id: 3))
         // An empty list is a list, and no single value.
         #expect(try await cache.cache({ [Mock]() }, provider: Provider("none")) == [])
-        #expect(try await cache.cacheWithReply({ [Mock(id: 6)] }, provider: Provider("none")) == Reply(source: .memory, cacheables: []))
-        #expect(try await cache.cacheWithReply({ Mock(id: 6) }, provider: Provider("none")) == Reply(source: .cloud, cacheables: Mock(id: 6)))
+        #expect(
+            try await cache.cacheWithReply({ [Mock(id: 6)] }, provider: Provider("none"))
+                == Reply(source: .memory, cacheables: []))
+        #expect(
+            try await cache.cacheWithReply({ Mock(id: 6) }, provider: Provider("none"))
+                == Reply(source: .cloud, cacheables: Mock(id: 6)))
     }
 
     // MARK: What the store adds
@@ -497,30 +566,37 @@ struct RxCacheTests {
         let cache = try open(), page = Provider(key: "1")
         let (begun, begin) = AsyncStream.makeStream(of: Void.self), (ended, end) = AsyncStream.makeStream(of: Void.self)
         try await cache.put([2], Provider(key: "2"))
-        async let slow = cache.cache({
-            begin.finish()
-            for await _ in ended {}
-            return [Mock(id: 1)]
-        }, provider: page)
+        async let slow = cache.cache(
+            {
+                begin.finish()
+                for await _ in ended {}
+                return [Mock(id: 1)]
+            }, provider: page)
         for await _ in begun {}
-        #expect(try await cache.cache(Origin([3]).mocks, provider: page.evicting(EvictProvider(evict: true))) == [Mock(id: 3)])
+        #expect(
+            try await cache.cache(Origin([3]).mocks, provider: page.evicting(EvictProvider(evict: true))) == [
+                Mock(id: 3)
+            ])
         #expect(await cache.ids(Provider(key: "2")) == nil)
         end.finish()
         #expect(try await slow == [Mock(id: 1)])
     }
 
-    @Test("A cancelled task gets a CancellationError, and not expired data", arguments: [nil, EvictProvider(evict: true)] as [EvictProvider?])
+    @Test(
+        "A cancelled task gets a CancellationError, and not expired data",
+        arguments: [nil, EvictProvider(evict: true)] as [EvictProvider?])
     func cancelled(evict: EvictProvider?) async throws {
         let cache = try open(useExpired: true), provider = Provider(seconds: 10, evict: evict)
         try await cache.put([1], provider)
         clock.advance(10)
         let (begun, begin) = AsyncStream.makeStream(of: Void.self)
         let task = Task {
-            try await cache.cache({
-                begin.finish()
-                try await Task.sleep(for: .seconds(600))
-                return [Mock]()
-            }, provider: provider)
+            try await cache.cache(
+                {
+                    begin.finish()
+                    try await Task.sleep(for: .seconds(600))
+                    return [Mock]()
+                }, provider: provider)
         }
         for await _ in begun {}
         task.cancel()
@@ -531,8 +607,10 @@ struct RxCacheTests {
     func otherType() async throws {
         let cache = try open(), texts: @Sendable () async throws -> [String] = { ["text"] }
         try await cache.put([1], Provider())
-        #expect(try await cache.cacheWithReply(texts, provider: Provider()) == Reply(source: .cloud, cacheables: ["text"]))
-        #expect(try await cache.cacheWithReply(texts, provider: Provider()) == Reply(source: .memory, cacheables: ["text"]))
+        #expect(
+            try await cache.cacheWithReply(texts, provider: Provider()) == Reply(source: .cloud, cacheables: ["text"]))
+        #expect(
+            try await cache.cacheWithReply(texts, provider: Provider()) == Reply(source: .memory, cacheables: ["text"]))
     }
 
     @Test("Data that does not go through JSON is an error that names the provider, and evicts nothing")
@@ -540,10 +618,16 @@ struct RxCacheTests {
         let cache = try open()
         try await cache.put([1], Provider(key: "1"))
         for evict in [nil, EvictProvider(evict: true)] {
-            let error = await #expect(throws: ProviderCacheError.self) { try await cache.cache({ Double.nan }, provider: Provider(key: "2", evict: evict)) }
-            guard case .notCodable(provider: "getMocks", is EncodingError) = error else { return #expect(Bool(false), "\(error as Any)") }
+            let error = await #expect(throws: ProviderCacheError.self) {
+                try await cache.cache({ Double.nan }, provider: Provider(key: "2", evict: evict))
+            }
+            guard case .notCodable(provider: "getMocks", is EncodingError) = error else {
+                return #expect(Bool(false), "\(error as Any)")
+            }
         }
-        await #expect(throws: ProviderCacheError.self) { try await Actions<Double>.with(Provider(key: "2"), in: cache).addFirst(.nan).result() }
+        await #expect(throws: ProviderCacheError.self) {
+            try await Actions<Double>.with(Provider(key: "2"), in: cache).addFirst(.nan).result()
+        }
         #expect(await cache.ids(Provider(key: "1")) == [1])
         #expect(try recordsOnDisk() == 1)
     }

@@ -11,7 +11,9 @@ struct SiestaEntityCacheTests {
     private let directory = SiestaSupport.Directory()
     private let url = URL(filePath: "/news")
 
-    private func stories(_ store: Store) throws -> ShaleEntityCache<URL, Story> { try ShaleEntityCache(in: store, named: "stories") }
+    private func stories(_ store: Store) throws -> ShaleEntityCache<URL, Story> {
+        try ShaleEntityCache(in: store, named: "stories")
+    }
 
     @Test("E7 A new timestamp for a missing key is a no-op")
     func timestampOfNothing() throws {
@@ -87,13 +89,17 @@ struct SiestaEntityCacheTests {
 
     @Test("E9 Reads and writes are safe from any thread")
     func threads() throws {
-        let cache = try ShaleEntityCache<Int, String>(in: directory.open(), named: "numbers", memoryEntries: 4) { _ in nil }
+        let cache = try ShaleEntityCache<Int, String>(in: directory.open(), named: "numbers", memoryEntries: 4) { _ in
+            nil
+        }
         let torn = Atomic(0), found = Atomic(0)
         DispatchQueue.concurrentPerform(iterations: 8) { thread in
             for i in 0..<500 {
                 let key = i % 10
                 switch (i + thread) % 5 {
-                case 0: cache.writeEntity(Entity(content: "\(i)", headers: ["number": "\(i)"], timestamp: TimeInterval(i)), forKey: key)
+                case 0:
+                    cache.writeEntity(
+                        Entity(content: "\(i)", headers: ["number": "\(i)"], timestamp: TimeInterval(i)), forKey: key)
                 case 1: cache.updateEntityTimestamp(TimeInterval(thread), forKey: key)
                 case 2 where i % 50 == 0: cache.removeEntity(forKey: key)
                 default:
@@ -119,7 +125,8 @@ struct SiestaEntityCacheTests {
             calls.withLock { $0.append(DispatchQueue.getSpecific(key: mark) == true ? "decode" : "decode elsewhere") }
             return Story(title: String(decoding: $0, as: UTF8.self))
         }
-        let cache = try ShaleEntityCache<URL, Story>(in: directory.open(), named: "stories", memoryEntries: 0, coder: coder, workQueue: queue)
+        let cache = try ShaleEntityCache<URL, Story>(
+            in: directory.open(), named: "stories", memoryEntries: 0, coder: coder, workQueue: queue)
         for _ in 0..<2 { try await Resource(url: url, cache: cache) { _ in .newData(.story("loaded")) }.load() }
         #expect(calls.withLock { $0 } == ["encode", "decode", "encode"])
     }
@@ -136,7 +143,9 @@ struct SiestaEntityCacheTests {
         #expect(pages.readEntity(forKey: UserPage(user: 1, url: url))?.content.title == "mine")
         #expect(pages.readEntity(forKey: UserPage(user: 2, url: url)) == nil)
 
-        let places = try ShaleEntityCache<Place, Story>(in: store, named: "places") { $0.url.path == "/" ? .home : .page($0.url.path) }
+        let places = try ShaleEntityCache<Place, Story>(in: store, named: "places") {
+            $0.url.path == "/" ? .home : .page($0.url.path)
+        }
         #expect(places.key(for: resource) == .page("/news"))
         places.writeEntity(Entity<Story>.story("page"), forKey: .page("/news"))
         places.writeEntity(Entity<Story>.story("home"), forKey: .home)
@@ -147,7 +156,8 @@ struct SiestaEntityCacheTests {
     @Test("E12 What cannot be encoded is skipped without an error; what was stored stays")
     func unencodable() throws {
         let failures = Mutex<[ShaleError]>([])
-        let cache = try ShaleEntityCache<URL, Double>(in: directory.open(), named: "numbers", onFailure: { failure in failures.withLock { $0.append(failure) } })
+        let cache = try ShaleEntityCache<URL, Double>(
+            in: directory.open(), named: "numbers", onFailure: { failure in failures.withLock { $0.append(failure) } })
         cache.writeEntity(Entity(content: 1.5, headers: [:]), forKey: url)
         cache.writeEntity(Entity(content: "text", headers: [:]), forKey: url)
         #expect(failures.withLock { $0.isEmpty })
@@ -160,10 +170,13 @@ struct SiestaEntityCacheTests {
 
     @Test("E12 Headers, charset, etag and timestamp survive with the content", arguments: [0, 256])
     func survival(memoryEntries: Int) throws {
-        let written = Entity(content: Data([0, 255, 10]), charset: "utf-8", headers: ["ETag": "\"v1\"", "Content-Type": "image/png", "X-Ünïcode": "ß"],
-                             timestamp: 795_123_456.789_012_3)
+        let written = Entity(
+            content: Data([0, 255, 10]), charset: "utf-8",
+            headers: ["ETag": "\"v1\"", "Content-Type": "image/png", "X-Ünïcode": "ß"],
+            timestamp: 795_123_456.789_012_3)
         for _ in 0..<2 {
-            let cache = try ShaleEntityCache<URL, Data>(in: directory.open(), named: "images", memoryEntries: memoryEntries)
+            let cache = try ShaleEntityCache<URL, Data>(
+                in: directory.open(), named: "images", memoryEntries: memoryEntries)
             if cache.readEntity(forKey: url) == nil { cache.writeEntity(written, forKey: url) }
             let read = try #require(cache.readEntity(forKey: url))
             #expect(read == written)
@@ -176,7 +189,8 @@ struct SiestaEntityCacheTests {
     @Test("an entity that no longer decodes is a miss")
     func undecodable() throws {
         let store = try directory.open()
-        try ShaleEntityCache<URL, String>(in: store, named: "changed").writeEntity(Entity(content: "text", headers: [:]), forKey: url)
+        try ShaleEntityCache<URL, String>(in: store, named: "changed").writeEntity(
+            Entity(content: "text", headers: [:]), forKey: url)
         let changed = try ShaleEntityCache<URL, Story>(in: store, named: "changed")
         #expect(changed.readEntity(forKey: url) == nil)
         let short = try Cache<URL, Data>(in: store, named: "changed")
@@ -192,8 +206,9 @@ struct SiestaEntityCacheTests {
         var options = Store.Options()
         options.isReadOnly = true
         let failures = Mutex<[ShaleError.Code]>([])
-        let cache = try ShaleEntityCache<URL, Story>(in: Store(at: directory.url.path, options: options), named: "stories",
-                                                     onFailure: { failure in failures.withLock { $0.append(failure.code) } })
+        let cache = try ShaleEntityCache<URL, Story>(
+            in: Store(at: directory.url.path, options: options), named: "stories",
+            onFailure: { failure in failures.withLock { $0.append(failure.code) } })
         #expect(cache.readEntity(forKey: url)?.content.title == "stored")
         cache.writeEntity(Entity<Story>.story("other"), forKey: url)
         cache.updateEntityTimestamp(2000, forKey: url)

@@ -31,7 +31,8 @@ struct SiestaPageTests {
                 guard let answer = try await download(url, unless: stored?.etag) else { return .notModified }
                 return .newData(Entity(content: answer.story, headers: answer.headers))
             }
-            await front.addObserver(owner: screen) { resource, event in screen.show(resource.latestData?.typedContent()) }
+            await front.addObserver(owner: screen) { resource, event in screen.show(resource.latestData?.typedContent())
+            }
             try await front.loadIfNeeded()
 
             #expect(await front.latestData?.typedContent() == Story(title: "Front"))

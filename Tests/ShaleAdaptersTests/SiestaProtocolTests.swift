@@ -48,7 +48,8 @@ struct SiestaProtocolTests {
         func exercise<Cache: SiestaSources.EntityCache>(_ cache: Cache) throws {
             let key = try #require(cache.key(for: resource))
             #expect(cache.readEntity(forKey: key) == nil)
-            cache.writeEntity(Entity<Any>(content: Story(title: "stored"), headers: ["ETag": "v1"], timestamp: 1000), forKey: key)
+            cache.writeEntity(
+                Entity<Any>(content: Story(title: "stored"), headers: ["ETag": "v1"], timestamp: 1000), forKey: key)
             cache.updateEntityTimestamp(2000, forKey: key)
             let entity = try #require(cache.workQueue.sync { cache.readEntity(forKey: key) })
             #expect(entity.content as? Story == Story(title: "stored"))
@@ -86,9 +87,11 @@ struct SiestaProtocolTests {
         let cache = Dictionary()
         cache.updateEntityTimestamp(2000, forKey: "/news")
         #expect(cache.readEntity(forKey: "/news") == nil)
-        let resource = Resource(url: URL(filePath: "/news"), cache: cache, now: { Date(timeIntervalSinceReferenceDate: 3000) }) { stored in
-            stored == nil ? .newData(.story("loaded")) : .notModified
-        }
+        let resource = Resource(
+            url: URL(filePath: "/news"), cache: cache, now: { Date(timeIntervalSinceReferenceDate: 3000) },
+            loader: { stored in
+                stored == nil ? .newData(.story("loaded")) : .notModified
+            })
         try await resource.load()
         #expect(cache.readEntity(forKey: "/news")?.timestamp == 1000)
         try await resource.load()

@@ -12,7 +12,9 @@ struct SiestaResourceTests {
     private let clock = SiestaSupport.Clock()
     private let stories: ShaleEntityCache<URL, SiestaSupport.Story>
 
-    init() throws { stories = try ShaleEntityCache(in: Store(at: nil, options: .init(capacity: 4 << 20)), named: "stories") }
+    init() throws {
+        stories = try ShaleEntityCache(in: Store(at: nil, options: .init(capacity: 4 << 20)), named: "stories")
+    }
 
     private func resource(_ cache: (any EntityCache)?, loader: @escaping Resource.Loader) -> Resource {
         Resource(url: url, cache: cache, expirationTime: 60, now: clock.now, loader: loader)
@@ -28,7 +30,10 @@ struct SiestaResourceTests {
         let recorder = SiestaSupport.Recorder()
         await recorder.observe(resource)
         #expect(try await resource.load().title == "loaded")
-        #expect(recorder.events == ["observerAdded -", "newData(cache) stored", "requested stored", "newData(network) loaded"])
+        #expect(
+            recorder.events == [
+                "observerAdded -", "newData(cache) stored", "requested stored", "newData(network) loaded",
+            ])
         #expect(stories.readEntity(forKey: url)?.content.title == "loaded")
     }
 
@@ -65,7 +70,9 @@ struct SiestaResourceTests {
         #expect(stories.readEntity(forKey: url) == nil, "what was stored may be wrong now")
     }
 
-    @Test("E4 Asked once or many times at the same moment, the cache is read once, and a fresh hit means no load", arguments: [1, 3, 1000])
+    @Test(
+        "E4 Asked once or many times at the same moment, the cache is read once, and a fresh hit means no load",
+        arguments: [1, 3, 1000])
     func askedAtOnce(times: Int) async throws {
         stories.writeEntity(.story("stored"), forKey: url)
         let cache = Watched(stories)
@@ -103,7 +110,10 @@ struct SiestaResourceTests {
         let recorder = SiestaSupport.Recorder()
         await recorder.observe(resource)
         #expect(try await resource.loadIfNeeded().title == "loaded")
-        #expect(recorder.events == ["observerAdded -", "newData(cache) stored", "requested stored", "newData(network) loaded"])
+        #expect(
+            recorder.events == [
+                "observerAdded -", "newData(cache) stored", "requested stored", "newData(network) loaded",
+            ])
         #expect(try await resource.loadIfNeeded().title == "loaded")
         #expect(recorder.events.count == 4, "it is up to date")
     }
@@ -143,7 +153,8 @@ struct SiestaResourceTests {
         let entity = try await resource.loadIfNeeded()
         #expect(entity.title == "stored" && entity.timestamp == 2000)
         #expect(await resource.isUpToDate)
-        #expect(recorder.events == ["observerAdded -", "newData(cache) stored", "requested stored", "notModified stored"])
+        #expect(
+            recorder.events == ["observerAdded -", "newData(cache) stored", "requested stored", "notModified stored"])
         #expect(cache.called == ["readEntity", "updateEntityTimestamp"])
         #expect(stories.readEntity(forKey: url) == Entity<Story>.story("stored", etag: "v1", timestamp: 2000))
     }
@@ -158,7 +169,9 @@ struct SiestaResourceTests {
 
     @Test("E10 A key of nil opts out entirely")
     func optingOut() async throws {
-        let cache = Watched(try ShaleEntityCache<URL, Story>(in: Store(at: nil, options: .init(capacity: 4 << 20)), named: "none", key: { _ in nil }))
+        let cache = Watched(
+            try ShaleEntityCache<URL, Story>(
+                in: Store(at: nil, options: .init(capacity: 4 << 20)), named: "none", key: { _ in nil }))
         let resource = resource(cache) { $0 == nil ? .newData(.story("loaded")) : .notModified }
         try await resource.loadIfNeeded()
         try await resource.load()

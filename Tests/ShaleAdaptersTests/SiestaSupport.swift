@@ -97,13 +97,15 @@ enum SiestaSupport {
 
 extension Entity where ContentType == any Sendable {
     static func story(_ title: String, etag: String? = nil, timestamp: TimeInterval = 1000) -> Entity {
-        Entity(content: SiestaSupport.Story(title: title), headers: etag.map { ["ETag": $0] } ?? [:], timestamp: timestamp)
+        Entity(
+            content: SiestaSupport.Story(title: title), headers: etag.map { ["ETag": $0] } ?? [:], timestamp: timestamp)
     }
     var title: String? { (content as? SiestaSupport.Story)?.title }
 }
 
 extension Entity where ContentType == SiestaSupport.Story {
     static func story(_ title: String, etag: String? = nil, timestamp: TimeInterval = 1000) -> Entity {
-        Entity(content: SiestaSupport.Story(title: title), headers: etag.map { ["ETag": $0] } ?? [:], timestamp: timestamp)
+        Entity(
+            content: SiestaSupport.Story(title: title), headers: etag.map { ["ETag": $0] } ?? [:], timestamp: timestamp)
     }
 }

@@ -6,9 +6,13 @@ extension CoreTests {
     /// What a rebuild must not believe, and must not forget, after damage to what was synced.
     @Suite("Damage to what was synced")
     struct DamageTests {
-        private let directory = FileManager.default.temporaryDirectory.appendingPathComponent("shale-damage-\(UInt64.random(in: 0 ... .max))").path
+        private let directory = FileManager.default.temporaryDirectory.appendingPathComponent(
+            "shale-damage-\(UInt64.random(in: 0 ... .max))"
+        ).path
 
-        private func open(_ capacity: Int = 1 << 20) throws -> Store { try Store(at: directory, options: .init(capacity: capacity)) }
+        private func open(_ capacity: Int = 1 << 20) throws -> Store {
+            try Store(at: directory, options: .init(capacity: capacity))
+        }
         private func removeIndex() throws { try FileManager.default.removeItem(atPath: "\(directory)/shale.index") }
         private func zero(_ offset: Int, _ count: Int) throws {
             let handle = try FileHandle(forUpdating: URL(fileURLWithPath: "\(directory)/shale.data"))
@@ -21,8 +25,12 @@ extension CoreTests {
         private func goesOn() throws {
             for round in 0..<2 {
                 let store = try open()
-                if round == 0 { for i in 0..<20 { try store.set("new \(i)", for: "new \(i)") } } else {
-                    for i in 0..<20 { #expect(try store.value(for: "new \(i)") == Array("new \(i)".utf8), "round \(round)") }
+                if round == 0 {
+                    for i in 0..<20 { try store.set("new \(i)", for: "new \(i)") }
+                } else {
+                    for i in 0..<20 {
+                        #expect(try store.value(for: "new \(i)") == Array("new \(i)".utf8), "round \(round)")
+                    }
                 }
                 try store.sync()
                 try store.close()
@@ -42,7 +50,8 @@ extension CoreTests {
             let first = shard.header[ShardHeader.Field.headPlace]
             var i = 0
             while shard.header[ShardHeader.Field.headPlace] == first {
-                try store.set([UInt8](repeating: UInt8(i & 255), count: 1000), for: "filler \(i % 20)", uncompressed: true)
+                try store.set(
+                    [UInt8](repeating: UInt8(i & 255), count: 1000), for: "filler \(i % 20)", uncompressed: true)
                 i += 1
             }
             try store.remove("key")
@@ -58,7 +67,9 @@ extension CoreTests {
             try goesOn()
         }
 
-        @Test("a segment in the middle of what was synced is lost: what it removed does not come back, and what came later stays")
+        @Test(
+            "a segment in the middle of what was synced is lost: what it removed does not come back, and what came later stays"
+        )
         func middleSegment() throws {
             defer { try? FileManager.default.removeItem(atPath: directory) }
             let store = try open()
@@ -67,7 +78,8 @@ extension CoreTests {
                 let place = shard.header[ShardHeader.Field.headPlace]
                 var i = 0
                 while shard.header[ShardHeader.Field.headPlace] == place {
-                    try store.set([UInt8](repeating: UInt8(i & 255), count: 1000), for: "filler \(i % 20)", uncompressed: true)
+                    try store.set(
+                        [UInt8](repeating: UInt8(i & 255), count: 1000), for: "filler \(i % 20)", uncompressed: true)
                     i += 1
                 }
             }
@@ -118,9 +130,13 @@ extension CoreTests {
                     let key = Key(bytes, secret: shard.secret), stored = try #require(body.baseAddress)
                     try shard.lock()
                     defer { shard.unlock() }
-                    let original = RecordHeader(at: shard.log.address(Slot.location(try #require(shard.lookup(key)).u64(0))))
-                    var copy = Draft(original, keyHash: key.hash, key: key.bytes, stored: stored,
-                                     bodyHash: bodyHash(meta: stored, metaLength: 0, stored: stored, storedLength: value.count, secret: shard.secret))
+                    let original = RecordHeader(
+                        at: shard.log.address(Slot.location(try #require(shard.lookup(key)).u64(0))))
+                    var copy = Draft(
+                        original, keyHash: key.hash, key: key.bytes, stored: stored,
+                        bodyHash: bodyHash(
+                            meta: stored, metaLength: 0, stored: stored, storedLength: value.count, secret: shard.secret
+                        ))
                     shard.header.beginChange()
                     shard.header.begin()
                     shard.log.append(&copy, lsn: original.lsn)
@@ -144,7 +160,11 @@ extension CoreTests {
         func dictionaryNumber() throws {
             defer { try? FileManager.default.removeItem(atPath: directory) }
             func fill(_ store: Store, _ kind: String) throws {
-                for i in 0..<3000 { try store.set("{\"kind\":\"\(kind)\",\"number\":\(i),\"text\":\"the \(kind) of number \(i) is \(i * 7)\"}", for: "\(kind) \(i)") }
+                for i in 0..<3000 {
+                    try store.set(
+                        "{\"kind\":\"\(kind)\",\"number\":\(i),\"text\":\"the \(kind) of number \(i) is \(i * 7)\"}",
+                        for: "\(kind) \(i)")
+                }
             }
             let store = try open(8 << 20)
             try fill(store, "apple")
@@ -153,7 +173,9 @@ extension CoreTests {
             #expect(last > 0)
             let geometry = ref.pointee.geometry
             try store.close()
-            for place in 0..<geometry.dictionaryPlaces { try zero(geometry.dictionaries + place * geometry.dictionarySize, 64) }
+            for place in 0..<geometry.dictionaryPlaces {
+                try zero(geometry.dictionaries + place * geometry.dictionarySize, 64)
+            }
             try removeIndex()
             let again = try open(8 << 20)
             #expect(again.engine.ref.pointee.index.u64(IndexHead.dictionaryLast) >= last)
@@ -168,7 +190,10 @@ extension CoreTests {
                 let name = String(decoding: key, as: UTF8.self)
                 let parts = name.split(separator: " ")
                 let i = Int(parts[1]) ?? -1
-                #expect(String(decoding: value, as: UTF8.self) == "{\"kind\":\"\(parts[0])\",\"number\":\(i),\"text\":\"the \(parts[0]) of number \(i) is \(i * 7)\"}")
+                #expect(
+                    String(decoding: value, as: UTF8.self)
+                        == "{\"kind\":\"\(parts[0])\",\"number\":\(i),\"text\":\"the \(parts[0]) of number \(i) is \(i * 7)\"}"
+                )
                 found += 1
                 return true
             }

@@ -3,104 +3,112 @@ import Testing
 
 #if DEBUG
 extension CoreTests {
-/// Drives the engine through everything and looks at its invariants after every step.
-@Suite("Invariants of shard, log and index hold after every step")
-struct InvariantTests {
-    @Test("small steps in small caches", arguments: [UInt64(1), 2, 3, 4])
-    func steps(seed: UInt64) throws {
-        var random = SplitMix(seed)
-        let clock = TestTime()
-        var options = Store.Options(capacity: seed % 2 == 0 ? 1 << 20 : 3 << 20, maxEntries: seed % 3 == 0 ? 40 : nil)
-        options.now = { clock.now }
-        let store = try Store(at: nil, options: options)
-        for step in 0..<1500 {
-            let key = "key \(random.next() % 120)"
-            let what = random.next() % 20
-            switch what {
-            case 0..<10:
-                let size = random.next() % 7 == 0 ? Int(random.next() % 60_000) : Int(random.next() % 600)
-                let value = (0..<size).map { _ in UInt8(truncatingIfNeeded: random.next()) }
-                _ = try store.set(value, for: key, maxAge: random.next() % 3 == 0 ? .milliseconds(Int(random.next() % 5000)) : nil,
-                                  stale: random.next() % 4 == 0 ? .milliseconds(2000) : nil, tags: random.next() % 3 == 0 ? ["t\(random.next() % 5)"] : [],
-                                  pinned: random.next() % 30 == 0)
-            case 10..<13: _ = try store.value(for: key)
-            case 13: _ = try store.remove(key)
-            case 14, 15: _ = try store.touch(key, maxAge: .milliseconds(Int(random.next() % 9000)))
-            case 16: try store.invalidate(tag: "t\(random.next() % 5)")
-            case 17: _ = try store.evict(Int(random.next() % 3))
-            case 18: _ = try store.increment("n \(random.next() % 4)")
-            default:
-                clock.now += Int64(random.next() % 3000)
-                if random.next() % 60 == 0 { try store.removeAll() }
-                if random.next() % 8 == 0 { _ = try store.purge() }
-            }
-            let broken = store.brokenInvariants()
-            try #require(broken.isEmpty, "seed \(seed), step \(step), operation \(what): \(broken.prefix(5))")
-        }
-    }
-
-    @Test("the order of use survives the stamps' being rebased, again and again")
-    func rebase() throws {
-        let store = try Store(at: nil, options: .init(capacity: 4 << 20))
-        let shard = Shard(store.engine.ref, 0)
-        for i in 0..<100 { try store.set("v", for: "key \(i)") }
-        for round in 0..<5 {
-            // Use all in another order, let the stamps run out, and change something.
-            let order = (0..<100).map { ($0 * 37 + round * 11) % 100 }
-            for i in order { #expect(try store.value(for: "key \(i)") != nil) }
-            shard.header.at.set(ShardHeader.Field.stamp, Shard.rebaseStampsAt + UInt64(round))
-            for i in order { #expect(try store.value(for: "key \(i)") != nil) }
-            try store.set("w", for: "newest")
-            #expect(shard.header.at.u64(ShardHeader.Field.stamp) < 1 << 35)
-            #expect(store.brokenInvariants() == [])
-            // The ten that were used first leave first; put back what the next round expects.
-            #expect(try store.evict(10) == 10)
-            for (place, i) in order.enumerated() { #expect((try store.entry(for: "key \(i)") == nil) == (place < 10), "round \(round), place \(place)") }
-            for i in order.prefix(10) { try store.set("v", for: "key \(i)") }
-        }
-    }
-
-    @Test("the lowest buckets keep what is displaced when the table shrinks", arguments: 0..<60)
-    func lowestBuckets(run: Int) throws {
-        let store = try Store(at: nil, options: .init(capacity: 8 << 20))
-        let shard = Shard(store.engine.ref, 0)
-        let count = 1500 + run * 20
-        for i in 0..<(2 * count) { try store.set("v", for: "\(run) \(i)") }
-        for i in count..<(2 * count) { try store.remove("\(run) \(i)") }
-        shard.table.advance(Int.max) { _ in Issue.record("an entry found no place") }
-        // As full as a table that shrinks never is, so that entries are displaced everywhere.
-        while Table.Shape.shrunk(shard.table.shape.buckets) * 4 * 93 / 100 > count {
-            shard.table.begin(Table.Shape.Mode.shrinking)
-            while shard.table.shape.mode != Table.Shape.Mode.steady {
-                shard.table.advance(1) { _ in Issue.record("an entry found no place") }
-                try #require(store.brokenInvariants() == [])
-                if shard.table.shape.frontier > 8 { shard.table.advance(Int.max) { _ in Issue.record("an entry found no place") } }
+    /// Drives the engine through everything and looks at its invariants after every step.
+    @Suite("Invariants of shard, log and index hold after every step")
+    struct InvariantTests {
+        @Test("small steps in small caches", arguments: [UInt64(1), 2, 3, 4])
+        func steps(seed: UInt64) throws {
+            var random = SplitMix(seed)
+            let clock = TestTime()
+            var options = Store.Options(
+                capacity: seed % 2 == 0 ? 1 << 20 : 3 << 20, maxEntries: seed % 3 == 0 ? 40 : nil)
+            options.now = { clock.now }
+            let store = try Store(at: nil, options: options)
+            for step in 0..<1500 {
+                let key = "key \(random.next() % 120)"
+                let what = random.next() % 20
+                switch what {
+                case 0..<10:
+                    let size = random.next() % 7 == 0 ? Int(random.next() % 60_000) : Int(random.next() % 600)
+                    let value = (0..<size).map { _ in UInt8(truncatingIfNeeded: random.next()) }
+                    _ = try store.set(
+                        value, for: key,
+                        maxAge: random.next() % 3 == 0 ? .milliseconds(Int(random.next() % 5000)) : nil,
+                        stale: random.next() % 4 == 0 ? .milliseconds(2000) : nil,
+                        tags: random.next() % 3 == 0 ? ["t\(random.next() % 5)"] : [],
+                        pinned: random.next() % 30 == 0)
+                case 10..<13: _ = try store.value(for: key)
+                case 13: _ = try store.remove(key)
+                case 14, 15: _ = try store.touch(key, maxAge: .milliseconds(Int(random.next() % 9000)))
+                case 16: try store.invalidate(tag: "t\(random.next() % 5)")
+                case 17: _ = try store.evict(Int(random.next() % 3))
+                case 18: _ = try store.increment("n \(random.next() % 4)")
+                default:
+                    clock.now += Int64(random.next() % 3000)
+                    if random.next() % 60 == 0 { try store.removeAll() }
+                    if random.next() % 8 == 0 { _ = try store.purge() }
+                }
+                let broken = store.brokenInvariants()
+                try #require(broken.isEmpty, "seed \(seed), step \(step), operation \(what): \(broken.prefix(5))")
             }
         }
-        #expect(store.brokenInvariants() == [])
-    }
 
-    @Test("the table through growth and shrinking")
-    func table() throws {
-        let store = try Store(at: nil, options: .init(capacity: 8 << 20))
-        for round in 0..<2 {
-            for i in 0..<9000 {
-                try store.set("v", for: "\(round) \(i)")
-                if i % 300 == 0 { try #require(store.brokenInvariants().isEmpty, "growing, \(i)") }
+        @Test("the order of use survives the stamps' being rebased, again and again")
+        func rebase() throws {
+            let store = try Store(at: nil, options: .init(capacity: 4 << 20))
+            let shard = Shard(store.engine.ref, 0)
+            for i in 0..<100 { try store.set("v", for: "key \(i)") }
+            for round in 0..<5 {
+                // Use all in another order, let the stamps run out, and change something.
+                let order = (0..<100).map { ($0 * 37 + round * 11) % 100 }
+                for i in order { #expect(try store.value(for: "key \(i)") != nil) }
+                shard.header.at.set(ShardHeader.Field.stamp, Shard.rebaseStampsAt + UInt64(round))
+                for i in order { #expect(try store.value(for: "key \(i)") != nil) }
+                try store.set("w", for: "newest")
+                #expect(shard.header.at.u64(ShardHeader.Field.stamp) < 1 << 35)
+                #expect(store.brokenInvariants() == [])
+                // The ten that were used first leave first; put back what the next round expects.
+                #expect(try store.evict(10) == 10)
+                for (place, i) in order.enumerated() {
+                    #expect((try store.entry(for: "key \(i)") == nil) == (place < 10), "round \(round), place \(place)")
+                }
+                for i in order.prefix(10) { try store.set("v", for: "key \(i)") }
             }
-            for i in 0..<9000 {
-                #expect(try store.value(for: "\(round) \(i)") != nil)
-                try store.remove("\(round) \(i)")
-                if i % 300 == 0 { try #require(store.brokenInvariants().isEmpty, "removing, \(i)") }
+        }
+
+        @Test("the lowest buckets keep what is displaced when the table shrinks", arguments: 0..<60)
+        func lowestBuckets(run: Int) throws {
+            let store = try Store(at: nil, options: .init(capacity: 8 << 20))
+            let shard = Shard(store.engine.ref, 0)
+            let count = 1500 + run * 20
+            for i in 0..<(2 * count) { try store.set("v", for: "\(run) \(i)") }
+            for i in count..<(2 * count) { try store.remove("\(run) \(i)") }
+            shard.table.advance(Int.max) { _ in Issue.record("an entry found no place") }
+            // As full as a table that shrinks never is, so that entries are displaced everywhere.
+            while Table.Shape.shrunk(shard.table.shape.buckets) * 4 * 93 / 100 > count {
+                shard.table.begin(Table.Shape.Mode.shrinking)
+                while shard.table.shape.mode != Table.Shape.Mode.steady {
+                    shard.table.advance(1) { _ in Issue.record("an entry found no place") }
+                    try #require(store.brokenInvariants() == [])
+                    if shard.table.shape.frontier > 8 {
+                        shard.table.advance(Int.max) { _ in Issue.record("an entry found no place") }
+                    }
+                }
             }
-            // Insertions shrink the table again.
-            for i in 0..<4000 { try store.set("w", for: "few \(i % 40)") }
             #expect(store.brokenInvariants() == [])
         }
-        #expect(try store.statistics().evictions == 0)
-        #expect(Shard(store.engine.ref, 0).table.shape.buckets < 1000)
+
+        @Test("the table through growth and shrinking")
+        func table() throws {
+            let store = try Store(at: nil, options: .init(capacity: 8 << 20))
+            for round in 0..<2 {
+                for i in 0..<9000 {
+                    try store.set("v", for: "\(round) \(i)")
+                    if i % 300 == 0 { try #require(store.brokenInvariants().isEmpty, "growing, \(i)") }
+                }
+                for i in 0..<9000 {
+                    #expect(try store.value(for: "\(round) \(i)") != nil)
+                    try store.remove("\(round) \(i)")
+                    if i % 300 == 0 { try #require(store.brokenInvariants().isEmpty, "removing, \(i)") }
+                }
+                // Insertions shrink the table again.
+                for i in 0..<4000 { try store.set("w", for: "few \(i % 40)") }
+                #expect(store.brokenInvariants() == [])
+            }
+            #expect(try store.statistics().evictions == 0)
+            #expect(Shard(store.engine.ref, 0).table.shape.buckets < 1000)
+        }
     }
-}
 }
 #endif
 

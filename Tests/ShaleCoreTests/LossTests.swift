@@ -19,18 +19,23 @@ extension CoreTests {
 
         private func set(_ key: String, _ value: [UInt8]) throws { try store.set(value, for: key, uncompressed: true) }
         private func set(_ key: String, _ value: String) throws { try set(key, Array(value.utf8)) }
-        private func text(_ key: String) throws -> String? { try store.value(for: key).map { String(decoding: $0, as: UTF8.self) } }
+        private func text(_ key: String) throws -> String? {
+            try store.value(for: key).map { String(decoding: $0, as: UTF8.self) }
+        }
 
-        private func slot(_ key: String) -> Memory? { key.withStoreBytes { shard.lookup(Key($0, secret: shard.secret)) } }
+        private func slot(_ key: String) -> Memory? {
+            key.withStoreBytes { shard.lookup(Key($0, secret: shard.secret)) }
+        }
         private func location(_ key: String) throws -> UInt32 { Slot.location(try #require(slot(key)).u64(0)) }
 
         private func damage(_ location: UInt32, _ part: Part) {
             let p = shard.log.address(location), record = RecordHeader(at: p)
-            let at = switch part {
-            case .head: 1
-            case .key: record.keyOffset
-            case .body: record.storedOffset
-            }
+            let at =
+                switch part {
+                case .head: 1
+                case .key: record.keyOffset
+                case .body: record.storedOffset
+                }
             (p + at).storeBytes(of: (p + at).load(as: UInt8.self) ^ 0x10, as: UInt8.self)
         }
 
@@ -177,8 +182,14 @@ extension CoreTests {
                 let p = shard.engine.pointee.data + shard.log.offset(ofPlace: place) + offset
                 let record = RecordHeader(at: p)
                 if record.isKind(.value), offset < shard.log.segmentSize - 4096 {
-                    key = String(decoding: UnsafeRawBufferPointer(start: p + record.keyOffset, count: record.keyLength), as: UTF8.self)
-                    if let slot = slot(key), Slot.location(slot.u64(0)) == shard.log.location(place: place, offset: offset) { break }
+                    key = String(
+                        decoding: UnsafeRawBufferPointer(start: p + record.keyOffset, count: record.keyLength),
+                        as: UTF8.self)
+                    if let slot = slot(key),
+                        Slot.location(slot.u64(0)) == shard.log.location(place: place, offset: offset)
+                    {
+                        break
+                    }
                 }
                 try clean()
             }
@@ -200,7 +211,8 @@ extension CoreTests {
             for (room, isInside) in [(length, true), (length - 8, false)] {
                 let location = shard.log.location(place: place, offset: shard.log.segmentSize - room)
                 let p = shard.log.address(location)
-                RecordHeader(kind: .manifest, keyLength: 8, storedLength: Manifest.size, rawLength: 0).writeUnsealed(to: p)
+                RecordHeader(kind: .manifest, keyLength: 8, storedLength: Manifest.size, rawLength: 0).writeUnsealed(
+                    to: p)
                 p.set(16, RecordHeader(kind: .manifest, keyLength: 8, storedLength: Manifest.size, rawLength: 0).word2)
                 #expect((shard.manifest(at: location) != nil) == isInside)
             }

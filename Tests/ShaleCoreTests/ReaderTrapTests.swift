@@ -4,136 +4,148 @@ import Testing
 
 #if DEBUG
 extension CoreTests {
-/// The races that a reader without a lock can lose, each forced at its very moment.
-@Suite("Readers held at the worst moment")
-struct ReaderTrapTests {
-    @Test("the log goes round twice between a reader's first and last check")
-    func twoLaps() throws {
-        let store = try Store(at: nil, options: .init(capacity: 1 << 20))
-        // Equal sizes, so that each lap's records fall onto the places of the last one's.
-        let size = 1000
-        try store.set([UInt8](repeating: 1, count: size), for: "key", uncompressed: true)
-        let before = Shard(store.engine.ref, 0).header.at.u64(ShardHeader.Field.headNumber)
-        ReadHook.beforeValidation {
-            for i in 0..<2400 { _ = try? store.set([UInt8](repeating: 2, count: size), for: i % 3 == 0 ? "key" : "other \(i % 7)", uncompressed: true) }
-        }
-        let value = try #require(try store.value(for: "key"))
-        let laps = (Shard(store.engine.ref, 0).header.at.u64(ShardHeader.Field.headNumber) - before) / UInt64(Shard(store.engine.ref, 0).log.usablePlaces)
-        #expect(laps >= 2)
-        #expect(value == [UInt8](repeating: 2, count: size), "bytes of two laps, or of the first")
-    }
-
-    @Test("the key is removed and its place recycled under the reader")
-    func removed() throws {
-        let store = try Store(at: nil, options: .init(capacity: 1 << 20))
-        try store.set([UInt8](repeating: 1, count: 1000), for: "key", uncompressed: true)
-        ReadHook.beforeValidation {
-            _ = try? store.remove("key")
-            for i in 0..<2400 { _ = try? store.set([UInt8](repeating: 2, count: 1000), for: "other \(i % 7)", uncompressed: true) }
-        }
-        #expect(try store.value(for: "key") == nil)
-    }
-
-    @Test("a lookup during a split: everything moves after the reader has chosen its bucket", arguments: 0..<40)
-    func split(run: Int) throws {
-        let store = try Store(at: nil, options: .init(capacity: 8 << 20))
-        let shard = Shard(store.engine.ref, 0)
-        var i = 0
-        while shard.table.shape.mode != Table.Shape.Mode.growing || shard.table.shape.frontier > shard.table.shape.buckets * (run + 1) / 41 {
-            try store.set("v", for: "key \(i)")
-            i += 1
-        }
-        // Each key is looked up while the pass goes on by a few buckets, or to its end.
-        for j in 0..<i {
-            ReadHook.beforeProbe { shard.table.advance(j % 5 == 0 ? 1000 : 1) { _ in Issue.record("an entry found no place") } }
-            #expect(try store.value(for: "key \(j)") != nil, "key \(j) of \(i)")
-        }
-        ReadHook.beforeProbe(nil)
-        #expect(store.brokenInvariants() == [])
-    }
-
-    @Test("a walk goes on to the end of a table that grows in the middle of a step")
-    func walkOfGrowth() throws {
-        let store = try Store(at: nil, options: .init(capacity: 8 << 20))
-        let table = Shard(store.engine.ref, 0).table
-        for i in 0..<840 { try store.set("v", for: "key \(i)") }
-        let order = try keys(of: store)
-        try #require(order.count == 840 && table.shape.buckets == Table.leastBuckets)
-        // Close to the end, a step does not find its key any more and walks on. What is ahead of it has just gone up.
-        let gone = order.count - 5
-        func wait(_ gets: Int) {
-            ReadHook.beforeProbe {
-                if gets > 0 { return wait(gets - 1) }
-                _ = try? store.remove(order[gone])
-                var guests = 0
-                while table.shape.frontier == 0 || table.shape.frontier == Table.leastBuckets {
-                    _ = try? store.set("v", for: "guest \(guests)")
-                    guests += 1
-                }
-                for i in 0..<guests { _ = try? store.remove("guest \(i)") }
-            }
-        }
-        wait(gone)
-        let met = try keys(of: store)
-        #expect(table.shape.mode == Table.Shape.Mode.growing)
-        #expect(Set(met) == Set(order).subtracting([order[gone]]))
-    }
-
-    private func keys(of store: Store) throws -> [String] {
-        var cursor = Cursor(store.engine), key = ValueBuffer(), value = ValueBuffer(), found = Found(), size = 0
-        defer {
-            shim_free(key.data)
-            shim_free(value.data)
-        }
-        var keys: [String] = []
-        while try cursor.next([], key: &key, keySize: &size, value: &value, &found) != .end {
-            keys.append(String(decoding: UnsafeRawBufferPointer(start: key.data, count: size), as: UTF8.self))
-        }
-        return keys
-    }
-
-    @Test("entries that are moved to make room are found while they move")
-    func displaced() throws {
-        let store = try Store(at: nil, options: .init(capacity: 8 << 20))
-        for i in 0..<3000 { try store.set("v", for: "key \(i)") }
-        var next = 3000
-        for j in 0..<3000 {
-            ReadHook.beforeProbe {
-                for _ in 0..<8 {
-                    _ = try? store.set("v", for: "key \(next)")
-                    next += 1
+    /// The races that a reader without a lock can lose, each forced at its very moment.
+    @Suite("Readers held at the worst moment")
+    struct ReaderTrapTests {
+        @Test("the log goes round twice between a reader's first and last check")
+        func twoLaps() throws {
+            let store = try Store(at: nil, options: .init(capacity: 1 << 20))
+            // Equal sizes, so that each lap's records fall onto the places of the last one's.
+            let size = 1000
+            try store.set([UInt8](repeating: 1, count: size), for: "key", uncompressed: true)
+            let before = Shard(store.engine.ref, 0).header.at.u64(ShardHeader.Field.headNumber)
+            ReadHook.beforeValidation {
+                for i in 0..<2400 {
+                    _ = try? store.set(
+                        [UInt8](repeating: 2, count: size), for: i % 3 == 0 ? "key" : "other \(i % 7)",
+                        uncompressed: true)
                 }
             }
-            #expect(try store.value(for: "key \(j)") != nil)
+            let value = try #require(try store.value(for: "key"))
+            let laps =
+                (Shard(store.engine.ref, 0).header.at.u64(ShardHeader.Field.headNumber) - before)
+                / UInt64(Shard(store.engine.ref, 0).log.usablePlaces)
+            #expect(laps >= 2)
+            #expect(value == [UInt8](repeating: 2, count: size), "bytes of two laps, or of the first")
         }
-        #expect(store.brokenInvariants() == [])
-    }
 
-    @Test("the value of a touch record is recycled under the reader")
-    func touched() throws {
-        let store = try Store(at: nil, options: .init(capacity: 1 << 20))
-        try store.set([UInt8](repeating: 1, count: 1000), for: "key", uncompressed: true)
-        try store.touch("key", maxAge: .seconds(100))
-        ReadHook.beforeValidation {
-            for i in 0..<3000 {
-                _ = try? store.set([UInt8](repeating: 2, count: 1000), for: "other \(i % 7)", uncompressed: true)
-                if i % 50 == 0 { _ = try? store.value(for: "key") }
+        @Test("the key is removed and its place recycled under the reader")
+        func removed() throws {
+            let store = try Store(at: nil, options: .init(capacity: 1 << 20))
+            try store.set([UInt8](repeating: 1, count: 1000), for: "key", uncompressed: true)
+            ReadHook.beforeValidation {
+                _ = try? store.remove("key")
+                for i in 0..<2400 {
+                    _ = try? store.set([UInt8](repeating: 2, count: 1000), for: "other \(i % 7)", uncompressed: true)
+                }
             }
+            #expect(try store.value(for: "key") == nil)
         }
-        #expect(try store.value(for: "key") == [UInt8](repeating: 1, count: 1000))
-        #expect(try store.entry(for: "key")?.expiresAt != nil)
-        #expect(store.brokenInvariants() == [])
-    }
 
-    @Test("tags are emptied between a reader's slot and its look at them")
-    func tags() throws {
-        let store = try Store(at: nil, options: .init(capacity: 4 << 20))
-        try store.set("old", for: "key", tags: ["tag"])
-        try store.invalidate(tag: "tag")
-        // The slot is still there: invalidating costs nothing. Now the table fills and is emptied.
-        ReadHook.beforeProbe { for i in 0..<500 { try? store.invalidate(tag: "other \(i)") } }
-        #expect(try store.value(for: "key") == nil)
+        @Test("a lookup during a split: everything moves after the reader has chosen its bucket", arguments: 0..<40)
+        func split(run: Int) throws {
+            let store = try Store(at: nil, options: .init(capacity: 8 << 20))
+            let shard = Shard(store.engine.ref, 0)
+            var i = 0
+            while shard.table.shape.mode != Table.Shape.Mode.growing
+                || shard.table.shape.frontier > shard.table.shape.buckets * (run + 1) / 41
+            {
+                try store.set("v", for: "key \(i)")
+                i += 1
+            }
+            // Each key is looked up while the pass goes on by a few buckets, or to its end.
+            for j in 0..<i {
+                ReadHook.beforeProbe {
+                    shard.table.advance(j % 5 == 0 ? 1000 : 1) { _ in Issue.record("an entry found no place") }
+                }
+                #expect(try store.value(for: "key \(j)") != nil, "key \(j) of \(i)")
+            }
+            ReadHook.beforeProbe(nil)
+            #expect(store.brokenInvariants() == [])
+        }
+
+        @Test("a walk goes on to the end of a table that grows in the middle of a step")
+        func walkOfGrowth() throws {
+            let store = try Store(at: nil, options: .init(capacity: 8 << 20))
+            let table = Shard(store.engine.ref, 0).table
+            for i in 0..<840 { try store.set("v", for: "key \(i)") }
+            let order = try keys(of: store)
+            try #require(order.count == 840 && table.shape.buckets == Table.leastBuckets)
+            // Close to the end, a step does not find its key any more and walks on. What is ahead of it has just gone up.
+            let gone = order.count - 5
+            func wait(_ gets: Int) {
+                ReadHook.beforeProbe {
+                    if gets > 0 { return wait(gets - 1) }
+                    _ = try? store.remove(order[gone])
+                    var guests = 0
+                    while table.shape.frontier == 0 || table.shape.frontier == Table.leastBuckets {
+                        _ = try? store.set("v", for: "guest \(guests)")
+                        guests += 1
+                    }
+                    for i in 0..<guests { _ = try? store.remove("guest \(i)") }
+                }
+            }
+            wait(gone)
+            let met = try keys(of: store)
+            #expect(table.shape.mode == Table.Shape.Mode.growing)
+            #expect(Set(met) == Set(order).subtracting([order[gone]]))
+        }
+
+        private func keys(of store: Store) throws -> [String] {
+            var cursor = Cursor(store.engine), key = ValueBuffer(), value = ValueBuffer(), found = Found(), size = 0
+            defer {
+                shim_free(key.data)
+                shim_free(value.data)
+            }
+            var keys: [String] = []
+            while try cursor.next([], key: &key, keySize: &size, value: &value, &found) != .end {
+                keys.append(String(decoding: UnsafeRawBufferPointer(start: key.data, count: size), as: UTF8.self))
+            }
+            return keys
+        }
+
+        @Test("entries that are moved to make room are found while they move")
+        func displaced() throws {
+            let store = try Store(at: nil, options: .init(capacity: 8 << 20))
+            for i in 0..<3000 { try store.set("v", for: "key \(i)") }
+            var next = 3000
+            for j in 0..<3000 {
+                ReadHook.beforeProbe {
+                    for _ in 0..<8 {
+                        _ = try? store.set("v", for: "key \(next)")
+                        next += 1
+                    }
+                }
+                #expect(try store.value(for: "key \(j)") != nil)
+            }
+            #expect(store.brokenInvariants() == [])
+        }
+
+        @Test("the value of a touch record is recycled under the reader")
+        func touched() throws {
+            let store = try Store(at: nil, options: .init(capacity: 1 << 20))
+            try store.set([UInt8](repeating: 1, count: 1000), for: "key", uncompressed: true)
+            try store.touch("key", maxAge: .seconds(100))
+            ReadHook.beforeValidation {
+                for i in 0..<3000 {
+                    _ = try? store.set([UInt8](repeating: 2, count: 1000), for: "other \(i % 7)", uncompressed: true)
+                    if i % 50 == 0 { _ = try? store.value(for: "key") }
+                }
+            }
+            #expect(try store.value(for: "key") == [UInt8](repeating: 1, count: 1000))
+            #expect(try store.entry(for: "key")?.expiresAt != nil)
+            #expect(store.brokenInvariants() == [])
+        }
+
+        @Test("tags are emptied between a reader's slot and its look at them")
+        func tags() throws {
+            let store = try Store(at: nil, options: .init(capacity: 4 << 20))
+            try store.set("old", for: "key", tags: ["tag"])
+            try store.invalidate(tag: "tag")
+            // The slot is still there: invalidating costs nothing. Now the table fills and is emptied.
+            ReadHook.beforeProbe { for i in 0..<500 { try? store.invalidate(tag: "other \(i)") } }
+            #expect(try store.value(for: "key") == nil)
+        }
     }
-}
 }
 #endif

@@ -7,7 +7,10 @@ struct RefreshAheadTests {
     @Test("the chance is that of XFetch: an exponential distribution")
     func chance() {
         func share(left: Int64, mean: Double) -> Double {
-            Double((0..<10_000).count { RefreshAhead.isDue(left: left, mean: mean, chance: UInt64.max / 10_000 * UInt64($0)) }) / 10_000
+            Double(
+                (0..<10_000).count {
+                    RefreshAhead.isDue(left: left, mean: mean, chance: UInt64.max / 10_000 * UInt64($0))
+                }) / 10_000
         }
         // P(-mean * ln(u) >= left) = exp(-left / mean)
         for (left, mean) in [(Int64(100), 100.0), (300, 100), (100, 200), (50, 30), (1, 100)] {

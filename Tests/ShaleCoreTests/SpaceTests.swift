@@ -7,23 +7,29 @@ extension CoreTests {
     /// The promise that `du` never exceeds the capacity rests on counting what is allocated.
     @Suite("Space on disk")
     struct SpaceTests {
-        private let directory = FileManager.default.temporaryDirectory.appendingPathComponent("shale-space-\(UInt64.random(in: 0 ... .max))").path
+        private let directory = FileManager.default.temporaryDirectory.appendingPathComponent(
+            "shale-space-\(UInt64.random(in: 0 ... .max))"
+        ).path
 
         private func counted(_ store: Store) -> Int {
             let engine = store.engine.ref, geometry = engine.pointee.geometry
             var bytes = geometry.head + Geometry.indexHead
             for i in 0..<geometry.shards {
                 let shard = Shard(engine, i)
-                bytes += shard.header[ShardHeader.Field.allocated] * geometry.segmentSize + shard.header[ShardHeader.Field.tablePages]
+                bytes +=
+                    shard.header[ShardHeader.Field.allocated] * geometry.segmentSize
+                    + shard.header[ShardHeader.Field.tablePages]
             }
             return bytes
         }
         private func onDisk(_ store: Store) -> Int {
             let files = store.engine.ref.pointee.files
-            return Int(files.diskBytes(files.data, files.dataIdentity) + files.diskBytes(files.index, files.indexIdentity))
+            return Int(
+                files.diskBytes(files.data, files.dataIdentity) + files.diskBytes(files.index, files.indexIdentity))
         }
 
-        @Test("what is on disk is what was counted, but for the file system's own blocks, while table and log grow",
+        @Test(
+            "what is on disk is what was counted, but for the file system's own blocks, while table and log grow",
             arguments: [(8 << 20, 30), (48 << 20, 3000), (6 << 20, 1500), (300 << 20, 60_000)])
         func counts(capacity: Int, size: Int) throws {
             defer { try? FileManager.default.removeItem(atPath: directory) }
@@ -40,7 +46,9 @@ extension CoreTests {
             }
         }
 
-        @Test("no file can become larger than ext4 allows", arguments: [1 << 40, 4 << 40, 7 << 40, 16 << 40], [0, 512, 4096, 65_536])
+        @Test(
+            "no file can become larger than ext4 allows", arguments: [1 << 40, 4 << 40, 7 << 40, 16 << 40],
+            [0, 512, 4096, 65_536])
         func filesEnd(capacity: Int, shards: Int) throws {
             var configuration = Configuration()
             configuration.capacity = UInt64(capacity)
@@ -86,7 +94,9 @@ extension CoreTests {
         }
 
         /// (The kernel's flag is looked at, as whether a large page comes about depends on its settings.)
-        @Test("no page of the files' cache is larger than what is allocated at once", arguments: [(8 << 20, true), (256 << 20, false)])
+        @Test(
+            "no page of the files' cache is larger than what is allocated at once",
+            arguments: [(8 << 20, true), (256 << 20, false)])
         func smallPages(capacity: Int, hasSmallSegments: Bool) throws {
             defer { try? FileManager.default.removeItem(atPath: directory) }
             for _ in 0..<2 {
@@ -108,9 +118,13 @@ extension CoreTests {
             close(file)
             let store = try Store(at: directory)
             let table = Shard(store.engine.ref, 0).table
-            let pages = stride(from: 0, to: Geometry.tableBytes(table.shape.buckets), by: pageSize).map { table.buckets + $0 }
+            let pages = stride(from: 0, to: Geometry.tableBytes(table.shape.buckets), by: pageSize).map {
+                table.buckets + $0
+            }
             try #require(pages.count >= 32)
-            for _ in 0..<1000 where !pages.allSatisfy({ shim_sys_is_resident($0) }) { try await Task.sleep(for: .milliseconds(10)) }
+            for _ in 0..<1000 where !pages.allSatisfy({ shim_sys_is_resident($0) }) {
+                try await Task.sleep(for: .milliseconds(10))
+            }
             #expect(pages.allSatisfy { shim_sys_is_resident($0) })
         }
 

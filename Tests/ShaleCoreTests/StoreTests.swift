@@ -6,128 +6,131 @@ import Testing
 @_silgen_name("fork") private func forkProcess() -> Int32
 
 extension CoreTests {
-@Suite("Store: the engine in Swift's terms")
-struct StoreTests {
-    @Test("a value comes back with what was stored beside it")
-    func roundTrip() throws {
-        let store = try Store(at: nil, options: .init(capacity: 4 << 20))
-        let version = try store.set("value", for: "key", maxAge: .seconds(60), tags: ["t"], meta: [1, 2, 3])
-        #expect(try store.value(for: "key") == Array("value".utf8))
-        let entry = try #require(try store.entry(for: "key"))
-        #expect(entry.meta == [1, 2, 3])
-        #expect(entry.version == version)
-        #expect(entry.size == 5)
-        #expect(try store.withSpan(for: "key") { $0.byteCount } == 5)
-        try store.invalidate(tag: "t")
-        #expect(try store.value(for: "key") == nil)
-    }
-
-    @Test("errors carry code, sentence and errno")
-    func errors() throws {
-        let store = try Store(at: nil, options: .init(capacity: 4 << 20))
-        let error = #expect(throws: ShaleError.self) { try store.set("v", for: "") }
-        #expect(error?.code == .invalid)
-        #expect(error?.message.contains("key is empty") == true)
-        let missing = #expect(throws: ShaleError.self) { try Store(at: "/proc/nowhere/cache") }
-        #expect(missing?.code == .inputOutput)
-        #expect(missing?.errno != 0)
-        #expect(missing?.message.contains("/proc/nowhere/cache") == true)
-    }
-
-    @Test("the clock can be replaced")
-    func clock() throws {
-        let clock = TestTime()
-        var options = Store.Options(capacity: 4 << 20)
-        options.now = { clock.now }
-        let store = try Store(at: nil, options: options)
-        try store.set("v", for: "k", maxAge: .milliseconds(100), stale: .milliseconds(50))
-        clock.now += 99
-        #expect(try store.value(for: "k") != nil)
-        clock.now += 1
-        #expect(try store.value(for: "k") == nil)
-        #expect(try store.entry(for: "k", includingStale: true)?.isStale == true)
-        clock.now += 50
-        #expect(try store.entry(for: "k", includingStale: true) == nil)
-    }
-
-    @Test("walking visits every entry")
-    func walk() throws {
-        let store = try Store(at: nil, options: .init(capacity: 4 << 20))
-        for i in 0..<1000 { try store.set([UInt8(i & 255)], for: "key \(i)") }
-        var seen = Set<String>()
-        try store.forEach { key, entry, value in
-            #expect(entry.size == value.count)
-            seen.insert(String(decoding: key, as: UTF8.self))
-            return true
+    @Suite("Store: the engine in Swift's terms")
+    struct StoreTests {
+        @Test("a value comes back with what was stored beside it")
+        func roundTrip() throws {
+            let store = try Store(at: nil, options: .init(capacity: 4 << 20))
+            let version = try store.set("value", for: "key", maxAge: .seconds(60), tags: ["t"], meta: [1, 2, 3])
+            #expect(try store.value(for: "key") == Array("value".utf8))
+            let entry = try #require(try store.entry(for: "key"))
+            #expect(entry.meta == [1, 2, 3])
+            #expect(entry.version == version)
+            #expect(entry.size == 5)
+            #expect(try store.withSpan(for: "key") { $0.byteCount } == 5)
+            try store.invalidate(tag: "t")
+            #expect(try store.value(for: "key") == nil)
         }
-        #expect(seen.count == 1000)
-    }
 
-    @Test("conditions, increment, touch, remove, evict, purge")
-    func rest() throws {
-        let store = try Store(at: nil, options: .init(capacity: 4 << 20))
-        let first = try #require(try store.set("1", for: "k", condition: .ifAbsent))
-        #expect(try store.set("2", for: "k", condition: .ifAbsent) == nil)
-        #expect(try store.set("3", for: "k", condition: .ifVersion(first)) != nil)
-        #expect(try store.set("4", for: "k", condition: .ifVersion(first)) == nil)
-        #expect(try store.increment("n", by: 5, initial: 10) == 15)
-        #expect(try store.touch("k", maxAge: .seconds(5)))
-        #expect(try store.remove("k"))
-        #expect(try !store.remove("k"))
-        #expect(try store.evict(10) == 1)
-        #expect(try store.purge() == 0)
-        #expect(try store.verify().corruptRecords == 0)
-    }
+        @Test("errors carry code, sentence and errno")
+        func errors() throws {
+            let store = try Store(at: nil, options: .init(capacity: 4 << 20))
+            let error = #expect(throws: ShaleError.self) { try store.set("v", for: "") }
+            #expect(error?.code == .invalid)
+            #expect(error?.message.contains("key is empty") == true)
+            let missing = #expect(throws: ShaleError.self) { try Store(at: "/proc/nowhere/cache") }
+            #expect(missing?.code == .inputOutput)
+            #expect(missing?.errno != 0)
+            #expect(missing?.message.contains("/proc/nowhere/cache") == true)
+        }
 
-    // A child holds the locks of every cache that is open, so no other test may run beside it: Scripts/test runs it alone.
-    @Test("A forked child waits for no lock of a thread that it does not have", .enabled(if: ProcessInfo.processInfo.environment["SHALE_TEST_FORK"] != nil, "Scripts/test runs it by itself"))
-    func fork() throws {
-        let store = try Store(at: nil, options: .init(capacity: 4 << 20))
-        try store.set("value", for: "key")
-        // Swift's runtime makes a generic type at its first use, under a lock that fork() copies as it is. What the
-        // child calls is called once before, so that the locks which it meets are the cache's alone.
-        let first = try Store(at: nil, options: .init(capacity: 4 << 20))
-        #expect(Self.readsAndCloses(store, closing: first))
-        let readers = Readers()
-        for _ in 0..<2 {
-            readers.group.enter()
-            Thread.detachNewThread {
-                while !readers.areDone.load(ordering: .relaxed) { _ = try? store.value(for: "key") }
-                readers.group.leave()
+        @Test("the clock can be replaced")
+        func clock() throws {
+            let clock = TestTime()
+            var options = Store.Options(capacity: 4 << 20)
+            options.now = { clock.now }
+            let store = try Store(at: nil, options: options)
+            try store.set("v", for: "k", maxAge: .milliseconds(100), stale: .milliseconds(50))
+            clock.now += 99
+            #expect(try store.value(for: "k") != nil)
+            clock.now += 1
+            #expect(try store.value(for: "k") == nil)
+            #expect(try store.entry(for: "k", includingStale: true)?.isStale == true)
+            clock.now += 50
+            #expect(try store.entry(for: "k", includingStale: true) == nil)
+        }
+
+        @Test("walking visits every entry")
+        func walk() throws {
+            let store = try Store(at: nil, options: .init(capacity: 4 << 20))
+            for i in 0..<1000 { try store.set([UInt8(i & 255)], for: "key \(i)") }
+            var seen = Set<String>()
+            try store.forEach { key, entry, value in
+                #expect(entry.size == value.count)
+                seen.insert(String(decoding: key, as: UTF8.self))
+                return true
             }
+            #expect(seen.count == 1000)
         }
-        var failed = 0
-        for _ in 0..<100 {
-            let child = forkProcess()
-            if child == 0 { _exit(Self.readsAndCloses(store, closing: store) ? 0 : 1) }
-            if !Self.succeeds(child, within: 20) { failed += 1 }
+
+        @Test("conditions, increment, touch, remove, evict, purge")
+        func rest() throws {
+            let store = try Store(at: nil, options: .init(capacity: 4 << 20))
+            let first = try #require(try store.set("1", for: "k", condition: .ifAbsent))
+            #expect(try store.set("2", for: "k", condition: .ifAbsent) == nil)
+            #expect(try store.set("3", for: "k", condition: .ifVersion(first)) != nil)
+            #expect(try store.set("4", for: "k", condition: .ifVersion(first)) == nil)
+            #expect(try store.increment("n", by: 5, initial: 10) == 15)
+            #expect(try store.touch("k", maxAge: .seconds(5)))
+            #expect(try store.remove("k"))
+            #expect(try !store.remove("k"))
+            #expect(try store.evict(10) == 1)
+            #expect(try store.purge() == 0)
+            #expect(try store.verify().corruptRecords == 0)
         }
-        readers.areDone.store(true, ordering: .relaxed)
-        readers.group.wait()
-        #expect(failed == 0)
-    }
 
-    private static func readsAndCloses(_ store: Store, closing closed: Store) -> Bool {
-        let isThere = (try? store.value(for: "key")) == Array("value".utf8)
-        return isThere && (try? closed.close()) != nil
-    }
-
-    /// The parent watches the time: an alarm of the child's would never come, as Dispatch's threads block signals.
-    private static func succeeds(_ child: pid_t, within seconds: Double) -> Bool {
-        let end = Date(timeIntervalSinceNow: seconds)
-        var status: Int32 = 0
-        while waitpid(child, &status, WNOHANG) == 0 {
-            if Date() > end { kill(child, SIGKILL) }
-            usleep(1000)
+        // A child holds the locks of every cache that is open, so no other test may run beside it: Scripts/test runs it alone.
+        @Test(
+            "A forked child waits for no lock of a thread that it does not have",
+            .enabled(
+                if: ProcessInfo.processInfo.environment["SHALE_TEST_FORK"] != nil, "Scripts/test runs it by itself"))
+        func fork() throws {
+            let store = try Store(at: nil, options: .init(capacity: 4 << 20))
+            try store.set("value", for: "key")
+            // Swift's runtime makes a generic type at its first use, under a lock that fork() copies as it is. What the
+            // child calls is called once before, so that the locks which it meets are the cache's alone.
+            let first = try Store(at: nil, options: .init(capacity: 4 << 20))
+            #expect(Self.readsAndCloses(store, closing: first))
+            let readers = Readers()
+            for _ in 0..<2 {
+                readers.group.enter()
+                Thread.detachNewThread {
+                    while !readers.areDone.load(ordering: .relaxed) { _ = try? store.value(for: "key") }
+                    readers.group.leave()
+                }
+            }
+            var failed = 0
+            for _ in 0..<100 {
+                let child = forkProcess()
+                if child == 0 { _exit(Self.readsAndCloses(store, closing: store) ? 0 : 1) }
+                if !Self.succeeds(child, within: 20) { failed += 1 }
+            }
+            readers.areDone.store(true, ordering: .relaxed)
+            readers.group.wait()
+            #expect(failed == 0)
         }
-        return status == 0
-    }
 
-    private final class Readers: @unchecked Sendable {
-        let areDone = Atomic(false)
-        let group = DispatchGroup()
+        private static func readsAndCloses(_ store: Store, closing closed: Store) -> Bool {
+            let isThere = (try? store.value(for: "key")) == Array("value".utf8)
+            return isThere && (try? closed.close()) != nil
+        }
+
+        /// The parent watches the time: an alarm of the child's would never come, as Dispatch's threads block signals.
+        private static func succeeds(_ child: pid_t, within seconds: Double) -> Bool {
+            let end = Date(timeIntervalSinceNow: seconds)
+            var status: Int32 = 0
+            while waitpid(child, &status, WNOHANG) == 0 {
+                if Date() > end { kill(child, SIGKILL) }
+                usleep(1000)
+            }
+            return status == 0
+        }
+
+        private final class Readers: @unchecked Sendable {
+            let areDone = Atomic(false)
+            let group = DispatchGroup()
+        }
     }
-}
 }
 
 final class TestTime: @unchecked Sendable {

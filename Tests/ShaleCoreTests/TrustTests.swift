@@ -6,7 +6,9 @@ extension CoreTests {
     /// When an index may be believed.
     @Suite("Trust")
     struct TrustTests {
-        private let directory = FileManager.default.temporaryDirectory.appendingPathComponent("shale-trust-\(UInt64.random(in: 0 ... .max))").path
+        private let directory = FileManager.default.temporaryDirectory.appendingPathComponent(
+            "shale-trust-\(UInt64.random(in: 0 ... .max))"
+        ).path
 
         private func word(_ file: String, _ offset: UInt64) throws -> UInt64 {
             let handle = try FileHandle(forReadingFrom: URL(fileURLWithPath: "\(directory)/\(file)"))

@@ -84,11 +84,15 @@ public struct ModelCache {
         let state = state(key)
         if options.flags & SHALE_SET_IF_ABSENT != 0, state == .fresh { return .conflict }
         if options.flags & SHALE_SET_IF_PRESENT != 0, state != .fresh { return .conflict }
-        if options.flags & SHALE_SET_IF_VERSION != 0, state == .gone || entries[key]!.version != options.version { return .conflict }
-        replace(key, Entry(
-            value: value, meta: options.meta, tags: options.tags,
-            pinned: options.flags & SHALE_SET_PINNED != 0, version: 0, created: now,
-            expires: expiry(options.maxAge), staleFor: staleFor(options.stale), use: 0))
+        if options.flags & SHALE_SET_IF_VERSION != 0, state == .gone || entries[key]!.version != options.version {
+            return .conflict
+        }
+        replace(
+            key,
+            Entry(
+                value: value, meta: options.meta, tags: options.tags,
+                pinned: options.flags & SHALE_SET_PINNED != 0, version: 0, created: now,
+                expires: expiry(options.maxAge), staleFor: staleFor(options.stale), use: 0))
         return .ok
     }
 

@@ -14,7 +14,8 @@ public struct ModelConfiguration: Sendable, CustomStringConvertible {
     public var evicts: Bool
 
     public init(
-        _ name: String, _ options: Options, keys: Int, sizes: ClosedRange<Int>, limitedByEntriesAlone: Bool, maxPinned: Int,
+        _ name: String, _ options: Options, keys: Int, sizes: ClosedRange<Int>, limitedByEntriesAlone: Bool,
+        maxPinned: Int,
         evicts: Bool = true
     ) {
         self.name = name
@@ -123,9 +124,13 @@ public final class ModelRun {
             if done % Self.compareAllEvery == 0 { try compareAll() }
         }
         try compareAll()
-        if !configuration.evicts, !excuses.isEmpty { throw disagreement("excuses where nothing is evicted: \(excuses)") }
+        if !configuration.evicts, !excuses.isEmpty {
+            throw disagreement("excuses where nothing is evicted: \(excuses)")
+        }
         let used = Excuse.allCases.compactMap { excuse in excuses[excuse].map { "\(excuse.rawValue) \($0)" } }
-        print("model, \(configuration.name): excuses in \(looks) looks: \(used.isEmpty ? "none" : used.joined(separator: ", "))")
+        print(
+            "model, \(configuration.name): excuses in \(looks) looks: \(used.isEmpty ? "none" : used.joined(separator: ", "))"
+        )
     }
 
     // MARK: Choosing
@@ -181,7 +186,9 @@ public final class ModelRun {
         }
         if random.chance(30) { options.meta = random.bytes(random.below(40)) }
         if random.chance(40) { options.tags = (0..<random.within(1...3)).map { _ in Self.tags[random.below(6)] } }
-        if key != nil, random.chance(10), model.pinnedCount < configuration.maxPinned { options.flags |= SHALE_SET_PINNED }
+        if key != nil, random.chance(10), model.pinnedCount < configuration.maxPinned {
+            options.flags |= SHALE_SET_PINNED
+        }
         if random.chance(10) { options.flags |= SHALE_SET_UNCOMPRESSED }
         if conditions, let key, random.chance(40) {
             switch random.below(4) {
@@ -200,7 +207,8 @@ public final class ModelRun {
         switch random.below(1000) {
         case ..<300:
             let key = anyKey()
-            return .set(key: key, value: anyValue(configuration.sizes), options: anySetOptions(conditions: true, key: key))
+            return .set(
+                key: key, value: anyValue(configuration.sizes), options: anySetOptions(conditions: true, key: key))
         case ..<560: return .get(key: anyKey(), flags: random.chance(30) ? SHALE_GET_STALE : 0)
         case ..<600: return .get(key: anyKey(), flags: SHALE_GET_PEEK | (random.chance(50) ? SHALE_GET_STALE : 0))
         case ..<620: return .get(key: anyKey(), flags: SHALE_GET_INFO | (random.chance(50) ? SHALE_GET_STALE : 0))
@@ -208,9 +216,12 @@ public final class ModelRun {
         case ..<670:
             let keys = anyKeys()
             let sizes = configuration.sizes.lowerBound...min(configuration.sizes.upperBound, 2_000)
-            return .setMany(keys: keys, values: keys.map { _ in anyValue(sizes) }, options: anySetOptions(conditions: false, key: nil))
+            return .setMany(
+                keys: keys, values: keys.map { _ in anyValue(sizes) },
+                options: anySetOptions(conditions: false, key: nil))
         case ..<675: return .removeMany(keys: anyKeys())
-        case ..<740: return .remove(key: anyKey(), version: random.chance(70) ? .any : random.chance(50) ? .right : .wrong)
+        case ..<740:
+            return .remove(key: anyKey(), version: random.chance(70) ? .any : random.chance(50) ? .right : .wrong)
         case ..<810: return .touch(key: anyKey(), maxAge: anyAge())
         case ..<880:
             let large = random.chance(3)
@@ -218,7 +229,8 @@ public final class ModelRun {
                 key: random.chance(70) ? random.below(10) : anyKey(),
                 delta: large ? Int64.max - Int64(random.below(10)) : Int64(random.within(-1000...1000)),
                 initial: random.chance(50) ? 0 : Int64(random.within(-50...50)))
-        case ..<886 where configuration.evicts: return .evict(random.chance(90) ? random.below(8) : random.below(configuration.keys))
+        case ..<886 where configuration.evicts:
+            return .evict(random.chance(90) ? random.below(8) : random.below(configuration.keys))
         case ..<892: return .invalidate(tag: random.below(Self.tags.count))
         case ..<898: return .purge
         case ..<899: return random.chance(30) ? .clear : .verify
@@ -258,7 +270,8 @@ public final class ModelRun {
             if status != expected, try hasEvictedItself(key, before) { expected = model.set(key, value, options) }
             try expect("status", status, expected)
             if status == .ok, !model.setVersion(key, version) {
-                throw disagreement("a set gave version \(version), which is not above all earlier ones (\(model.lastVersion))")
+                throw disagreement(
+                    "a set gave version \(version), which is not above all earlier ones (\(model.lastVersion))")
             }
         case .get(let number, let flags):
             try get(key(number), flags)
@@ -266,11 +279,12 @@ public final class ModelRun {
             let key = key(number)
             try resolve(key)
             let current = model.entries[key]?.version ?? 0
-            let version = switch choice {
-            case .any: UInt64(0)
-            case .right: current
-            case .wrong: current + 1
-            }
+            let version =
+                switch choice {
+                case .any: UInt64(0)
+                case .right: current
+                case .wrong: current + 1
+                }
             noteOwnUse(key)
             let before = model
             var expected = model.remove(key, version: version)
@@ -333,8 +347,12 @@ public final class ModelRun {
             let ghostsBefore = ghosts
             let (status, evicted) = cache.evict(UInt64(count))
             try expect("status", status, .ok)
-            guard evicted <= UInt64(count) else { throw disagreement("\(evicted) were evicted, asked for were \(count)") }
-            if oneShard, ghostsBefore == 0 { try expect("number of evicted entries", Int(evicted), min(count, unpinned)) }
+            guard evicted <= UInt64(count) else {
+                throw disagreement("\(evicted) were evicted, asked for were \(count)")
+            }
+            if oneShard, ghostsBefore == 0 {
+                try expect("number of evicted entries", Int(evicted), min(count, unpinned))
+            }
         case .invalidate(let tag):
             try expect("status", cache.invalidate(Self.tags[tag]), .ok)
             model.invalidate(Self.tags[tag])
@@ -345,10 +363,14 @@ public final class ModelRun {
             try expect("status", status, .ok)
             let entries = try cache.stats().entries
             if oneShard {
-                guard purged <= UInt64(ghostsBefore) else { throw disagreement("purged \(purged), but only \(ghostsBefore) had gone") }
+                guard purged <= UInt64(ghostsBefore) else {
+                    throw disagreement("purged \(purged), but only \(ghostsBefore) had gone")
+                }
                 if taggedGhosts == 0 { try expect("purged", purged, entriesBefore - entries) }
                 guard Int(entries) - model.entries.count <= taggedGhosts else {
-                    throw disagreement("after a purge \(entries) entries are counted, \(model.entries.count) live and at most \(taggedGhosts) went by a tag")
+                    throw disagreement(
+                        "after a purge \(entries) entries are counted, \(model.entries.count) live and at most \(taggedGhosts) went by a tag"
+                    )
                 }
             }
         case .clear:
@@ -412,7 +434,9 @@ public final class ModelRun {
 
     // MARK: Comparing
 
-    private func compare(_ key: [UInt8], _ lookup: Lookup, _ expected: Status, _ entry: ModelCache.Entry?, info: Bool) throws {
+    private func compare(_ key: [UInt8], _ lookup: Lookup, _ expected: Status, _ entry: ModelCache.Entry?, info: Bool)
+        throws
+    {
         looks += 1
         guard lookup.status == expected else {
             throw disagreement("\(show(key)) is \(lookup.status), should be \(expected); the model has \(show(entry))")
@@ -437,15 +461,21 @@ public final class ModelRun {
         var found: [[UInt8]: Lookup] = [:]
         try cache.walk(SHALE_GET_STALE) { key, lookup in
             if let earlier = found.updateValue(lookup, forKey: key) {
-                throw disagreement("a walk alone on the cache gave \(show(key)) twice: \(earlier.version) and \(lookup.version)")
+                throw disagreement(
+                    "a walk alone on the cache gave \(show(key)) twice: \(earlier.version) and \(lookup.version)")
             }
         }
         for (key, lookup) in found {
-            guard let entry = model.entries[key] else { throw disagreement("the walk found \(show(key)), which should be gone") }
+            guard let entry = model.entries[key] else {
+                throw disagreement("the walk found \(show(key)), which should be gone")
+            }
             try compare(key, lookup, model.state(entry) == .fresh ? .ok : .stale, entry, info: false)
         }
         for key in model.entries.keys where found[key] == nil {
-            if oneShard { throw disagreement("the walk missed \(show(key)), a peek says \(cache.peek(key).status): \(show(model.entries[key]))") }
+            if oneShard {
+                throw disagreement(
+                    "the walk missed \(show(key)), a peek says \(cache.peek(key).status): \(show(model.entries[key]))")
+            }
             unresolved -= 1
             excuses[.unordered, default: 0] += 1
             model.evict(key)
@@ -507,22 +537,33 @@ public final class ModelRun {
                 return looked <= evicted + 2
             }
             if let passedOver, let tooNew {
-                throw disagreement("\(show(tooNew)) has gone before the less recently used \(show(passedOver)), after \(victims.count) rightly evicted: \(show(model.entries[tooNew])); \(show(model.entries[passedOver]))")
+                throw disagreement(
+                    "\(show(tooNew)) has gone before the less recently used \(show(passedOver)), after \(victims.count) rightly evicted: \(show(model.entries[tooNew])); \(show(model.entries[passedOver]))"
+                )
             }
             for key in victims { model.evict(key) }
             // Where a set replaces the oldest entry, that one may have gone first.
             let own = ownUses.count { $0 < firstLeft }
             guard victims.count <= evicted, evicted <= victims.count + ghostLimit + own else {
-                throw disagreement("\(evicted) evictions, but of the least recently used \(victims.count) are gone; next would be \(show(model.oldest()))")
+                throw disagreement(
+                    "\(evicted) evictions, but of the least recently used \(victims.count) are gone; next would be \(show(model.oldest()))"
+                )
             }
         }
         let live = model.entries.count
         guard Int(stats.entries) >= live, Int(stats.entries) <= live + ghostLimit else {
-            throw disagreement("\(stats.entries) entries are counted, \(live) live and at most \(ghostLimit) have gone and may still count; \(evicted) evictions, victims \(victims.map(show))")
+            throw disagreement(
+                "\(stats.entries) entries are counted, \(live) live and at most \(ghostLimit) have gone and may still count; \(evicted) evictions, victims \(victims.map(show))"
+            )
         }
-        if configuration.limitedByEntriesAlone, evicted > 0, ghostLimit == 0, Int(stats.entries) != configuration.options.maxEntries {
-            if case .evict = operation {} else {
-                throw disagreement("\(evicted) evictions where \(stats.entries) of \(configuration.options.maxEntries) entries are left")
+        if configuration.limitedByEntriesAlone, evicted > 0, ghostLimit == 0,
+            Int(stats.entries) != configuration.options.maxEntries
+        {
+            if case .evict = operation {
+            } else {
+                throw disagreement(
+                    "\(evicted) evictions where \(stats.entries) of \(configuration.options.maxEntries) entries are left"
+                )
             }
         }
         ghosts = Int(stats.entries) - live
@@ -554,7 +595,9 @@ public final class ModelRun {
         }
         let missing = model.entries.keys.filter { found[$0] == nil }
         if mustBeComplete, let key = missing.first {
-            throw disagreement("after a rebuild \(missing.count) entries are missing, one is \(show(key)): \(show(model.entries[key]))")
+            throw disagreement(
+                "after a rebuild \(missing.count) entries are missing, one is \(show(key)): \(show(model.entries[key]))"
+            )
         }
         if let key = missing.first(where: { model.entries[$0]!.pinned }) {
             throw disagreement("after a rebuild the pinned \(show(key)) is missing")
@@ -590,18 +633,20 @@ public final class ModelRun {
 
     private func show(_ entry: ModelCache.Entry?) -> String {
         guard let entry else { return "nothing" }
-        return "version \(entry.version), \(entry.value.count) bytes, meta \(entry.meta), pinned \(entry.pinned), created \(entry.created), expires \(entry.expires), kept until \(entry.keptUntil)"
+        return
+            "version \(entry.version), \(entry.value.count) bytes, meta \(entry.meta), pinned \(entry.pinned), created \(entry.created), expires \(entry.expires), kept until \(entry.keptUntil)"
     }
 
     private func disagreement(_ text: String) -> Disagreement {
         let recent = history.suffix(25).map { "    \($0)" }.joined(separator: "\n")
         let error = lastError()
-        return Disagreement(description: """
-            \(text)
-            at operation \(done), now \(clock.now), "\(configuration.name)": run again with SHALE_MODEL_SEED=\(random.seed)
-            last error of this thread: \(error.isEmpty ? "none" : error)
-            the last operations:
-            \(recent)
-            """)
+        return Disagreement(
+            description: """
+                \(text)
+                at operation \(done), now \(clock.now), "\(configuration.name)": run again with SHALE_MODEL_SEED=\(random.seed)
+                last error of this thread: \(error.isEmpty ? "none" : error)
+                the last operations:
+                \(recent)
+                """)
     }
 }

@@ -84,7 +84,9 @@ public struct SetOptions: Sendable {
     public static func tagged(_ tags: String...) -> SetOptions { SetOptions(tags: tags) }
 
     /// Calls the body with the struct for C; its pointers are valid only inside.
-    public func withC<R>(newVersion: UnsafeMutablePointer<UInt64>? = nil, _ body: (UnsafePointer<shale_set_options>) -> R) -> R {
+    public func withC<R>(
+        newVersion: UnsafeMutablePointer<UInt64>? = nil, _ body: (UnsafePointer<shale_set_options>) -> R
+    ) -> R {
         var options = shale_set_options()
         options.struct_size = UInt32(MemoryLayout<shale_set_options>.size)
         options.flags = flags

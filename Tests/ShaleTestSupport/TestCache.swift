@@ -47,7 +47,9 @@ public final class TestCache: @unchecked Sendable {
     }
 
     /// Sets and gives the version that the set gave.
-    public func store(_ key: some Bytes, _ value: some Bytes, _ options: SetOptions = SetOptions()) -> (status: Status, version: UInt64) {
+    public func store(_ key: some Bytes, _ value: some Bytes, _ options: SetOptions = SetOptions()) -> (
+        status: Status, version: UInt64
+    ) {
         var version: UInt64 = 0
         let status = key.bytes.withUnsafeBytes { key in
             value.bytes.withUnsafeBytes { value in
@@ -90,7 +92,9 @@ public final class TestCache: @unchecked Sendable {
         key.bytes.withUnsafeBytes { Status(shale_touch(handle, $0.baseAddress, $0.count, maxAge)) }
     }
 
-    public func increment(_ key: some Bytes, by delta: Int64, from initial: Int64 = 0) -> (status: Status, result: Int64) {
+    public func increment(_ key: some Bytes, by delta: Int64, from initial: Int64 = 0) -> (
+        status: Status, result: Int64
+    ) {
         var result: Int64 = 0
         let status = key.bytes.withUnsafeBytes {
             Status(shale_increment(handle, $0.baseAddress, $0.count, delta, initial, &result))
@@ -112,13 +116,16 @@ public final class TestCache: @unchecked Sendable {
     }
 
     @discardableResult
-    public func setMany(_ keys: [[UInt8]], _ values: [some Bytes], _ options: SetOptions? = nil) -> (status: Status, statuses: [Status]) {
+    public func setMany(_ keys: [[UInt8]], _ values: [some Bytes], _ options: SetOptions? = nil) -> (
+        status: Status, statuses: [Status]
+    ) {
         precondition(keys.count == values.count)
         var statuses = keys.map { _ in shale_status(0) }
         let status = withByteViews(keys) { keys in
             withByteViews(values.map(\.bytes)) { values in
                 guard let options else {
-                    return Status(shale_set_many(handle, keys.count, keys.baseAddress, values.baseAddress, nil, &statuses))
+                    return Status(
+                        shale_set_many(handle, keys.count, keys.baseAddress, values.baseAddress, nil, &statuses))
                 }
                 return options.withC {
                     Status(shale_set_many(handle, keys.count, keys.baseAddress, values.baseAddress, $0, &statuses))

@@ -69,7 +69,8 @@ struct ArchiveTests {
     @Test("S9 saveToDisk(withName:) writes <name>.cache in the caches directory, and it can be read back")
     func savedInCaches() throws {
         let name = "shale-test-\(UUID().uuidString)"
-        let folder = try FileManager.default.url(for: .cachesDirectory, in: .userDomainMask, appropriateFor: nil, create: true)
+        let folder = try FileManager.default.url(
+            for: .cachesDirectory, in: .userDomainMask, appropriateFor: nil, create: true)
         let file = folder.appendingPathComponent("\(name).cache")
         defer { try? FileManager.default.removeItem(at: file) }
         let cache = try Cache<String, Article>.small(clock: TestClock())

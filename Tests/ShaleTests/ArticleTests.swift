@@ -75,7 +75,8 @@ struct ArticleTests {
             return prices
         }
         #expect(try open().value(for: "tea") == nil)
-        let prices = try Cache<String, Int>(at: directory, maxAge: .seconds(60), staleFor: .seconds(3600), now: clock.now)
+        let prices = try Cache<String, Int>(
+            at: directory, maxAge: .seconds(60), staleFor: .seconds(3600), now: clock.now)
 
         try prices.insert(42, for: "tea")
         try prices.insert(43, for: "salt", maxAge: .milliseconds(500))
@@ -151,7 +152,9 @@ struct ArticleTests {
         for _ in 0..<2 {
             clock.advance(seconds: 300)
             let entry = try await articles.entry(for: url) { stored in
-                guard let answer = try await download(url, unless: stored?.etag) else { return .notModified(maxAge: .seconds(60)) }
+                guard let answer = try await download(url, unless: stored?.etag) else {
+                    return .notModified(maxAge: .seconds(60))
+                }
                 return .value(answer.article, tags: ["news"], etag: answer.etag)
             }
             #expect(entry.value.title == "Validated" && entry.etag == "v1" && entry.tags == ["news"])
@@ -186,9 +189,13 @@ struct ArticleTests {
 
         let stock = try Cache<String, Int>(in: mine.store, named: "stock")
         stock["tea"] = 7
-        while let entry = try stock.entry(for: "tea"), try stock.replace(entry.version, with: entry.value - 1, for: "tea") == nil {}
+        while let entry = try stock.entry(for: "tea"),
+            try stock.replace(entry.version, with: entry.value - 1, for: "tea") == nil
+        {}
         #expect(stock["tea"] == 6)
-        while let entry = try stock.entry(for: "salt"), try stock.replace(entry.version, with: entry.value - 1, for: "salt") == nil {}
+        while let entry = try stock.entry(for: "salt"),
+            try stock.replace(entry.version, with: entry.value - 1, for: "salt") == nil
+        {}
         #expect(stock["salt"] == nil)
     }
 
@@ -200,7 +207,7 @@ struct ArticleTests {
         func open() throws(ShaleError) -> Store {
             do {
                 return try Store(at: directory.path, options: .init(capacity: 64 << 20))
-            } catch where error.code == .busy {
+            } catch  where error.code == .busy {
                 return try Store(at: directory.path)
             }
         }
@@ -220,7 +227,11 @@ struct ArticleTests {
     func disk() throws {
         let directory = directory.url, url = try url()
         func open() throws -> Cache<URL, Article> {
-            let titles = Coder<Article> { Data($0.title.utf8) } decode: { Article(title: String(decoding: $0, as: UTF8.self)) }
+            let titles = Coder<Article> {
+                Data($0.title.utf8)
+            } decode: {
+                Article(title: String(decoding: $0, as: UTF8.self))
+            }
             let articles = try Cache<URL, Article>(at: directory, coder: titles)
             return articles
         }
@@ -230,8 +241,12 @@ struct ArticleTests {
         #expect(try Cache<URL, String>(at: directory).value(for: url) == "First")
 
         let statistics = try articles.store.statistics()
-        #expect(statistics.dataBytes + statistics.indexBytes > 0 && statistics.dataBytes + statistics.indexBytes <= statistics.capacity)
-        for file in ["shale.data", "shale.index"] { #expect(FileManager.default.fileExists(atPath: directory.appendingPathComponent(file).path)) }
+        #expect(
+            statistics.dataBytes + statistics.indexBytes > 0
+                && statistics.dataBytes + statistics.indexBytes <= statistics.capacity)
+        for file in ["shale.data", "shale.index"] {
+            #expect(FileManager.default.fileExists(atPath: directory.appendingPathComponent(file).path))
+        }
 
         try articles.store.sync()
         let report = try articles.store.verify()
@@ -256,7 +271,8 @@ struct ArticleTests {
 
     @Test("The README's example")
     func readme() async throws {
-        let articles = try Cache<String, Article>(at: directory.url.path, maxAge: .seconds(3600), maxEntries: 10_000, memoryEntries: 256)
+        let articles = try Cache<String, Article>(
+            at: directory.url.path, maxAge: .seconds(3600), maxEntries: 10_000, memoryEntries: 256)
         articles["a"] = Article(title: "Slate")
         #expect(articles["a"]?.title ?? "gone" == "Slate")
         let b = try await articles.value(for: "b", orLoad: .staleIfError) { Article(title: "Marl") }

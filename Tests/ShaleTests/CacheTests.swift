@@ -108,7 +108,8 @@ struct CacheTests {
     func entry() throws {
         let clock = TestClock()
         let cache = try Cache<String, Article>.small(memoryEntries: 1, clock: clock)
-        let version = try cache.insert(Article(title: "one"), for: "key", tags: ["news", "über"], etag: "\"v1\"", pinned: true)
+        let version = try cache.insert(
+            Article(title: "one"), for: "key", tags: ["news", "über"], etag: "\"v1\"", pinned: true)
         for source in [EntrySource.memory, .store, .memory] {
             if source == .store { try cache.insert(Article(title: "two"), for: "other") }
             let entry = try #require(try cache.entry(for: "key"))
@@ -130,7 +131,8 @@ struct CacheTests {
     @Test("stale entries are there for those who ask for them, until their stale period is over", arguments: [0, 256])
     func stale(memoryEntries: Int) throws {
         let clock = TestClock()
-        let cache = try Cache<String, Int>.small(maxAge: .seconds(10), staleFor: .seconds(5), memoryEntries: memoryEntries, clock: clock)
+        let cache = try Cache<String, Int>.small(
+            maxAge: .seconds(10), staleFor: .seconds(5), memoryEntries: memoryEntries, clock: clock)
         cache["key"] = 1
         #expect(try cache.entry(for: "key", includingStale: true)?.isStale == false)
         clock.advance(seconds: 10)
@@ -174,7 +176,8 @@ struct CacheTests {
         let cache = try Cache<String, Int>.small(memoryEntries: memoryEntries, clock: clock)
         let first = try cache.insert(1, for: "key")
         clock.advance(seconds: 60)
-        let second = try #require(try cache.replace(first, with: 2, for: "key", maxAge: .seconds(5), tags: ["news"], etag: "e", pinned: true))
+        let second = try #require(
+            try cache.replace(first, with: 2, for: "key", maxAge: .seconds(5), tags: ["news"], etag: "e", pinned: true))
         let entry = try #require(try cache.entry(for: "key"))
         #expect(entry.value == 2 && entry.version == second && second != first)
         #expect(entry.expiresAt == clock.date + 5 && entry.tags == ["news"] && entry.etag == "e" && entry.isPinned)
@@ -234,19 +237,27 @@ struct CacheTests {
         let cache = try Cache<Broken, Broken>(in: store, named: "articles")
         let error = #expect(throws: ShaleError.self) { try cache.insert(Broken(), for: Broken()) }
         #expect(error?.code == .invalid)
-        for part in [directory.path, "articles", "key", "Offline"] { #expect(error?.message.contains(part) == true, "\(part)") }
+        for part in [directory.path, "articles", "key", "Offline"] {
+            #expect(error?.message.contains(part) == true, "\(part)")
+        }
         let values = try Cache<String, Broken>(in: store, named: "articles")
-        #expect(throws: ShaleError.self) { try values.insert(Broken(), for: "key") }.map { #expect($0.message.contains("value") && $0.message.contains("Offline")) }
+        #expect(throws: ShaleError.self) { try values.insert(Broken(), for: "key") }.map {
+            #expect($0.message.contains("value") && $0.message.contains("Offline"))
+        }
 
         let file = directory.url.appendingPathComponent("file")
         try Data().write(to: file)
-        let opening = #expect(throws: ShaleError.self) { try Cache<String, Int>(at: file.appendingPathComponent("cache")) }
+        let opening = #expect(throws: ShaleError.self) {
+            try Cache<String, Int>(at: file.appendingPathComponent("cache"))
+        }
         #expect(opening?.errno == ENOTDIR)
         #expect(opening?.message.contains(file.path) == true)
 
         let elsewhere = try #require(URL(string: "https://example.org/cache"))
         #expect(throws: ShaleError.self) { try Cache<String, Int>(at: elsewhere) }
-        #expect(throws: ShaleError.self) { try Cache<String, Int>(in: store, named: String(repeating: "n", count: 256)) }
+        #expect(throws: ShaleError.self) {
+            try Cache<String, Int>(in: store, named: String(repeating: "n", count: 256))
+        }
         let strings = try Cache<String, Int>(in: store, named: String(repeating: "n", count: 255))
         strings["key"] = 1
         #expect(strings["key"] == 1)

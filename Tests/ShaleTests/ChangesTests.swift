@@ -30,27 +30,37 @@ struct ChangesTests {
         for listener in listeners {
             var seen: [String] = []
             for await change in listener { seen.append(words(change)) }
-            #expect(seen == ["inserted a", "inserted b", "evicted a from memory", "inserted c", "removed b", "removed all t", "removed all ", "inserted d"])
+            #expect(
+                seen == [
+                    "inserted a", "inserted b", "evicted a from memory", "inserted c", "removed b", "removed all t",
+                    "removed all ", "inserted d",
+                ])
         }
     }
 
     @Test("what this store evicts is announced to the cache that it belonged to, whichever cache needed the room")
     func evictions() async throws {
         let store = try Store(at: nil, options: .init(capacity: 4 << 20, maxEntries: 3))
-        let numbers = try Cache<Int, Int>(in: store, named: "numbers"), words = try Cache<String, Int>(in: store, named: "words")
+        let numbers = try Cache<Int, Int>(in: store, named: "numbers"),
+            words = try Cache<String, Int>(in: store, named: "words")
         var ofNumbers = numbers.changes.makeAsyncIterator(), ofWords = words.changes.makeAsyncIterator()
         for i in 1...3 { numbers[i] = i }
         words["a"] = 1
         words["b"] = 2
         numbers[4] = 4
         words["c"] = 3
-        for expected in ["inserted 1", "inserted 2", "inserted 3", "evicted 1", "evicted 2", "evicted 3", "inserted 4"] {
+        for expected in ["inserted 1", "inserted 2", "inserted 3", "evicted 1", "evicted 2", "evicted 3", "inserted 4"]
+        {
             #expect(await ofNumbers.next().map(self.words) == expected)
         }
-        for expected in ["inserted a", "inserted b", "evicted a", "inserted c"] { #expect(await ofWords.next().map(self.words) == expected) }
+        for expected in ["inserted a", "inserted b", "evicted a", "inserted c"] {
+            #expect(await ofWords.next().map(self.words) == expected)
+        }
     }
 
-    @Test("an entry that has a new age, and a large one, are named when they go; another handle's evictions are not announced")
+    @Test(
+        "an entry that has a new age, and a large one, are named when they go; another handle's evictions are not announced"
+    )
     func evictedKinds() async throws {
         let directory = TemporaryDirectory(), clock = TestClock()
         let mine = try Cache<String, Data>(at: directory.url, maxEntries: 2, capacity: 4 << 20, now: clock.now)
@@ -63,7 +73,10 @@ struct ChangesTests {
         mine["b"] = Data()
         theirs["theirs"] = Data()
         mine["c"] = Data()
-        for expected in ["inserted large", "inserted touched", "evicted large", "inserted a", "evicted touched", "inserted b", "evicted b", "inserted c"] {
+        for expected in [
+            "inserted large", "inserted touched", "evicted large", "inserted a", "evicted touched", "inserted b",
+            "evicted b", "inserted c",
+        ] {
             #expect(await changes.next().map(words) == expected)
         }
     }

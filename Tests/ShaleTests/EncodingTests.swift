@@ -4,7 +4,9 @@ import Testing
 
 @Suite("Keys and values as bytes", .timeLimit(.minutes(30)))
 struct EncodingTests {
-    private func bytes<Key: Hashable & Codable & Sendable>(_ key: Key) throws -> [UInt8] { Array(try KeySpace<Key>(name: "").encode(key).dropFirst()) }
+    private func bytes<Key: Hashable & Codable & Sendable>(_ key: Key) throws -> [UInt8] {
+        Array(try KeySpace<Key>(name: "").encode(key).dropFirst())
+    }
     private func comesBack<Key: Hashable & Codable & Sendable>(_ key: Key) throws -> Bool {
         let space = try KeySpace<Key>(name: "name")
         return try space.encode(key).withUnsafeBytes { space.decode($0) } == key
@@ -13,11 +15,16 @@ struct EncodingTests {
     @Test("keys keep their bytes from version to version")
     func stable() throws {
         #expect(try bytes("ключ") == Array("sключ".utf8))
-        #expect(try bytes(try #require(URL(string: "https://example.org/a b?c"))) == Array("ahttps://example.org/a%20b?c".utf8))
+        #expect(
+            try bytes(try #require(URL(string: "https://example.org/a b?c")))
+                == Array("ahttps://example.org/a%20b?c".utf8))
         #expect(try bytes(Data([0, 255])) == [100, 0, 255])
         #expect(try bytes([UInt8]([0, 255])) == [98, 0, 255])
-        #expect(try bytes(try #require(UUID(uuidString: "00112233-4455-6677-8899-AABBCCDDEEFF")))
-            == [117, 0x00, 0x11, 0x22, 0x33, 0x44, 0x55, 0x66, 0x77, 0x88, 0x99, 0xAA, 0xBB, 0xCC, 0xDD, 0xEE, 0xFF])
+        #expect(
+            try bytes(try #require(UUID(uuidString: "00112233-4455-6677-8899-AABBCCDDEEFF")))
+                == [
+                    117, 0x00, 0x11, 0x22, 0x33, 0x44, 0x55, 0x66, 0x77, 0x88, 0x99, 0xAA, 0xBB, 0xCC, 0xDD, 0xEE, 0xFF,
+                ])
         #expect(try bytes(0) == [105, 0])
         #expect(try bytes(-1) == [105, 1])
         #expect(try bytes(1) == [105, 2])
@@ -30,8 +37,12 @@ struct EncodingTests {
 
     @Test("a key of another type is JSON whose order does not depend on the process")
     func sortedJSON() throws {
-        struct Request: Hashable, Codable { var zoom = 3, path = "a/b", alpha = [1, 2], options = ["z": 1, "a": 2, "m": 3] }
-        #expect(try bytes(Request()) == Array(#"j{"alpha":[1,2],"options":{"a":2,"m":3,"z":1},"path":"a/b","zoom":3}"#.utf8))
+        struct Request: Hashable, Codable {
+            var zoom = 3, path = "a/b", alpha = [1, 2], options = ["z": 1, "a": 2, "m": 3]
+        }
+        #expect(
+            try bytes(Request()) == Array(#"j{"alpha":[1,2],"options":{"a":2,"m":3,"z":1},"path":"a/b","zoom":3}"#.utf8)
+        )
         #expect(try comesBack(Request()))
     }
 
@@ -41,15 +52,21 @@ struct EncodingTests {
         #expect(try comesBack(Data()) && comesBack([UInt8]([1, 2])))
         #expect(try comesBack(UUID()))
         #expect(try comesBack(try #require(URL(string: "https://example.org/%C3%A9?x=1#f"))))
-        for number in [Int.min, Int.min + 1, -129, -1, 0, 1, 63, 64, 8191, 8192, Int.max] { #expect(try comesBack(number), "\(number)") }
+        for number in [Int.min, Int.min + 1, -129, -1, 0, 1, 63, 64, 8191, 8192, Int.max] {
+            #expect(try comesBack(number), "\(number)")
+        }
         #expect(try comesBack(Int8.min) && comesBack(Int16.max) && comesBack(Int32.min) && comesBack(Int64.max))
-        #expect(try comesBack(UInt8.max) && comesBack(UInt16.max) && comesBack(UInt32.max) && comesBack(UInt64.max) && comesBack(UInt.max))
+        #expect(
+            try comesBack(UInt8.max) && comesBack(UInt16.max) && comesBack(UInt32.max) && comesBack(UInt64.max)
+                && comesBack(UInt.max))
         #expect(try comesBack(true) && comesBack(1.5) && comesBack(Date(timeIntervalSince1970: 0.1)))
     }
 
     @Test("bytes that are no key of this cache give none")
     func foreign() throws {
-        func decode<Key: Hashable & Codable & Sendable>(_: Key.Type, _ bytes: [UInt8]) throws -> Key? { try bytes.withUnsafeBytes { try KeySpace<Key>(name: "").decode($0) } }
+        func decode<Key: Hashable & Codable & Sendable>(_: Key.Type, _ bytes: [UInt8]) throws -> Key? {
+            try bytes.withUnsafeBytes { try KeySpace<Key>(name: "").decode($0) }
+        }
         #expect(try decode(Int.self, Array("\0i".utf8)) == nil)
         #expect(try decode(Int.self, Array("\0i".utf8) + [0x80]) == nil)
         #expect(try decode(Int.self, Array("\0i".utf8) + [1, 1]) == nil)
@@ -76,14 +93,17 @@ struct EncodingTests {
         #expect(try stored(Data([1, 2, 0])) == [1, 2, 0])
         #expect(try stored([UInt8]()) == [])
         #expect(try stored("né") == Array("né".utf8))
-        #expect(try stored(Article(title: "t")).map { String(decoding: $0, as: UTF8.self) }?.contains("\"title\":\"t\"") == true)
+        #expect(
+            try stored(Article(title: "t")).map { String(decoding: $0, as: UTF8.self) }?.contains("\"title\":\"t\"")
+                == true)
         #expect(try stored(7) == Array("7".utf8))
         #expect(try stored(Optional<Int>.none) == Array("null".utf8))
     }
 
     @Test("the coder can be replaced")
     func coder() throws {
-        let upper = Coder<String>(encode: { Data($0.uppercased().utf8) }, decode: { String(decoding: $0, as: UTF8.self) + "!" })
+        let upper = Coder<String>(
+            encode: { Data($0.uppercased().utf8) }, decode: { String(decoding: $0, as: UTF8.self) + "!" })
         let cache = try Cache<String, String>.small(memoryEntries: 0, coder: upper)
         cache["key"] = "value"
         #expect(cache["key"] == "VALUE!")
@@ -96,7 +116,8 @@ struct EncodingTests {
     @Test("a stored value that no longer decodes is a miss, counted, and removed")
     func undecodable() async throws {
         let store = try Store(at: nil, options: .init(capacity: 4 << 20))
-        let old = try Cache<String, String>(in: store, named: "c"), new = try Cache<String, Article>(in: store, named: "c")
+        let old = try Cache<String, String>(in: store, named: "c"),
+            new = try Cache<String, Article>(in: store, named: "c")
         old["a"] = "not an article"
         old["b"] = "nor this"
         var changes = new.changes.makeAsyncIterator()
@@ -106,7 +127,10 @@ struct EncodingTests {
         guard case .removed("a") = await changes.next() else { Issue.record("no removal"); return }
         #expect(try await new.value(for: "b") { Article(title: "loaded") }.title == "loaded")
         #expect(new["b"]?.title == "loaded")
-        #expect(try Cache<String, String>(in: store, named: "c", coder: Coder(encode: { Data($0.utf8) }, decode: { _ in throw Offline() })).value(for: "b") == nil)
+        #expect(
+            try Cache<String, String>(
+                in: store, named: "c", coder: Coder(encode: { Data($0.utf8) }, decode: { _ in throw Offline() })
+            ).value(for: "b") == nil)
         #expect(new["b"] == nil)
     }
 
@@ -115,10 +139,14 @@ struct EncodingTests {
         let store = try Store(at: nil, options: .init(capacity: 4 << 20))
         let good = try Cache<String, String>(in: store, named: "c")
         good["key"] = "old"
-        let replacing = try Cache<String, String>(in: store, named: "c", coder: Coder(encode: { Data($0.utf8) }, decode: { _ in
-            good["key"] = "new"
-            throw Offline()
-        }))
+        let replacing = try Cache<String, String>(
+            in: store, named: "c",
+            coder: Coder(
+                encode: { Data($0.utf8) },
+                decode: { _ in
+                    good["key"] = "new"
+                    throw Offline()
+                }))
         #expect(replacing["key"] == nil)
         #expect(good["key"] == "new")
     }
@@ -133,14 +161,19 @@ struct EncodingTests {
         let reader = try Cache<String, Article>(in: Store(at: directory.path, options: options), named: "")
         #expect(try reader.value(for: "key") == nil)
         let loaded = try await reader.entry(for: "key") { _ in .value(Article(title: "loaded")) }
-        #expect(loaded.value.title == "loaded" && loaded.version == 0 && loaded.isStale && loaded.expiresAt == loaded.createdAt)
+        #expect(
+            loaded.value.title == "loaded" && loaded.version == 0 && loaded.isStale
+                && loaded.expiresAt == loaded.createdAt)
         #expect(reader.statistics.unstored == 1)
         #expect(writer["key"] == "text")
     }
 
     @Test("what is kept beside a value comes back; bytes of others say nothing")
     func meta() {
-        for meta in [Meta(), Meta(etag: ""), Meta(etag: "é\"", tags: ["a", "", "b"], loadTime: 70_000), Meta(tags: [String(repeating: "t", count: 300)]), Meta(loadTime: 1)] {
+        for meta in [
+            Meta(), Meta(etag: ""), Meta(etag: "é\"", tags: ["a", "", "b"], loadTime: 70_000),
+            Meta(tags: [String(repeating: "t", count: 300)]), Meta(loadTime: 1),
+        ] {
             #expect(Meta(meta.bytes) == meta)
         }
         #expect(Meta().bytes == [])

@@ -54,11 +54,13 @@ struct LeaseTests {
     func renewal() async throws {
         let mine = try open(leaseTime: .seconds(30)), theirs = try open(leaseTime: .seconds(30))
         let begun = Gate(), loads = Counter()
-        let first = Task { try await mine.value(for: "key") {
-            begun.open()
-            try await Task.sleep(for: .seconds(32))
-            return loads.add()
-        } }
+        let first = Task {
+            try await mine.value(for: "key") {
+                begun.open()
+                try await Task.sleep(for: .seconds(32))
+                return loads.add()
+            }
+        }
         try await begun.wait()
         #expect(try await theirs.value(for: "key") { loads.add() } == 1)
         #expect(try await first.value == 1 && loads.count == 1)
@@ -68,11 +70,13 @@ struct LeaseTests {
     func failure() async throws {
         let mine = try open(), theirs = try open()
         let begun = Gate(), gate = Gate()
-        let first = Task { try await mine.value(for: "key") {
-            begun.open()
-            try await gate.wait()
-            throw Offline()
-        } }
+        let first = Task {
+            try await mine.value(for: "key") {
+                begun.open()
+                try await gate.wait()
+                throw Offline()
+            }
+        }
         try await begun.wait()
         let second = Task { try await theirs.value(for: "key") { 2 } }
         gate.open()
@@ -99,11 +103,13 @@ struct LeaseTests {
         for round in 1...20 {
             let mine = try open(), theirs = try open(), key = "\(round)"
             let begun = Gate(), gate = Gate()
-            let first = Task { try await mine.value(for: key, orLoad: .reload) {
-                begun.open()
-                try await gate.wait()
-                return 2
-            } }
+            let first = Task {
+                try await mine.value(for: key, orLoad: .reload) {
+                    begun.open()
+                    try await gate.wait()
+                    return 2
+                }
+            }
             try await begun.wait()
             let second = Task { try await theirs.value(for: key, orLoad: .reload) { 3 } }
             try await Task.sleep(for: .milliseconds(20 * round * round))
@@ -160,7 +166,9 @@ struct LeaseTests {
     func badLeaseTime() {
         for time in [Duration.zero, .microseconds(900), .seconds(3601), .seconds(-1)] {
             #expect(throws: ShaleError.self) { _ = try Cache<String, Int>(at: nil as String?, leaseTime: time) }
-            #expect(throws: ShaleError.self) { _ = try Store(at: nil).lease("key", for: time == .microseconds(900) ? .zero : time) }
+            #expect(throws: ShaleError.self) {
+                _ = try Store(at: nil).lease("key", for: time == .microseconds(900) ? .zero : time)
+            }
         }
     }
 }

@@ -26,13 +26,17 @@ struct LoaderTests {
 
     @Test("what the store has by now is the answer, where no load is under way")
     func stored() async throws {
-        guard case .stored(5) = try loader.join("key", unless: { 5 }, load: { 6 }) else { Issue.record("loaded"); return }
+        guard case .stored(5) = try loader.join("key", unless: { 5 }, load: { 6 }) else {
+            Issue.record("loaded"); return
+        }
         let gate = Gate()
         let hold = try join {
             try await gate.wait()
             return 7
         }
-        guard case .load(let second) = try loader.join("key", unless: { 5 }, load: { 6 }) else { Issue.record("not joined"); return }
+        guard case .load(let second) = try loader.join("key", unless: { 5 }, load: { 6 }) else {
+            Issue.record("not joined"); return
+        }
         gate.open()
         #expect(try await hold.output == 7)
         #expect(try await second.output == 7)
@@ -136,7 +140,9 @@ struct LoaderTests {
             try await gate.wait()
             return 1
         }
-        guard case .load(let quick) = try loader.join("other", unless: { nil }, load: { 2 }) else { Issue.record("not loaded"); return }
+        guard case .load(let quick) = try loader.join("other", unless: { nil }, load: { 2 }) else {
+            Issue.record("not loaded"); return
+        }
         #expect(try await quick.output == 2)
         gate.open()
         #expect(try await slow.output == 1)

@@ -103,7 +103,9 @@ struct LoadingTests {
     func failing() async throws {
         for policy in policies where policy != .staleWhileRevalidate {
             let cache = try Cache<String, Int>.small(clock: clock)
-            await #expect(throws: Offline.self) { try await cache.value(for: "key", orLoad: policy) { throw Offline() } }
+            await #expect(throws: Offline.self) {
+                try await cache.value(for: "key", orLoad: policy) { throw Offline() }
+            }
             #expect(try cache.entry(for: "key", includingStale: true) == nil)
             cache["key"] = 1
             clock.advance(seconds: 60)
@@ -111,7 +113,9 @@ struct LoadingTests {
                 let entry = try await cache.entry(for: "key", orLoad: policy) { _ in throw Offline() }
                 #expect(entry.value == 1 && entry.isStale)
             } else {
-                await #expect(throws: Offline.self) { try await cache.value(for: "key", orLoad: policy) { throw Offline() } }
+                await #expect(throws: Offline.self) {
+                    try await cache.value(for: "key", orLoad: policy) { throw Offline() }
+                }
             }
             #expect(try cache.entry(for: "key", includingStale: true)?.value == 1)
             #expect(try await cache.value(for: "key", orLoad: policy) { 2 } == 2)
@@ -152,15 +156,23 @@ struct LoadingTests {
         #expect(try cache.entry(for: "key", includingStale: true)?.value == 1)
     }
 
-    @Test("what another handle renews or replaces just after it was read as stale is not loaded again", arguments: [true, false])
+    @Test(
+        "what another handle renews or replaces just after it was read as stale is not loaded again",
+        arguments: [true, false])
     func renewedMeanwhile(isReplaced: Bool) async throws {
         let store = try Store(at: nil, options: .init(capacity: 4 << 20))
         let other = try Cache<String, String>(in: store, named: "c", maxAge: .forever)
         let reads = Counter(), loads = Counter()
-        let cache = try Cache<String, String>(in: store, named: "c", memoryEntries: 0, coder: Coder(encode: { Data($0.utf8) }, decode: { data in
-            if reads.add() == 1 { if isReplaced { try other.insert("new", for: "key") } else { try other.touch("key") } }
-            return String(decoding: data, as: UTF8.self)
-        }))
+        let cache = try Cache<String, String>(
+            in: store, named: "c", memoryEntries: 0,
+            coder: Coder(
+                encode: { Data($0.utf8) },
+                decode: { data in
+                    if reads.add() == 1 {
+                        if isReplaced { try other.insert("new", for: "key") } else { try other.touch("key") }
+                    }
+                    return String(decoding: data, as: UTF8.self)
+                }))
         try other.insert("old", for: "key", maxAge: .zero)
         let stale = try await cache.entry(for: "key", orLoad: .staleWhileRevalidate) { _ in
             loads.add()
@@ -182,7 +194,9 @@ struct LoadingTests {
                 #expect(present?.etag == "e")
                 return .notModified(maxAge: .seconds(9))
             }
-            #expect(entry.value == 1 && !entry.isStale && entry.version == version && entry.etag == "e" && entry.tags == ["t"])
+            #expect(
+                entry.value == 1 && !entry.isStale && entry.version == version && entry.etag == "e"
+                    && entry.tags == ["t"])
             #expect(entry.expiresAt == clock.date + 9)
         }
     }
@@ -261,7 +275,10 @@ struct LoadingTests {
             await #expect(throws: CancellationError.self, "\(policy)") { try await waiter.value }
             gate.open()
             // Begins when the cancelled one has ended.
-            #expect(try await cache.value(for: "key", orLoad: .reload) { try cache.entry(for: "key", includingStale: true)?.value == 1 ? -1 : 2 } == 2)
+            #expect(
+                try await cache.value(for: "key", orLoad: .reload) {
+                    try cache.entry(for: "key", includingStale: true)?.value == 1 ? -1 : 2
+                } == 2)
             #expect(sawCancellation.count == 1)
         }
     }
@@ -329,7 +346,9 @@ struct LoadingTests {
         let cache = try Cache<String, Int>.small(clock: clock)
         func all(_ load: @escaping @Sendable (String) async throws -> Int) async throws -> [Int] {
             var seen: [Int] = []
-            for try await entry in cache.entries(for: "key", load: load) { seen.append(entry.isStale ? -entry.value : entry.value) }
+            for try await entry in cache.entries(for: "key", load: load) {
+                seen.append(entry.isStale ? -entry.value : entry.value)
+            }
             return seen
         }
         #expect(try await all { key in key == "key" ? 1 : 0 } == [1])
@@ -399,25 +418,35 @@ struct LoadingTests {
         for _ in 0..<2 {
             clock.advance(seconds: 60)
             var seen: [Cache<String, Int>.Entry] = []
-            for try await entry in cache.entries(for: "key", orLoad: .default, { stored in stored?.etag == "v1" ? .notModified() : .value(2) }) { seen.append(entry) }
+            for try await entry in cache.entries(
+                for: "key", orLoad: .default, { stored in stored?.etag == "v1" ? .notModified() : .value(2) })
+            { seen.append(entry) }
             #expect(seen.map(\.value) == [1, 1] && seen.map(\.isStale) == [true, false])
             #expect(seen.first?.version == seen.last?.version)
         }
         clock.advance(seconds: 60)
         var kept: [Int] = []
-        for try await entry in cache.entries(for: "key", orLoad: .staleIfError, { _ in throw Offline() }) { kept.append(entry.value) }
+        for try await entry in cache.entries(for: "key", orLoad: .staleIfError, { _ in throw Offline() }) {
+            kept.append(entry.value)
+        }
         #expect(kept == [1])
-        await #expect(throws: Offline.self) { for try await _ in cache.entries(for: "none", orLoad: .staleIfError, { _ in throw Offline() }) {} }
+        await #expect(throws: Offline.self) {
+            for try await _ in cache.entries(for: "none", orLoad: .staleIfError, { _ in throw Offline() }) {}
+        }
         let asked = Gate()
-        cache.prefetch("key", revalidating: { stored in
-            asked.open()
-            return stored?.etag == "v1" ? .notModified() : .value(2)
-        })
+        cache.prefetch(
+            "key",
+            revalidating: { stored in
+                asked.open()
+                return stored?.etag == "v1" ? .notModified() : .value(2)
+            })
         try await asked.wait()
         while cache["key"] == nil { await Task.yield() }
         #expect(cache["key"] == 1)
         kept = []
-        for try await entry in cache.entries(for: "key", orLoad: .reload, { _ in .value(2) }) { kept.append(entry.value) }
+        for try await entry in cache.entries(for: "key", orLoad: .reload, { _ in .value(2) }) {
+            kept.append(entry.value)
+        }
         #expect(kept == [1, 2])
     }
 
@@ -432,7 +461,8 @@ struct LoadingTests {
     @Test("threads that read, write and load the same keys at once end with what was stored last")
     func together() async throws {
         let directory = TemporaryDirectory()
-        let caches = try (0..<2).map { _ in try Cache<Int, Int>(at: directory.url, capacity: 4 << 20, memoryEntries: 4) }
+        let caches = try (0..<2).map { _ in try Cache<Int, Int>(at: directory.url, capacity: 4 << 20, memoryEntries: 4)
+        }
         await withTaskGroup(of: Void.self) { group in
             for worker in 0..<8 {
                 group.addTask {

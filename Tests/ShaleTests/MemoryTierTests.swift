@@ -66,7 +66,9 @@ struct MemoryTierTests {
                 let evicted = insert(key, cost: cost, into: tier)
                 model.removeAll { $0.key == key }
                 var expected: [Int] = []
-                while model.count >= 8 || model.map(\.cost).reduce(cost, +) > 40 { expected.append(model.removeFirst().key) }
+                while model.count >= 8 || model.map(\.cost).reduce(cost, +) > 40 {
+                    expected.append(model.removeFirst().key)
+                }
                 model.append((key, cost))
                 #expect(evicted == expected, "seed \(seed), step \(step)")
             default:

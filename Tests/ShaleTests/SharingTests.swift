@@ -11,7 +11,9 @@ struct SharingTests {
         let names = ["", "a", "ab", "abc", "1:a", "a1:"]
         let caches = try names.map { try Cache<String, String>(in: store, named: $0) }
         for cache in caches {
-            for key in ["", "s", "c", "bc", "bcs"] { try cache.insert("\(cache.name)/\(key)", for: key, tags: ["b", "bc", "news"]) }
+            for key in ["", "s", "c", "bc", "bcs"] {
+                try cache.insert("\(cache.name)/\(key)", for: key, tags: ["b", "bc", "news"])
+            }
         }
         for cache in caches {
             for key in ["", "s", "c", "bc", "bcs"] { #expect(cache[key] == "\(cache.name)/\(key)") }
@@ -28,7 +30,8 @@ struct SharingTests {
     @Test("keys of different types are different keys, even under one name")
     func kinds() throws {
         let store = try Store(at: nil, options: .init(capacity: 4 << 20))
-        let texts = try Cache<String, Data>(in: store, named: "n"), numbers = try Cache<Int, Data>(in: store, named: "n")
+        let texts = try Cache<String, Data>(in: store, named: "n"),
+            numbers = try Cache<Int, Data>(in: store, named: "n")
         texts["b"] = Data([1])
         numbers[49] = Data([2])
         #expect(texts["b"] == Data([1]) && numbers[49] == Data([2]))
@@ -38,7 +41,8 @@ struct SharingTests {
     @Test("memory never serves what another handle has replaced, removed, tagged out or cleared")
     func otherHandle() throws {
         let directory = TemporaryDirectory()
-        let mine = try Cache<String, String>(at: directory.url, capacity: 4 << 20), theirs = try Cache<String, String>(at: directory.url, capacity: 4 << 20)
+        let mine = try Cache<String, String>(at: directory.url, capacity: 4 << 20),
+            theirs = try Cache<String, String>(at: directory.url, capacity: 4 << 20)
         func inMemory() throws {
             try mine.insert("mine", for: "key", tags: ["news"])
             #expect(try mine.entry(for: "key")?.source == .memory)
@@ -77,12 +81,15 @@ struct SharingTests {
         let directory = TemporaryDirectory(), clock = TestClock()
         func open() throws -> Cache<URL, Article> { try Cache(at: directory.url, capacity: 4 << 20, now: clock.now) }
         let url = try #require(URL(string: "https://example.org/a?b=c#d"))
-        let version = try open().insert(Article(title: "kept", words: 7), for: url, maxAge: .seconds(300), tags: ["news"], etag: "e", pinned: true)
+        let version = try open().insert(
+            Article(title: "kept", words: 7), for: url, maxAge: .seconds(300), tags: ["news"], etag: "e", pinned: true)
         clock.advance(seconds: 10)
         let entry = try #require(try open().entry(for: url))
         #expect(entry.value == Article(title: "kept", words: 7))
         #expect(entry.createdAt == clock.date - 10 && entry.expiresAt == clock.date + 290)
-        #expect(entry.etag == "e" && entry.tags == ["news"] && entry.isPinned && entry.version == version && entry.source == .store)
+        #expect(
+            entry.etag == "e" && entry.tags == ["news"] && entry.isPinned && entry.version == version
+                && entry.source == .store)
         try open().removeAll(tagged: "news")
         #expect(try open().value(for: url) == nil)
     }
@@ -99,7 +106,8 @@ struct SharingTests {
     @Test("the store counts each read once, whoever answers it")
     func counts() throws {
         let directory = TemporaryDirectory()
-        let mine = try Cache<Int, Int>(at: directory.url, capacity: 4 << 20), theirs = try Cache<Int, Int>(at: directory.url, capacity: 4 << 20)
+        let mine = try Cache<Int, Int>(at: directory.url, capacity: 4 << 20),
+            theirs = try Cache<Int, Int>(at: directory.url, capacity: 4 << 20)
         mine[1] = 1
         #expect(mine[1] == 1) // memory
         #expect(theirs[1] == 1) // store

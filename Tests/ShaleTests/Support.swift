@@ -103,9 +103,14 @@ struct Offline: Error, Equatable {}
 
 extension Cache {
     /// A small one in memory.
-    static func small(maxAge: Store.Lifetime = .seconds(60), staleFor: Store.Lifetime = .forever, maxEntries: Int? = nil, memoryEntries: Int = 256, memoryBytes: Int = 1 << 20,
-                      refreshAhead: Double = 0, coder: Coder<Value> = .standard, clock: TestClock = TestClock()) throws -> Cache {
-        try Cache(at: nil as String?, maxAge: maxAge, staleFor: staleFor, maxEntries: maxEntries, capacity: 4 << 20, memoryEntries: memoryEntries,
-                  memoryBytes: memoryBytes, refreshAhead: refreshAhead, coder: coder, now: clock.now)
+    static func small(
+        maxAge: Store.Lifetime = .seconds(60), staleFor: Store.Lifetime = .forever, maxEntries: Int? = nil,
+        memoryEntries: Int = 256, memoryBytes: Int = 1 << 20,
+        refreshAhead: Double = 0, coder: Coder<Value> = .standard, clock: TestClock = TestClock()
+    ) throws -> Cache {
+        try Cache(
+            at: nil as String?, maxAge: maxAge, staleFor: staleFor, maxEntries: maxEntries, capacity: 4 << 20,
+            memoryEntries: memoryEntries,
+            memoryBytes: memoryBytes, refreshAhead: refreshAhead, coder: coder, now: clock.now)
     }
 }

@@ -5,7 +5,8 @@ let package = Package(
     name: "DemoSwift",
     dependencies: [.package(name: "shale", path: "../../..")],
     targets: [
-        .executableTarget(name: "demo-swift", dependencies: [.product(name: "ShaleCore", package: "shale")],
-                          path: "Sources/DemoSwift"),
+        .executableTarget(
+            name: "demo-swift", dependencies: [.product(name: "ShaleCore", package: "shale")],
+            path: "Sources/DemoSwift")
     ]
 )

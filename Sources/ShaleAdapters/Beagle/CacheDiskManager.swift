@@ -21,8 +21,13 @@ public final class CacheDiskManager: Sendable {
     ///   - maximumCapacity: How many references are kept, of 1 GiB together at most. 0: none, and the directory is left alone.
     ///     Other than last time: no other process may have it open.
     ///   - onError: Gets what fails later on: Beagle's methods throw nothing. What fails reads as nothing there.
-    public init(at directory: URL, maximumCapacity: Int = 150, onError: @escaping @Sendable (ShaleError) -> Void = { _ in }) throws(ShaleError) {
-        if !directory.isFileURL { throw ShaleError(code: .invalid, message: "\(directory) is no file URL; a cache is a directory on a local file system") }
+    public init(
+        at directory: URL, maximumCapacity: Int = 150, onError: @escaping @Sendable (ShaleError) -> Void = { _ in }
+    ) throws(ShaleError) {
+        if !directory.isFileURL {
+            throw ShaleError(
+                code: .invalid, message: "\(directory) is no file URL; a cache is a directory on a local file system")
+        }
         var options = Store.Options(maxEntries: maximumCapacity)
         // Several would share the limit out among them, and keep an order each.
         options.shards = 1
@@ -40,7 +45,9 @@ public final class CacheDiskManager: Sendable {
     /// The reference, which becomes the most recently used.
     public func getReference(for key: String) -> CacheReference? {
         let reference = attempt { store throws(ShaleError) in
-            try store.withValue(for: key) { known, bytes in CacheReference(identifier: key, data: bytes, meta: known.meta) } ?? nil
+            try store.withValue(for: key) { known, bytes in
+                CacheReference(identifier: key, data: bytes, meta: known.meta)
+            } ?? nil
         }
         return reference ?? nil
     }
@@ -89,14 +96,21 @@ private struct Meta: Codable {
 
 extension CacheReference {
     fileprivate func meta() throws(ShaleError) -> [UInt8] {
-        do { return Array(try JSONEncoder().encode(Meta(hash: hash, maxAge: maxAge, timeOfCreation: timeOfCreation))) } catch {
-            throw ShaleError(code: .invalid, message: "the reference \(identifier) cannot be encoded, its timeOfCreation is no point in time: \(error)")
+        do {
+            return Array(try JSONEncoder().encode(Meta(hash: hash, maxAge: maxAge, timeOfCreation: timeOfCreation)))
+        } catch {
+            throw ShaleError(
+                code: .invalid,
+                message:
+                    "the reference \(identifier) cannot be encoded, its timeOfCreation is no point in time: \(error)")
         }
     }
 
     /// Nil for what somebody else wrote.
     fileprivate init?(identifier: String, data: UnsafeRawBufferPointer, meta: [UInt8]) {
         guard let meta = try? JSONDecoder().decode(Meta.self, from: Data(meta)) else { return nil }
-        self.init(identifier: identifier, data: Data(data), hash: meta.hash, maxAge: meta.maxAge, timeOfCreation: meta.timeOfCreation)
+        self.init(
+            identifier: identifier, data: Data(data), hash: meta.hash, maxAge: meta.maxAge,
+            timeOfCreation: meta.timeOfCreation)
     }
 }

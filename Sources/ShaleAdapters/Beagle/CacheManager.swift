@@ -50,8 +50,10 @@ public final class CacheManager: Sendable {
     ///   - now: The clock that `isValid` goes by.
     ///   - onError: Gets what fails later on: Beagle's methods throw nothing. What fails reads as nothing there.
     ///     It runs inside the call that failed, and must not call this manager.
-    public init(at directory: URL, config: Config = Config(), now: @escaping @Sendable () -> Date = { Date() },
-                onError: @escaping @Sendable (ShaleError) -> Void = { _ in }) throws(ShaleError) {
+    public init(
+        at directory: URL, config: Config = Config(), now: @escaping @Sendable () -> Date = { Date() },
+        onError: @escaping @Sendable (ShaleError) -> Void = { _ in }
+    ) throws(ShaleError) {
         self.config = config
         self.now = now
         diskManager = try CacheDiskManager(at: directory, maximumCapacity: config.diskMaximumCapacity, onError: onError)

@@ -10,7 +10,9 @@ public protocol NetworkClientProtocol: Sendable {
     /// Begins a request. Calls `completion` once, from any thread, also after a cancellation.
     ///
     /// - Returns: A token that cancels the request; nil where there is nothing to cancel.
-    func executeRequest(_ request: ViewRequest, completion: @escaping @Sendable (Result<NetworkResponse, NetworkError>) -> Void) -> (any RequestToken)?
+    func executeRequest(
+        _ request: ViewRequest, completion: @escaping @Sendable (Result<NetworkResponse, NetworkError>) -> Void
+    ) -> (any RequestToken)?
 }
 
 /// Cancels a request. Any thread may call it; more than once is once.
@@ -63,7 +65,9 @@ extension NetworkClientProtocol {
             // Ends without an answer in a task that is cancelled.
             for await answer in answers { return try answer.get() }
             throw CancellationError()
-        } onCancel: { token?.cancel() }
+        } onCancel: {
+            token?.cancel()
+        }
     }
 }
 
@@ -79,7 +83,8 @@ extension NetworkResponse {
     /// Of `Cache-Control`, `max-age` alone counts.
     var maxAge: Store.Lifetime? {
         let directives = header("cache-control")?.lowercased().split { $0 == "," || $0 == " " } ?? []
-        return directives.lazy.compactMap { $0.hasPrefix("max-age=") ? Int($0.dropFirst(8)) : nil }.first { $0 >= 0 }.map(Store.Lifetime.seconds)
+        return directives.lazy.compactMap { $0.hasPrefix("max-age=") ? Int($0.dropFirst(8)) : nil }.first { $0 >= 0 }
+            .map(Store.Lifetime.seconds)
     }
 
     /// Names of headers are the same in any case.

@@ -22,7 +22,9 @@ public struct UrlBuilder: UrlBuilderProtocol {
     /// percent-encoded and has to be, is encoded. Nil for a path without a base URL, and for what has no scheme.
     public func build(path: String) -> URL? {
         var address = path
-        if path.hasPrefix("/"), let base = baseUrl?.absoluteString { address = (base.hasSuffix("/") ? String(base.dropLast()) : base) + path }
+        if path.hasPrefix("/"), let base = baseUrl?.absoluteString {
+            address = (base.hasSuffix("/") ? String(base.dropLast()) : base) + path
+        }
         return URL(string: address).flatMap { $0.scheme == nil ? nil : $0 }
     }
 }

@@ -30,8 +30,14 @@ public struct ViewClient<Component: Codable & Sendable>: Sendable {
     ///   - coder: Decodes what the network sends. How components are stored is the cache's matter.
     ///   - key: What tells components apart. By default everything does that is in a request: a URL with other headers or
     ///     another body is another component.
-    public init(cache: Cache<ViewKey, Component>, networkClient: (any NetworkClientProtocol)?, urlBuilder: any UrlBuilderProtocol = UrlBuilder(),
-                coder: Coder<Component> = .standard, key: @escaping @Sendable (_ url: String, HttpAdditionalData?) -> ViewKey = { ViewKey(url: $0, additionalData: $1) }) {
+    public init(
+        cache: Cache<ViewKey, Component>, networkClient: (any NetworkClientProtocol)?,
+        urlBuilder: any UrlBuilderProtocol = UrlBuilder(),
+        coder: Coder<Component> = .standard,
+        key: @escaping @Sendable (_ url: String, HttpAdditionalData?) -> ViewKey = {
+            ViewKey(url: $0, additionalData: $1)
+        }
+    ) {
         self.cache = cache
         self.networkClient = networkClient
         self.urlBuilder = urlBuilder
@@ -48,8 +54,10 @@ public struct ViewClient<Component: Codable & Sendable>: Sendable {
     ///     cancellation it gets a `networkError` with a `CancellationError`.
     /// - Returns: A token that stops waiting. The request is cancelled with the last one who waits for it.
     @discardableResult
-    public func fetch(url: String, additionalData: HttpAdditionalData? = nil,
-                      completion: @escaping @Sendable (Result<Component, ViewRequest.Error>) -> Void) -> (any RequestToken)? {
+    public func fetch(
+        url: String, additionalData: HttpAdditionalData? = nil,
+        completion: @escaping @Sendable (Result<Component, ViewRequest.Error>) -> Void
+    ) -> (any RequestToken)? {
         let key = key(url, additionalData)
         if let component = try? cache.value(for: key) {
             completion(.success(component))
@@ -60,11 +68,15 @@ public struct ViewClient<Component: Codable & Sendable>: Sendable {
             completion(.failure(error))
             return nil
         }
-        return Wait(task: Task {
-            do { completion(.success(try await load(key) { origin })) } catch {
-                completion(.failure(error as? ViewRequest.Error ?? .networkError(NetworkError(error: error, request: origin.request))))
-            }
-        })
+        return Wait(
+            task: Task {
+                do { completion(.success(try await load(key) { origin })) } catch {
+                    completion(
+                        .failure(
+                            error as? ViewRequest.Error
+                                ?? .networkError(NetworkError(error: error, request: origin.request))))
+                }
+            })
     }
 
     /// The component, if it is fresh, or else from the network. Throws `ViewRequest.Error`, and a `CancellationError` in a task that is cancelled.
@@ -113,7 +125,9 @@ public struct ViewClient<Component: Codable & Sendable>: Sendable {
         do {
             let response = try await origin.client.response(to: request)
             if response.isSuccess || response.isNotModified && hash != nil { return response }
-            throw NetworkError(error: NetworkError.UnexpectedStatus(statusCode: response.statusCode), request: request, response: response)
+            throw NetworkError(
+                error: NetworkError.UnexpectedStatus(statusCode: response.statusCode), request: request,
+                response: response)
         } catch let error as NetworkError { throw ViewRequest.Error.networkError(error) }
     }
 

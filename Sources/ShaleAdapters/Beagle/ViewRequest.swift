@@ -32,7 +32,8 @@ extension ViewRequest.Error: CustomStringConvertible {
         switch self {
         case .networkError(let failure): "\(failure.request.url): \(failure.error)"
         case .decoding(let error): "the answer is no component: \(error)"
-        case .urlBuilderError(let url): "no URL can be made of \"\(url)\"; give an absolute URL, or the URL builder a base URL"
+        case .urlBuilderError(let url):
+            "no URL can be made of \"\(url)\"; give an absolute URL, or the URL builder a base URL"
         case .networkClientWasNotConfigured: "the view client has no network client; give it one when it is made"
         }
     }

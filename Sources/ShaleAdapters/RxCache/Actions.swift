@@ -52,21 +52,29 @@ public struct Actions<Element: Codable & Sendable>: Sendable {
 
 extension Actions {
     /// Inserts before the first position that satisfies the predicate; the last one it is asked for is `count`, the end. None: nothing is added.
-    public func add(_ predicate: @escaping Func2, candidate: Element) -> Actions { addAll(predicate, candidates: [candidate]) }
+    public func add(_ predicate: @escaping Func2, candidate: Element) -> Actions {
+        addAll(predicate, candidates: [candidate])
+    }
 
     public func addFirst(_ candidate: Element) -> Actions { addAllFirst([candidate]) }
 
     public func addLast(_ candidate: Element) -> Actions { addAllLast([candidate]) }
 
-    public func addAllFirst(_ candidates: [Element]) -> Actions { addAll({ position, _ in position == 0 }, candidates: candidates) }
+    public func addAllFirst(_ candidates: [Element]) -> Actions {
+        addAll({ position, _ in position == 0 }, candidates: candidates)
+    }
 
-    public func addAllLast(_ candidates: [Element]) -> Actions { addAll({ position, count in position == count }, candidates: candidates) }
+    public func addAllLast(_ candidates: [Element]) -> Actions {
+        addAll({ position, count in position == count }, candidates: candidates)
+    }
 
     /// As `add`, for several, which keep their order.
     public func addAll(_ predicate: @escaping Func2, candidates: [Element]) -> Actions {
         then { elements in
             let count = elements.count
-            if let position = (0...count).first(where: { predicate($0, count) }) { elements.insert(contentsOf: candidates, at: position) }
+            if let position = (0...count).first(where: { predicate($0, count) }) {
+                elements.insert(contentsOf: candidates, at: position)
+            }
         }
     }
 }
@@ -102,7 +110,9 @@ extension Actions {
 
     public func evictAllKeepingFirstN(_ n: Int) -> Actions { evictIterable { position, _, _ in position >= n } }
 
-    public func evictAllKeepingLastN(_ n: Int) -> Actions { evictIterable { position, count, _ in count - position > n } }
+    public func evictAllKeepingLastN(_ n: Int) -> Actions {
+        evictIterable { position, count, _ in count - position > n }
+    }
 
     /// The first that satisfies the predicate.
     public func evict(_ predicate: @escaping Func1Element) -> Actions { evict { _, _, element in predicate(element) } }
@@ -111,7 +121,9 @@ extension Actions {
     public func evict(_ predicate: @escaping Func3) -> Actions {
         then { elements in
             let count = elements.count
-            if let position = elements.indices.first(where: { predicate($0, count, elements[$0]) }) { elements.remove(at: position) }
+            if let position = elements.indices.first(where: { predicate($0, count, elements[$0]) }) {
+                elements.remove(at: position)
+            }
         }
     }
 
@@ -136,7 +148,9 @@ extension Actions {
     public func update(_ predicate: @escaping Func3, replace: @escaping Replace) -> Actions {
         then { elements in
             let count = elements.count
-            if let position = elements.indices.first(where: { predicate($0, count, elements[$0]) }) { elements[position] = replace(elements[position]) }
+            if let position = elements.indices.first(where: { predicate($0, count, elements[$0]) }) {
+                elements[position] = replace(elements[position])
+            }
         }
     }
 
@@ -149,7 +163,9 @@ extension Actions {
     public func updateIterable(_ predicate: @escaping Func3, replace: @escaping Replace) -> Actions {
         then { elements in
             let count = elements.count
-            for position in elements.indices where predicate(position, count, elements[position]) { elements[position] = replace(elements[position]) }
+            for position in elements.indices where predicate(position, count, elements[position]) {
+                elements[position] = replace(elements[position])
+            }
         }
     }
 }

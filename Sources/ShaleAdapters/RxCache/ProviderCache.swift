@@ -36,28 +36,38 @@ public final class ProviderCache: Sendable {
     ///     the loader fails. Without it, records past the age that they were stored with leave the disk now.
     ///   - memoryEntries: Records that are kept in memory; 0: none.
     ///   - now: The clock. Nil: the system's.
-    public init(at directory: String?, maxMBPersistenceCache: Int = 300, useExpiredDataIfLoaderNotAvailable: Bool = false,
-                memoryEntries: Int = 256, now: (@Sendable () -> Date)? = nil) throws(ShaleError) {
+    public init(
+        at directory: String?, maxMBPersistenceCache: Int = 300, useExpiredDataIfLoaderNotAvailable: Bool = false,
+        memoryEntries: Int = 256, now: (@Sendable () -> Date)? = nil
+    ) throws(ShaleError) {
         let (capacity, overflow) = maxMBPersistenceCache.multipliedReportingOverflow(by: 1 << 20)
         if maxMBPersistenceCache < 1 || overflow {
             let place = directory ?? "memory"
-            throw ShaleError(code: .invalid, message: "\(place): maxMBPersistenceCache is \(maxMBPersistenceCache); a cache has at least 1 megabyte")
+            throw ShaleError(
+                code: .invalid,
+                message: "\(place): maxMBPersistenceCache is \(maxMBPersistenceCache); a cache has at least 1 megabyte")
         }
         self.useExpiredDataIfLoaderNotAvailable = useExpiredDataIfLoaderNotAvailable
         var options = Store.Options(capacity: capacity)
         // One shard keeps the exact order of use whatever the capacity.
         options.shards = 1
         if let now { options.now = { now().millisecondsSince1970 } }
-        records = try Cache(in: try Store(at: directory, options: options), named: "records", maxAge: .forever, memoryEntries: memoryEntries)
+        records = try Cache(
+            in: try Store(at: directory, options: options), named: "records", maxAge: .forever,
+            memoryEntries: memoryEntries)
         if !useExpiredDataIfLoaderNotAvailable { try removeExpired() }
     }
 
     /// The same, in a directory that a file URL names.
-    public convenience init(at directory: URL, maxMBPersistenceCache: Int = 300, useExpiredDataIfLoaderNotAvailable: Bool = false,
-                            memoryEntries: Int = 256, now: (@Sendable () -> Date)? = nil) throws(ShaleError) {
+    public convenience init(
+        at directory: URL, maxMBPersistenceCache: Int = 300, useExpiredDataIfLoaderNotAvailable: Bool = false,
+        memoryEntries: Int = 256, now: (@Sendable () -> Date)? = nil
+    ) throws(ShaleError) {
         if !directory.isFileURL { throw ShaleError(code: .invalid, message: "\(directory) names no file") }
-        try self.init(at: directory.path, maxMBPersistenceCache: maxMBPersistenceCache,
-                      useExpiredDataIfLoaderNotAvailable: useExpiredDataIfLoaderNotAvailable, memoryEntries: memoryEntries, now: now)
+        try self.init(
+            at: directory.path, maxMBPersistenceCache: maxMBPersistenceCache,
+            useExpiredDataIfLoaderNotAvailable: useExpiredDataIfLoaderNotAvailable, memoryEntries: memoryEntries,
+            now: now)
     }
 
     /// The provider's record, or what the loader gives.
@@ -68,26 +78,34 @@ public final class ProviderCache: Sendable {
     ///
     /// Throws `ProviderCacheError` where the provider contradicts itself, where the loader fails and nothing may be served in
     /// its place, and where data does not go through JSON; `CancellationError` in a task that is cancelled meanwhile.
-    public func cache<Element: Codable & Sendable>(_ loader: @escaping @Sendable () async throws -> [Element],
-                                                   provider: some CacheProvider) async throws -> [Element] {
+    public func cache<Element: Codable & Sendable>(
+        _ loader: @escaping @Sendable () async throws -> [Element],
+        provider: some CacheProvider
+    ) async throws -> [Element] {
         try await cacheWithReply(loader, provider: provider).cacheables
     }
 
     /// The same, for a single value. It is stored as a list of one.
-    public func cache<Value: Codable & Sendable>(_ loader: @escaping @Sendable () async throws -> Value,
-                                                 provider: some CacheProvider) async throws -> Value {
+    public func cache<Value: Codable & Sendable>(
+        _ loader: @escaping @Sendable () async throws -> Value,
+        provider: some CacheProvider
+    ) async throws -> Value {
         try await cacheWithReply(loader, provider: provider).cacheables
     }
 
     /// As `cache(_:provider:)`, with where the data came from.
-    public func cacheWithReply<Element: Codable & Sendable>(_ loader: @escaping @Sendable () async throws -> [Element],
-                                                            provider: some CacheProvider) async throws -> Reply<[Element]> {
+    public func cacheWithReply<Element: Codable & Sendable>(
+        _ loader: @escaping @Sendable () async throws -> [Element],
+        provider: some CacheProvider
+    ) async throws -> Reply<[Element]> {
         try await reply(provider, .list(of: Element.self), loader)
     }
 
     /// The same, for a single value.
-    public func cacheWithReply<Value: Codable & Sendable>(_ loader: @escaping @Sendable () async throws -> Value,
-                                                          provider: some CacheProvider) async throws -> Reply<Value> {
+    public func cacheWithReply<Value: Codable & Sendable>(
+        _ loader: @escaping @Sendable () async throws -> Value,
+        provider: some CacheProvider
+    ) async throws -> Reply<Value> {
         try await reply(provider, .single, loader)
     }
 

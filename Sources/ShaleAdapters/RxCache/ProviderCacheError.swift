@@ -17,7 +17,8 @@ public enum ProviderCacheError: Error, CustomStringConvertible {
             "\(provider): EvictDynamicKeyGroup was provided but not was provided any Group; give it a dynamicKeyGroup, or evict a wider scope"
         case .loaderFailed(let provider, let error):
             "\(provider): The Loader provided did not return any data and there is not data to load from the Cache: \(error)"
-        case .notCodable(let provider, let error): "\(provider): the data does not go through JSON and back, and was not stored: \(error)"
+        case .notCodable(let provider, let error):
+            "\(provider): the data does not go through JSON and back, and was not stored: \(error)"
         }
     }
 }

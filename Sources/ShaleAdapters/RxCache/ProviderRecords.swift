@@ -15,8 +15,10 @@ extension ProviderCache {
         let isExpired: Bool
     }
 
-    func reply<Value>(_ provider: some CacheProvider, _ coder: RecordCoder<Value>,
-                      _ loader: @escaping @Sendable () async throws -> Value) async throws -> Reply<Value> {
+    func reply<Value>(
+        _ provider: some CacheProvider, _ coder: RecordCoder<Value>,
+        _ loader: @escaping @Sendable () async throws -> Value
+    ) async throws -> Reply<Value> {
         let key = RecordKey(provider), evict = provider.evict
         try check(evict, key)
         let isEvicting = evict?.evict == true
@@ -25,14 +27,18 @@ extension ProviderCache {
 
         let load: @Sendable () async throws -> Data = {
             let value: Value
-            do { value = try await loader() } catch where !Task.isCancelled { throw ProviderCacheError.loaderFailed(provider: key.provider, error) }
+            do { value = try await loader() } catch  where !Task.isCancelled {
+                throw ProviderCacheError.loaderFailed(provider: key.provider, error)
+            }
             return try coder.encode(value, of: key.provider)
         }
         do {
             if !isEvicting {
                 // Where there was no record, one that another task has stored meanwhile will do.
                 let entry = try await records.entry(for: key, orLoad: record == nil ? .default : .reload) { _ in
-                    .value(try await load(), maxAge: provider.lifeCache?.lifetime, tags: key.tags, pinned: !provider.expirable())
+                    .value(
+                        try await load(), maxAge: provider.lifeCache?.lifetime, tags: key.tags,
+                        pinned: !provider.expirable())
                 }
                 return Reply(source: Source(entry.source), cacheables: try coder.decode(entry.value, of: key.provider))
             }
@@ -49,7 +55,9 @@ extension ProviderCache {
     }
 
     /// Changes the record, from an empty list where there is none, and returns what it holds now.
-    func edit<Element: Codable & Sendable>(_ provider: some CacheProvider, _ body: (inout [Element]) -> Void) throws -> [Element] {
+    func edit<Element: Codable & Sendable>(_ provider: some CacheProvider, _ body: (inout [Element]) -> Void) throws
+        -> [Element]
+    {
         let key = RecordKey(provider), coder = RecordCoder.list(of: Element.self)
         return try editing.withLock { _ in
             var elements = try record(provider, key, coder)?.reply.cacheables ?? []
@@ -70,10 +78,15 @@ extension ProviderCache {
     }
 
     /// An expired record is removed, and given only where it may be needed. One that no longer decodes is removed.
-    private func record<Value>(_ provider: some CacheProvider, _ key: RecordKey, _ coder: RecordCoder<Value>) throws(ShaleError) -> Record<Value>? {
+    private func record<Value>(_ provider: some CacheProvider, _ key: RecordKey, _ coder: RecordCoder<Value>)
+        throws(ShaleError) -> Record<Value>?
+    {
         guard let entry = try records.entry(for: key, includingStale: true) else { return nil }
-        let isExpired = provider.lifeCache?.isOver(at: records.store.now - entry.createdAt.millisecondsSince1970) ?? false
-        if !isExpired || useExpiredDataIfLoaderNotAvailable, let value = try? coder.decode(entry.value, of: key.provider) {
+        let isExpired =
+            provider.lifeCache?.isOver(at: records.store.now - entry.createdAt.millisecondsSince1970) ?? false
+        if !isExpired || useExpiredDataIfLoaderNotAvailable,
+            let value = try? coder.decode(entry.value, of: key.provider)
+        {
             return Record(reply: Reply(source: Source(entry.source), cacheables: value), isExpired: isExpired)
         }
         try records.remove(key)
@@ -81,7 +94,8 @@ extension ProviderCache {
     }
 
     private func save(_ data: Data, _ provider: some CacheProvider, _ key: RecordKey) throws(ShaleError) {
-        try records.insert(data, for: key, maxAge: provider.lifeCache?.lifetime, tags: key.tags, pinned: !provider.expirable())
+        try records.insert(
+            data, for: key, maxAge: provider.lifeCache?.lifetime, tags: key.tags, pinned: !provider.expirable())
     }
 
     private func check(_ evict: EvictProvider?, _ key: RecordKey) throws(ProviderCacheError) {

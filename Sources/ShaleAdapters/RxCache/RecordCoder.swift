@@ -20,17 +20,23 @@ struct RecordCoder<Value: Sendable>: Sendable {
 }
 
 extension RecordCoder {
-    static func list<Element: Codable & Sendable>(of: Element.Type) -> RecordCoder where Value == [Element] { RecordCoder(coder: .json) }
+    static func list<Element: Codable & Sendable>(of: Element.Type) -> RecordCoder where Value == [Element] {
+        RecordCoder(coder: .json)
+    }
 }
 
 extension RecordCoder where Value: Codable {
     static var single: RecordCoder {
         let list = Coder<[Value]>.json
-        return RecordCoder(coder: Coder(encode: { try list.encode([$0]) }, decode: { data in
-            guard let first = try list.decode(data).first else {
-                throw DecodingError.dataCorrupted(.init(codingPath: [], debugDescription: "an empty list has no single value"))
-            }
-            return first
-        }))
+        return RecordCoder(
+            coder: Coder(
+                encode: { try list.encode([$0]) },
+                decode: { data in
+                    guard let first = try list.decode(data).first else {
+                        throw DecodingError.dataCorrupted(
+                            .init(codingPath: [], debugDescription: "an empty list has no single value"))
+                    }
+                    return first
+                }))
     }
 }

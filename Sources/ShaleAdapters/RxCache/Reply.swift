@@ -21,10 +21,11 @@ public enum Source: String, Sendable {
     case cloud = "Cloud"
 
     init(_ source: EntrySource) {
-        self = switch source {
-        case .memory: .memory
-        case .store: .persistence
-        case .loader: .cloud
-        }
+        self =
+            switch source {
+            case .memory: .memory
+            case .store: .persistence
+            case .loader: .cloud
+            }
     }
 }

@@ -20,7 +20,8 @@ public struct Entity<ContentType> {
     }
 
     /// Content as it was received, or read from a cache. Without a timestamp it is valid as of now, by the system's clock.
-    public init(content: ContentType, charset: String? = nil, headers: [String: String], timestamp: TimeInterval? = nil) {
+    public init(content: ContentType, charset: String? = nil, headers: [String: String], timestamp: TimeInterval? = nil)
+    {
         self.content = content
         self.charset = charset
         self.timestamp = timestamp ?? Date.timeIntervalSinceReferenceDate

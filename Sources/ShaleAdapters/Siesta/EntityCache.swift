@@ -62,7 +62,9 @@ extension EntityCache {
     }
 
     @discardableResult
-    private func onWorkQueue<Result: Sendable>(for resource: Resource, _ work: @escaping @Sendable (Self, Key) -> Result) async -> Result? {
+    private func onWorkQueue<Result: Sendable>(
+        for resource: Resource, _ work: @escaping @Sendable (Self, Key) -> Result
+    ) async -> Result? {
         guard let key = key(for: resource) else { return nil }
         return await withCheckedContinuation { continuation in
             workQueue.async { continuation.resume(returning: work(self, key)) }

@@ -18,7 +18,8 @@ struct EntityCoder<Content: Sendable>: Sendable {
     }
 
     func encode(_ entity: Entity<Content>) throws -> Data {
-        let head = try JSONEncoder().encode(Head(charset: entity.charset, headers: entity.headers, timestamp: entity.timestamp))
+        let head = try JSONEncoder().encode(
+            Head(charset: entity.charset, headers: entity.headers, timestamp: entity.timestamp))
         var bytes = withUnsafeBytes(of: UInt32(head.count).littleEndian) { Data($0) }
         bytes += head
         bytes += try content.encode(entity.content)
@@ -29,6 +30,8 @@ struct EntityCoder<Content: Sendable>: Sendable {
         let length = bytes.prefix(4).reversed().reduce(0) { $0 << 8 | Int($1) }
         let rest = bytes.dropFirst(4)
         let head = try JSONDecoder().decode(Head.self, from: Data(rest.prefix(length)))
-        return Entity(content: try content.decode(Data(rest.dropFirst(length))), charset: head.charset, headers: head.headers, timestamp: head.timestamp)
+        return Entity(
+            content: try content.decode(Data(rest.dropFirst(length))), charset: head.charset, headers: head.headers,
+            timestamp: head.timestamp)
     }
 }

@@ -48,8 +48,11 @@ public actor Resource {
     ///   - expirationTime: Seconds for which data is up to date, counted from its timestamp.
     ///   - now: The clock by which that is judged.
     ///   - loader: Gets the data from its origin. One load runs at a time.
-    public init(url: URL, cache: (any EntityCache)? = nil, expirationTime: TimeInterval = 30, now: @escaping @Sendable () -> Date = { Date() },
-                loader: @escaping Loader) {
+    public init(
+        url: URL, cache: (any EntityCache)? = nil, expirationTime: TimeInterval = 30,
+        now: @escaping @Sendable () -> Date = { Date() },
+        loader: @escaping Loader
+    ) {
         self.url = url
         self.cache = cache
         self.expirationTime = expirationTime
@@ -107,7 +110,10 @@ public actor Resource {
                 return entity
             case .notModified:
                 guard var entity = latestData else {
-                    throw ShaleError(code: .invalid, message: "the loader of \(url) says \"not modified\", but nothing is stored: answer with new data")
+                    throw ShaleError(
+                        code: .invalid,
+                        message:
+                            "the loader of \(url) says \"not modified\", but nothing is stored: answer with new data")
                 }
                 currentLoad = nil
                 let timestamp = now().timeIntervalSinceReferenceDate

@@ -32,11 +32,16 @@ public struct ShaleEntityCache<Key: Hashable & Codable & Sendable, Content: Coda
     ///   - onFailure: Is told, on the calling thread, what could not be read, encoded, written or removed, and why.
     ///   - key: The key for a resource, at least as distinctive as its URL; where users must not see each other's data, with the user in it.
     ///     Nil: the resource is not cached.
-    public init(in store: Store, named name: String, memoryEntries: Int = 256, coder: Coder<Content> = .standard,
-                workQueue: DispatchQueue = .global(qos: .userInitiated), onFailure: @escaping @Sendable (ShaleError) -> Void = { _ in },
-                key: @escaping @Sendable (Resource) -> Key?) throws(ShaleError) {
+    public init(
+        in store: Store, named name: String, memoryEntries: Int = 256, coder: Coder<Content> = .standard,
+        workQueue: DispatchQueue = .global(qos: .userInitiated),
+        onFailure: @escaping @Sendable (ShaleError) -> Void = { _ in },
+        key: @escaping @Sendable (Resource) -> Key?
+    ) throws(ShaleError) {
         let coder = EntityCoder(content: coder)
-        entities = try Cache(in: store, named: name, maxAge: .forever, memoryEntries: memoryEntries, coder: Coder(encode: coder.encode, decode: coder.decode))
+        entities = try Cache(
+            in: store, named: name, maxAge: .forever, memoryEntries: memoryEntries,
+            coder: Coder(encode: coder.encode, decode: coder.decode))
         self.workQueue = workQueue
         self.onFailure = onFailure
         keyForResource = key
@@ -87,8 +92,14 @@ public struct ShaleEntityCache<Key: Hashable & Codable & Sendable, Content: Coda
 
 extension ShaleEntityCache where Key == URL {
     /// The same, with the resource's URL as its key.
-    public init(in store: Store, named name: String, memoryEntries: Int = 256, coder: Coder<Content> = .standard,
-                workQueue: DispatchQueue = .global(qos: .userInitiated), onFailure: @escaping @Sendable (ShaleError) -> Void = { _ in }) throws(ShaleError) {
-        try self.init(in: store, named: name, memoryEntries: memoryEntries, coder: coder, workQueue: workQueue, onFailure: onFailure) { $0.url }
+    public init(
+        in store: Store, named name: String, memoryEntries: Int = 256, coder: Coder<Content> = .standard,
+        workQueue: DispatchQueue = .global(qos: .userInitiated),
+        onFailure: @escaping @Sendable (ShaleError) -> Void = { _ in }
+    ) throws(ShaleError) {
+        try self.init(
+            in: store, named: name, memoryEntries: memoryEntries, coder: coder, workQueue: workQueue,
+            onFailure: onFailure
+        ) { $0.url }
     }
 }

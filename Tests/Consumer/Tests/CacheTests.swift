@@ -42,14 +42,17 @@ struct CacheTests {
         #expect(validated.value.name == "Slate" && !validated.isStale)
         var seen: [String] = []
         try rocks.touch("slate", maxAge: .zero)
-        for try await entry in rocks.entries(for: "slate", load: { _ in Rock(name: "Shale") }) { seen.append(entry.value.name) }
+        for try await entry in rocks.entries(for: "slate", load: { _ in Rock(name: "Shale") }) {
+            seen.append(entry.value.name)
+        }
         #expect(seen == ["Slate", "Shale"])
     }
 
     @Test("shares one store between several caches")
     func sharing() throws {
         let store = try Store(at: directory.url.path, options: .init(capacity: 16 << 20))
-        let rocks = try Cache<String, Rock>(in: store, named: "rocks"), images = try Cache<String, Data>(in: store, named: "images")
+        let rocks = try Cache<String, Rock>(in: store, named: "rocks"),
+            images = try Cache<String, Data>(in: store, named: "images")
         let numbers = try Cache<Int, String>(in: store, named: "numbers", maxAge: .forever, coder: .json)
         rocks["slate"] = Rock(name: "Slate")
         images["slate"] = Data([1, 2, 3])

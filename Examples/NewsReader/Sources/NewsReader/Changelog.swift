@@ -20,7 +20,9 @@ struct Changelog: Sendable {
             for file in (try? files.contentsOfDirectory(atPath: "\(directory)/\(package)").sorted()) ?? []
             where file.hasPrefix("changelog") && file.hasSuffix(".gz") {
                 let attributes = try files.attributesOfItem(atPath: "\(directory)/\(package)/\(file)")
-                if let size = attributes[.size] as? Int, size <= 64 << 10 { names.append("\(package)/\(file.dropLast(3))") }
+                if let size = attributes[.size] as? Int, size <= 64 << 10 {
+                    names.append("\(package)/\(file.dropLast(3))")
+                }
             }
         }
         let chosen = names.count <= count ? names : (0..<count).map { names[$0 * names.count / count] }
@@ -30,7 +32,10 @@ struct Changelog: Sendable {
             }
         }
         if changelogs.isEmpty {
-            throw Failure(description: "\(directory) has no */changelog*.gz; install a package with its documents, or name another directory with --changelogs")
+            throw Failure(
+                description:
+                    "\(directory) has no */changelog*.gz; install a package with its documents, or name another directory with --changelogs"
+            )
         }
         return changelogs
     }
@@ -52,7 +57,9 @@ struct Changelog: Sendable {
         try gzip.run()
         let data = output.fileHandleForReading.readDataToEndOfFile()
         gzip.waitUntilExit()
-        if gzip.terminationStatus != 0 { throw Failure(description: "\(path) cannot be decompressed: gzip ended with \(gzip.terminationStatus)") }
+        if gzip.terminationStatus != 0 {
+            throw Failure(description: "\(path) cannot be decompressed: gzip ended with \(gzip.terminationStatus)")
+        }
         return data
     }
 }

@@ -3,7 +3,8 @@ import Foundation
 
 struct DemoCommand: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
-        commandName: "demo", abstract: "Kills and restarts a reader and its server, and compares every article shown with its file.")
+        commandName: "demo",
+        abstract: "Kills and restarts a reader and its server, and compares every article shown with its file.")
 
     @Option(help: "Where packages have their documents.") var changelogs = "/usr/share/doc"
     @Option(help: "How many changelogs, at most.") var count = 60

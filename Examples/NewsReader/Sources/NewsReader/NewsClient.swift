@@ -23,19 +23,25 @@ struct NewsClient: Sendable {
     }
 
     /// The article, unless the stored one is still right.
-    func article(_ name: String, unless stored: Cache<String, Article>.Entry?) async throws -> Cache<String, Article>.Loaded {
+    func article(_ name: String, unless stored: Cache<String, Article>.Entry?) async throws
+        -> Cache<String, Article>.Loaded
+    {
         let response = try await get("/articles/\(name)", etag: stored?.etag)
-        let maxAge = response.headers.first(name: "Cache-Control").flatMap { $0.wholeMatch(of: /max-age=(\d+)/) }.flatMap { Int($0.1) }
+        let maxAge = response.headers.first(name: "Cache-Control").flatMap { $0.wholeMatch(of: /max-age=(\d+)/) }
+            .flatMap { Int($0.1) }
         if response.status == .notModified { return .notModified(maxAge: maxAge.map(Store.Lifetime.seconds)) }
-        return .value(Article(text: try await body(of: response)), maxAge: maxAge.map(Store.Lifetime.seconds),
-                      etag: response.headers.first(name: "ETag"))
+        return .value(
+            Article(text: try await body(of: response)), maxAge: maxAge.map(Store.Lifetime.seconds),
+            etag: response.headers.first(name: "ETag"))
     }
 
     private func get(_ path: String, etag: String?) async throws -> HTTPClientResponse {
         var request = HTTPClientRequest(url: server + path)
         if let etag { request.headers.add(name: "If-None-Match", value: etag) }
         let response = try await http.execute(request, timeout: .seconds(5))
-        guard response.status == .ok || response.status == .notModified else { throw Failure(description: "\(path): \(response.status)") }
+        guard response.status == .ok || response.status == .notModified else {
+            throw Failure(description: "\(path): \(response.status)")
+        }
         return response
     }
 

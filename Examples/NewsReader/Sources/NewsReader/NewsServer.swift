@@ -16,20 +16,29 @@ final class NewsServer: HTTPHandler {
     /// - Parameter maxAge: How long an article may be taken as it is, in seconds.
     init(_ changelogs: [Changelog], edition: Edition, maxAge: Int) throws {
         list = try JSONEncoder().encode(changelogs.map(\.name))
-        pages = Dictionary(uniqueKeysWithValues: changelogs.map { changelog in
-            let text = changelog.text(in: edition)
-            return ("/articles/\(changelog.name)", Page(body: Data(text.utf8), etag: "\"\(fnv1a(text))\""))
-        })
+        pages = Dictionary(
+            uniqueKeysWithValues: changelogs.map { changelog in
+                let text = changelog.text(in: edition)
+                return ("/articles/\(changelog.name)", Page(body: Data(text.utf8), etag: "\"\(fnv1a(text))\""))
+            })
         self.maxAge = maxAge
     }
 
     func handleRequest(_ request: HTTPRequest) async throws -> HTTPResponse {
         try await Task.sleep(for: .milliseconds(.random(in: 2...20)))
-        if request.path == "/articles" { return HTTPResponse(statusCode: .ok, headers: [.contentType: "application/json"], body: list) }
+        if request.path == "/articles" {
+            return HTTPResponse(statusCode: .ok, headers: [.contentType: "application/json"], body: list)
+        }
         guard let page = pages[request.path] else { return HTTPResponse(statusCode: .notFound) }
-        if requests.add(1, ordering: .relaxed).newValue.isMultiple(of: 10) { return HTTPResponse(statusCode: .serviceUnavailable) }
-        let headers: HTTPHeaders = [.eTag: page.etag, .cacheControl: "max-age=\(maxAge)", .contentType: "text/plain; charset=utf-8"]
-        if request.headers[.ifNoneMatch] == page.etag { return HTTPResponse(statusCode: .notModified, headers: headers) }
+        if requests.add(1, ordering: .relaxed).newValue.isMultiple(of: 10) {
+            return HTTPResponse(statusCode: .serviceUnavailable)
+        }
+        let headers: HTTPHeaders = [
+            .eTag: page.etag, .cacheControl: "max-age=\(maxAge)", .contentType: "text/plain; charset=utf-8",
+        ]
+        if request.headers[.ifNoneMatch] == page.etag {
+            return HTTPResponse(statusCode: .notModified, headers: headers)
+        }
         return HTTPResponse(statusCode: .ok, headers: headers, body: page.body)
     }
 }

@@ -25,7 +25,8 @@ struct Reader {
         do {
             for try await list in lists.entries(for: "all", load: { [client] _ in try await client.articleNames() }) {
                 names = list.value
-                try screen.show(.list(count: names.count, source: Source(list.source), milliseconds: milliseconds(since: begun)))
+                try screen.show(
+                    .list(count: names.count, source: Source(list.source), milliseconds: milliseconds(since: begun)))
                 begun = clock.now
             }
         } catch let error as ShaleError { throw error } catch {
@@ -38,12 +39,16 @@ struct Reader {
         var begun = clock.now
         let stored = try articles.entry(for: name, includingStale: true)
         if let stored {
-            try screen.show(.article(name: name, stored.value, source: Source(stored.source), milliseconds: milliseconds(since: begun)))
+            try screen.show(
+                .article(
+                    name: name, stored.value, source: Source(stored.source), milliseconds: milliseconds(since: begun)))
             if !stored.isStale { return }
         }
         begun = clock.now
         do {
-            let entry = try await articles.entry(for: name, orLoad: .staleIfError) { [client] in try await client.article(name, unless: $0) }
+            let entry = try await articles.entry(for: name, orLoad: .staleIfError) { [client] in
+                try await client.article(name, unless: $0)
+            }
             let source: Source = entry.isStale ? .stale : entry.version == stored?.version ? .revalidated : .network
             try screen.show(.article(name: name, entry.value, source: source, milliseconds: milliseconds(since: begun)))
         } catch let error as ShaleError { throw error } catch {
@@ -56,10 +61,11 @@ struct Reader {
 
 extension Source {
     init(_ source: EntrySource) {
-        self = switch source {
-        case .memory: .memory
-        case .store: .disk
-        case .loader: .network
-        }
+        self =
+            switch source {
+            case .memory: .memory
+            case .store: .disk
+            case .loader: .network
+            }
     }
 }

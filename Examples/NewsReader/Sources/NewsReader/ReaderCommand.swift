@@ -2,7 +2,8 @@ import ArgumentParser
 import Foundation
 
 struct ReaderCommand: AsyncParsableCommand {
-    static let configuration = CommandConfiguration(commandName: "reader", abstract: "Shows all articles, and again for every line of its standard input.")
+    static let configuration = CommandConfiguration(
+        commandName: "reader", abstract: "Shows all articles, and again for every line of its standard input.")
 
     @Option(help: "The server's address.") var server: String
     @Option(help: "The cache's directory.") var directory: String

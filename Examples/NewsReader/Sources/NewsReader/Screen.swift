@@ -12,7 +12,8 @@ struct Screen: Sendable {
 
     private func text(_ event: Event) -> String {
         func row(_ source: Source, _ milliseconds: Double, _ rest: String) -> String {
-            String(format: "%9.3f ms  ", milliseconds) + source.rawValue.padding(toLength: 12, withPad: " ", startingAt: 0) + rest
+            String(format: "%9.3f ms  ", milliseconds)
+                + source.rawValue.padding(toLength: 12, withPad: " ", startingAt: 0) + rest
         }
         return switch event {
         case .list(let count, let source, let milliseconds): row(source, milliseconds, "\(count) articles")

@@ -3,7 +3,8 @@ import FlyingFox
 import Foundation
 
 struct ServerCommand: AsyncParsableCommand {
-    static let configuration = CommandConfiguration(commandName: "server", abstract: "Publishes changelogs on the loopback interface.")
+    static let configuration = CommandConfiguration(
+        commandName: "server", abstract: "Publishes changelogs on the loopback interface.")
 
     @Option(help: "0: any that is free. The first line of the output is the address.") var port: UInt16 = 0
     @Option(help: "Where packages have their documents.") var changelogs = "/usr/share/doc"
@@ -13,7 +14,8 @@ struct ServerCommand: AsyncParsableCommand {
     @Flag(help: "Ends when the standard input does, and so never outlives who started it.") var untilEOF = false
 
     func run() async throws {
-        let handler = try NewsServer(Changelog.installed(below: changelogs, atMost: count), edition: edition, maxAge: maxAge)
+        let handler = try NewsServer(
+            Changelog.installed(below: changelogs, atMost: count), edition: edition, maxAge: maxAge)
         let server = HTTPServer(address: try .inet(ip4: "127.0.0.1", port: port), logger: .disabled, handler: handler)
         let serving = Task { try await server.run() }
         try await server.waitUntilListening()

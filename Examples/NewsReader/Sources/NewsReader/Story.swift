@@ -19,13 +19,18 @@ struct Story {
     ///   - count: How many changelogs, at most.
     ///   - cache: The directory of the reader's cache, empty.
     init(changelogsBelow directory: String, atMost count: Int, cache: String) throws {
-        changelogs = Dictionary(uniqueKeysWithValues: try Changelog.installed(below: directory, atMost: count).map { ($0.name, $0) })
-        serverArguments = ["server", "--until-eof", "--changelogs", directory, "--count", String(count), "--max-age", String(maxAge)]
+        changelogs = Dictionary(
+            uniqueKeysWithValues: try Changelog.installed(below: directory, atMost: count).map { ($0.name, $0) })
+        serverArguments = [
+            "server", "--until-eof", "--changelogs", directory, "--count", String(count), "--max-age", String(maxAge),
+        ]
         self.cache = cache
     }
 
     mutating func tell() async throws {
-        print("The news: \(changelogs.count) changelogs of this machine's packages, fresh for \(maxAge) s. One request in ten fails.")
+        print(
+            "The news: \(changelogs.count) changelogs of this machine's packages, fresh for \(maxAge) s. One request in ten fails."
+        )
         var (server, address) = try await startServer(port: 0)
         var reader = try startReader(address)
         var round = Round()
@@ -33,7 +38,9 @@ struct Story {
         reader.kill()
         try await watch(reader, &round)
         tell("A reader begins with an empty cache, and half-way is killed with kill -9", round)
-        expect(round.last.count >= changelogs.count / 2 && round.last.values.allSatisfy { $0 == .network }, "all comes from the network")
+        expect(
+            round.last.count >= changelogs.count / 2 && round.last.values.allSatisfy { $0 == .network },
+            "all comes from the network")
 
         var known = Set(shown.keys)
         reader = try startReader(address)
@@ -52,7 +59,9 @@ struct Story {
         round = try await again(reader)
         tell("It reads again, when everything is stale", round)
         expect(known.allSatisfy { round.first[$0] == .memory }, "what is stale is shown at once")
-        expect(known.allSatisfy { round.last[$0] == .revalidated || round.last[$0] == .stale }, "nothing that is still right is loaded again")
+        expect(
+            known.allSatisfy { round.last[$0] == .revalidated || round.last[$0] == .stale },
+            "nothing that is still right is loaded again")
         expect(round.tally.count(.revalidated) > round.tally.count(.stale), "most of it is revalidated")
 
         server.kill()
@@ -60,13 +69,17 @@ struct Story {
         known = Set(shown.keys)
         round = try await again(reader)
         tell("The server is killed, and everything is stale", round)
-        expect(known.allSatisfy { round.first[$0] == .memory && round.last[$0] == .stale }, "what is stale serves, from memory")
+        expect(
+            known.allSatisfy { round.first[$0] == .memory && round.last[$0] == .stale },
+            "what is stale serves, from memory")
 
         reader.kill()
         reader = try startReader(address)
         round = try await watch(reader)
         tell("The reader is killed as well, and another one opens its cache", round)
-        expect(known.allSatisfy { round.first[$0] == .disk && round.last[$0] == .stale }, "what is stale serves, from disk")
+        expect(
+            known.allSatisfy { round.first[$0] == .disk && round.last[$0] == .stale }, "what is stale serves, from disk"
+        )
 
         edition = .today
         (server, _) = try await startServer(port: URL(string: address)?.port ?? 0)
@@ -74,7 +87,9 @@ struct Story {
         for _ in 1...3 where !isUpToDate { try await again(reader, &round) }
         tell("The server is back, with today's edition", round)
         expect(isUpToDate, "every article becomes today's")
-        expect(round.tally.count(.network) > 0 && round.tally.count(.revalidated) > 0, "what is new is loaded, the rest revalidated")
+        expect(
+            round.tally.count(.network) > 0 && round.tally.count(.revalidated) > 0,
+            "what is new is loaded, the rest revalidated")
 
         try reader.end()
         try await watch(reader, &round)
@@ -82,7 +97,10 @@ struct Story {
         try server.end()
 
         print("\n\(tally.table)\n")
-        print(surprises.isEmpty ? "Every article shown was equal to its file, and came from where it must." : "\(surprises.count) not as expected.")
+        print(
+            surprises.isEmpty
+                ? "Every article shown was equal to its file, and came from where it must."
+                : "\(surprises.count) not as expected.")
     }
 
     // MARK: What is seen
@@ -120,10 +138,11 @@ struct Story {
     /// What the server has confirmed is of the present edition; what was stored is what was shown before.
     private mutating func compare(_ name: String, _ text: String, _ source: Source) {
         let published = changelogs[name]?.text(in: edition)
-        let right = switch source {
-        case .network, .revalidated: published
-        case .memory, .disk, .stale: shown[name] ?? published
-        }
+        let right =
+            switch source {
+            case .network, .revalidated: published
+            case .memory, .disk, .stale: shown[name] ?? published
+            }
         expect(text == right, "\(name), \(source), has the text of its file")
         shown[name] = text
     }

@@ -10,12 +10,15 @@ struct Tally {
 
     /// With the median times: "30 from disk (0.080 ms), 27 from the network (13.014 ms)".
     var summary: String {
-        Source.allCases.filter { count($0) > 0 }.map { "\(count($0)) \($0.words) (\(median($0)))" }.joined(separator: ", ")
+        Source.allCases.filter { count($0) > 0 }.map { "\(count($0)) \($0.words) (\(median($0)))" }.joined(
+            separator: ", ")
     }
 
     var table: String {
         func row(_ source: String, _ count: String, _ median: String) -> String {
-            func left(_ text: String, _ width: Int) -> String { String(repeating: " ", count: max(0, width - text.count)) + text }
+            func left(_ text: String, _ width: Int) -> String {
+                String(repeating: " ", count: max(0, width - text.count)) + text
+            }
             return source.padding(toLength: 36, withPad: " ", startingAt: 0) + left(count, 8) + left(median, 14)
         }
         let rows = Source.allCases.map { row($0.words, String(count($0)), count($0) > 0 ? median($0) : "-") }

@@ -19,8 +19,10 @@ struct CacheClient {
     }
 
     /// Lends the value to `body`, where there is one.
-    func get(_ key: UnsafeRawBufferPointer,
-             _ body: (_ value: UnsafeRawBufferPointer, _ hasAge: Bool) -> Void) -> Answer {
+    func get(
+        _ key: UnsafeRawBufferPointer,
+        _ body: (_ value: UnsafeRawBufferPointer, _ hasAge: Bool) -> Void
+    ) -> Answer {
         do {
             let found: Void? = try store.withValue(for: key) { entry, value in body(value, entry.expiresAt != nil) }
             return found == nil ? .missing : .found

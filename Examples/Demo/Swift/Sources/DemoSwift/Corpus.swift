@@ -27,10 +27,11 @@ struct Corpus {
             let valueSize = Int(file.loadUnaligned(fromByteOffset: position + 8, as: UInt64.self))
             let key = position + 16
             let value = key + keySize + tagSize
-            entries.append(Entry(
-                key: UnsafeRawBufferPointer(rebasing: file[key..<key + keySize]),
-                value: UnsafeRawBufferPointer(rebasing: file[value..<value + valueSize]),
-                role: Role(rawValue: role) ?? .plain))
+            entries.append(
+                Entry(
+                    key: UnsafeRawBufferPointer(rebasing: file[key..<key + keySize]),
+                    value: UnsafeRawBufferPointer(rebasing: file[value..<value + valueSize]),
+                    role: Role(rawValue: role) ?? .plain))
             position = (value + valueSize + 7) / 8 * 8
         }
         self.entries = entries

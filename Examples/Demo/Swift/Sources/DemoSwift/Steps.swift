@@ -2,7 +2,7 @@ import Glibc
 
 /// The steps that the orchestrator may ask for. Each says its result.
 struct Steps {
-    private static let readAhead = 64  // entries beyond what the writer has completed
+    private static let readAhead = 64 // entries beyond what the writer has completed
     private static let idleMicroseconds: UInt32 = 1000
 
     private let corpus: Corpus
@@ -43,7 +43,7 @@ struct Steps {
             let start = nanoseconds()
             var end: UInt64?
             let answer = cache.get(entry.key) { value, hasAge in
-                end = nanoseconds()  // the comparing does not count
+                end = nanoseconds() // the comparing does not count
                 difference = self.difference(entry, value, hasAge, expected)
             }
             latencies.add(from: start, to: end ?? nanoseconds())
@@ -101,8 +101,10 @@ struct Steps {
     }
 
     /// What is wrong with an entry that get has found, or nil.
-    private func difference(_ entry: Corpus.Entry, _ value: UnsafeRawBufferPointer, _ hasAge: Bool,
-                            _ expected: Character) -> String? {
+    private func difference(
+        _ entry: Corpus.Entry, _ value: UnsafeRawBufferPointer, _ hasAge: Bool,
+        _ expected: Character
+    ) -> String? {
         switch (expected, hasAge) {
         case ("g", _): "should be gone, but get finds it"
         case ("p", true): "has an age"

@@ -1,7 +1,7 @@
 /// The Swift program: opens the cache, then does what it is told on stdin until that ends.
 import Glibc
 
-let lifetimeSeconds: UInt32 = 300  // never left behind, whatever happens to the orchestrator
+let lifetimeSeconds: UInt32 = 300 // never left behind, whatever happens to the orchestrator
 
 func makeSteps() -> Steps {
     guard CommandLine.arguments.count == 5, let capacity = Int(CommandLine.arguments[4]) else {
