@@ -105,8 +105,7 @@ enum {
 
 /* Ages. 0 is "the default" everywhere; other negative ages are SHALE_E_INVALID. */
 #define SHALE_NEVER INT64_MAX /* an age without end */
-#define SHALE_NONE (-1)       /* no age at all: as stale_ms, not kept past its age;
-                                 as max_age_ms, stale at once */
+#define SHALE_NONE (-1)       /* no age: as stale_ms, not kept past its age; as max_age_ms, stale at once */
 
 /* shale_options.flags */
 #define SHALE_OPEN_READ_ONLY 0x1u  /* never writes; needs no write permission */
@@ -167,7 +166,7 @@ typedef struct {
     int64_t max_age_ms; /* 0: the cache's default */
     int64_t stale_ms;   /* 0: the cache's default */
     uint64_t version;   /* with SHALE_SET_IF_VERSION */
-    const void *SHALE_NULLABLE meta; /* caller's own bytes kept beside the value (an ETag, a content type), up to 65,535 */
+    const void *SHALE_NULLABLE meta; /* caller's own bytes beside the value (an ETag, a content type), up to 65,535 */
     size_t meta_size;
     const shale_bytes *SHALE_NULLABLE tags; /* up to 8 */
     size_t tag_count;
@@ -191,7 +190,7 @@ typedef struct {
     uint64_t stored_size; /* bytes that the value takes after compression */
 } shale_value;
 
-#define SHALE_VALUE_INIT { (uint32_t)sizeof(shale_value), 0, NULL, 0, NULL, 0, 0, 0, 0, 0, 0 }
+#define SHALE_VALUE_INIT {(uint32_t)sizeof(shale_value), 0, NULL, 0, NULL, 0, 0, 0, 0, 0, 0}
 
 /* Counters since the index was made, of all processes together. */
 typedef struct {
@@ -317,8 +316,8 @@ shale_status shale_release(shale_cache *SHALE_NULLABLE cache, const void *SHALE_
 shale_status shale_remove(shale_cache *SHALE_NULLABLE cache, const void *SHALE_NULLABLE key, size_t key_size,
                           uint64_t version);
 /* Removes many; statuses (may be NULL) gets one for each key. Returns the first error, or OK. */
-shale_status shale_remove_many(shale_cache *SHALE_NULLABLE cache, size_t count,
-                               const shale_bytes *SHALE_NULLABLE keys, shale_status *SHALE_NULLABLE statuses);
+shale_status shale_remove_many(shale_cache *SHALE_NULLABLE cache, size_t count, const shale_bytes *SHALE_NULLABLE keys,
+                               shale_status *SHALE_NULLABLE statuses);
 /* Gives an entry, fresh or stale, a new age from now; 0: the default. The value, its stale period,
  * its version and its place in the order of use stay. MISS if there is none. */
 shale_status shale_touch(shale_cache *SHALE_NULLABLE cache, const void *SHALE_NULLABLE key, size_t key_size,
@@ -336,11 +335,10 @@ void shale_value_free(shale_value *SHALE_NULLABLE value);
  * less than single calls. statuses (may be NULL) gets one for each key. Returns
  * the first error, or OK. Each key is its own operation: a batch is not atomic. */
 shale_status shale_get_many(shale_cache *SHALE_NULLABLE cache, size_t count, const shale_bytes *SHALE_NULLABLE keys,
-                            uint32_t flags, shale_value *SHALE_NULLABLE values,
-                            shale_status *SHALE_NULLABLE statuses);
+                            uint32_t flags, shale_value *SHALE_NULLABLE values, shale_status *SHALE_NULLABLE statuses);
 shale_status shale_set_many(shale_cache *SHALE_NULLABLE cache, size_t count, const shale_bytes *SHALE_NULLABLE keys,
-                            const shale_bytes *SHALE_NULLABLE values,
-                            const shale_set_options *SHALE_NULLABLE options, shale_status *SHALE_NULLABLE statuses);
+                            const shale_bytes *SHALE_NULLABLE values, const shale_set_options *SHALE_NULLABLE options,
+                            shale_status *SHALE_NULLABLE statuses);
 
 /* Removes every entry that carries the tag and was set before the call. Costs
  * the number of shards, not of entries. A tag has 1 to 65,535 bytes. */

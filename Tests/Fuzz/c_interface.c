@@ -14,7 +14,8 @@ static size_t a_size(uint8_t choice) {
 }
 /* Those that no memory can have: refused before a byte is looked at. */
 static size_t a_false_size(uint64_t e) {
-    static const size_t sizes[] = {SIZE_MAX, SIZE_MAX / 2, SIZE_MAX / 2 + 1, SIZE_MAX - 7, (size_t)1 << 40, ((size_t)1 << 32) + 1, (size_t)1 << 31};
+    static const size_t sizes[] = {SIZE_MAX,        SIZE_MAX / 2,          SIZE_MAX / 2 + 1, SIZE_MAX - 7,
+                                   (size_t)1 << 40, ((size_t)1 << 32) + 1, (size_t)1 << 31};
     return sizes[e % (sizeof sizes / sizeof *sizes)];
 }
 
@@ -64,7 +65,9 @@ static uint32_t a_struct_size(const command *c, size_t right) {
 }
 
 static void open_any(const command *c, shale_cache **cache) {
-    static const uint64_t capacities[] = {0, 1, 1 << 20, (1 << 20) - 1, 4 << 20, UINT64_MAX, UINT64_C(1) << 44, (UINT64_C(1) << 44) + 1, 3 << 20, 1 << 21};
+    static const uint64_t capacities[] = {0,       1,          1 << 20,           (1 << 20) - 1,
+                                          4 << 20, UINT64_MAX, UINT64_C(1) << 44, (UINT64_C(1) << 44) + 1,
+                                          3 << 20, 1 << 21};
     static const int64_t ages[] = {0, 1, -1, -2, INT64_MIN, INT64_MAX, INT64_MAX - 1, 60000};
     static const uint32_t segments[] = {0, 128 << 10, 256 << 10, 1, (128 << 10) + 1, 16 << 20, 32 << 20, UINT32_MAX};
     static const uint32_t shards[] = {0, 1, 2, 3, 64, 65536, 65537, UINT32_MAX};
@@ -76,7 +79,9 @@ static void open_any(const command *c, shale_cache **cache) {
         .stale_ms = c->a & 8 ? (int64_t)c->e : ages[c->e >> 11 & 7],
         .shards = c->a & 16 ? c->d : shards[c->e >> 14 & 7],
         .segment_size = c->a & 32 ? c->d : segments[c->e >> 17 & 7],
-        .mode = c->e >> 20 & 1 ? c->d : c->e >> 21 & 1 ? 0600 : 0,
+        .mode = c->e >> 20 & 1   ? c->d
+                : c->e >> 21 & 1 ? 0600
+                                 : 0,
         .compression = c->e >> 22 & 1 ? (int32_t)c->d : (int32_t)(c->e >> 23 & 3),
         .now_ms = clock_now,
     };
@@ -86,10 +91,12 @@ static void open_any(const command *c, shale_cache **cache) {
     if (options.capacity == 0)
         options.capacity = 1 << 20;
     void *passed = sized(&options, sizeof options, a_struct_size(c, sizeof options));
-    static const char *const odd[] = {"", "/", "/dev/null", "/dev/null/cache", "/proc/self", "/nobody-has-made-this/\xff/cache", ".", NULL};
+    static const char *const odd[] = {
+        "", "/", "/dev/null", "/dev/null/cache", "/proc/self", "/nobody-has-made-this/\xff/cache", ".", NULL};
     const char *directory = c->c & 16 ? scratch_directory() : c->c & 32 ? odd[c->d % 8] : NULL;
     if (directory && directory != scratch_directory())
-        ((shale_options *)passed)->struct_size < 8 ? (void)0 : (void)(((shale_options *)passed)->flags |= SHALE_OPEN_MUST_EXIST);
+        ((shale_options *)passed)->struct_size < 8 ? (void)0
+                                                   : (void)(((shale_options *)passed)->flags |= SHALE_OPEN_MUST_EXIST);
     if (c->c & 64) {
         check(shale_open(directory, passed, NULL));
     } else {
@@ -136,7 +143,8 @@ static void set_any(const command *c, shale_cache *cache) {
         FAIL("a key of %zu bytes at %p was taken", key.size, key.data);
     shale_bytes keys[3] = {key, {bytes, 3}, key}, values[3] = {value, {bytes, 5}, value};
     shale_status statuses[3] = {99, 99, 99};
-    status = shale_set_many(cache, c->c >> 6, c->d & 64 ? NULL : keys, c->d & 128 ? NULL : values, passed, c->d & 256 ? NULL : statuses);
+    status = shale_set_many(cache, c->c >> 6, c->d & 64 ? NULL : keys, c->d & 128 ? NULL : values, passed,
+                            c->d & 256 ? NULL : statuses);
     check(status);
     free(passed);
 }
@@ -160,7 +168,8 @@ static void get_any(const command *c, shale_cache *cache) {
         shale_value values[3] = {value, SHALE_VALUE_INIT, SHALE_VALUE_INIT};
         shale_bytes keys[3] = {key, {bytes, 3}, {NULL, c->e & 1}};
         shale_status statuses[3];
-        check(shale_get_many(cache, c->b & 3, c->b & 4 ? NULL : keys, flags, c->b & 8 ? NULL : values, c->b & 16 ? NULL : statuses));
+        check(shale_get_many(cache, c->b & 3, c->b & 4 ? NULL : keys, flags, c->b & 8 ? NULL : values,
+                             c->b & 16 ? NULL : statuses));
         check(shale_get_many(cache, c->b & 32 ? SIZE_MAX : 0, NULL, flags, NULL, NULL));
         for (int i = 0; i < 3; i++)
             shale_value_free(&values[i]);
@@ -178,7 +187,8 @@ static void lease_any(const command *c, shale_cache *cache) {
     void *passed = c->b & 1 ? NULL : sized(&options, sizeof options, a_struct_size(c, sizeof options));
     shale_value value = SHALE_VALUE_INIT;
     uint64_t lease = 77;
-    shale_status status = shale_lease(cache, key.data, key.size, passed, c->b & 2 ? NULL : &value, c->b & 4 ? NULL : &lease);
+    shale_status status = shale_lease(cache, key.data, key.size, passed, c->b & 2 ? NULL : &value,
+                                      c->b & 4 ? NULL : &lease);
     check(status);
     ASSERT(status >= 0 || lease == 0 || c->b & 4);
     if (status != SHALE_OK && status != SHALE_STALE)
@@ -203,7 +213,8 @@ static void walk_any(const command *c, shale_cache *cache) {
     shale_status status;
     unsigned steps = 0;
     do {
-        status = shale_cursor_next(cursor, c->c & 128 ? c->d : c->d & 7, c->b & 1 ? NULL : &key, c->b & 2 ? NULL : &value);
+        status = shale_cursor_next(cursor, c->c & 128 ? c->d : c->d & 7, c->b & 1 ? NULL : &key,
+                                   c->b & 2 ? NULL : &value);
         check(status);
         ASSERT(++steps < 100000);
     } while (status == SHALE_OK || status == SHALE_STALE);
@@ -250,7 +261,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         case 4: get_any(&c, passed); break;
         case 5: check(shale_remove(passed, key.data, key.size, c.e)); break;
         case 6: check(shale_touch(passed, key.data, key.size, c.c & 16 ? (int64_t)c.e : (int64_t)c.b - 3)); break;
-        case 7: check(shale_increment(passed, key.data, key.size, (int64_t)c.e, (int64_t)c.d, c.c & 16 ? NULL : &sum)); break;
+        case 7:
+            check(shale_increment(passed, key.data, key.size, (int64_t)c.e, (int64_t)c.d, c.c & 16 ? NULL : &sum));
+            break;
         case 8: check(shale_invalidate(passed, key.data, key.size)); break;
         case 9: walk_any(&c, passed); break;
         case 10: report_any(&c, passed); break;
@@ -263,7 +276,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         case 13: {
             shale_bytes keys[3] = {key, {NULL, c.e & 1}, {bytes, 3}};
             shale_status statuses[3];
-            check(shale_remove_many(passed, c.c & 16 ? SIZE_MAX : c.c & 3, c.c & 32 || c.c & 16 ? NULL : keys, c.c & 64 ? NULL : statuses));
+            check(shale_remove_many(passed, c.c & 16 ? SIZE_MAX : c.c & 3, c.c & 32 || c.c & 16 ? NULL : keys,
+                                    c.c & 64 ? NULL : statuses));
             break;
         }
         case 14: /* the calls that take anything */

@@ -4,8 +4,22 @@
 #include "exercise.h"
 
 /* Fields of a record; what lies behind them are words of its extension, key, meta and value. */
-enum { field_lsn, field_body_check, field_kind, field_codec, field_tags, field_flags, field_key, field_stored, field_raw, field_meta,
-       field_created, field_dictionary, field_expires, field_count };
+enum {
+    field_lsn,
+    field_body_check,
+    field_kind,
+    field_codec,
+    field_tags,
+    field_flags,
+    field_key,
+    field_stored,
+    field_raw,
+    field_meta,
+    field_created,
+    field_dictionary,
+    field_expires,
+    field_count
+};
 
 /* Bits of command.c */
 enum { unsealed_head = 1, unsealed_body = 2, unsealed = 1 };
@@ -163,7 +177,8 @@ static void copy_record(const command *c) {
 
 /* A segment behind the newest one of its shard, in any place, with any numbers. */
 static void new_segment(const command *c) {
-    uint32_t shard = c->a % work.shards, place = c->b % (most_segments / work.shards) * work.shards + shard, head = head_place(shard);
+    uint32_t shard = c->a % work.shards, place = c->b % (most_segments / work.shards) * work.shards + shard,
+             head = head_place(shard);
     uint64_t previous = head == most_segments ? 0 : segment_number(&work, head);
     uint64_t tail = head == most_segments ? 0 : get64(place_at(&work, head) + 32);
     uint8_t *p = place_at(&work, place);
@@ -197,8 +212,8 @@ static void set_segment_word(const command *c) {
 static void set_superblock(const command *c) {
     static const struct {
         uint8_t at, size;
-    } fields[] = {{0, 8}, {8, 4}, {12, 4}, {16, 8}, {24, 8}, {32, 8}, {40, 8}, {48, 4}, {52, 4}, {56, 8}, {64, 8}, {72, 8},
-                  {80, 4}, {84, 4}, {88, 4}, {92, 4}, {96, 8}, {120, 8}};
+    } fields[] = {{0, 8},  {8, 4},  {12, 4}, {16, 8}, {24, 8}, {32, 8}, {40, 8}, {48, 4}, {52, 4},
+                  {56, 8}, {64, 8}, {72, 8}, {80, 4}, {84, 4}, {88, 4}, {92, 4}, {96, 8}, {120, 8}};
     unsigned field = c->b % (sizeof fields / sizeof *fields);
     for (size_t copy = 0; copy < 2; copy++) {
         if (c->a & 1 << copy)
@@ -230,7 +245,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
             seal_record(at, work.records[record].place, c.c);
             break;
         case 2: /* a step from what its lengths were */
-            set_field(work.bytes + at, c.b % 2 ? field_stored : field_raw, get32(work.bytes + at + (c.b % 2 ? 24 : 28)) + c.e, 0, 0);
+            set_field(work.bytes + at, c.b % 2 ? field_stored : field_raw,
+                      get32(work.bytes + at + (c.b % 2 ? 24 : 28)) + c.e, 0, 0);
             seal_record(at, work.records[record].place, c.c);
             break;
         case 3:
@@ -261,9 +277,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
                     seal_dictionary(&work, place);
             }
             break;
-        case 12: /* the file is cut short, or longer */
-            cut = c.d % image_capacity(&work);
-            break;
+        case 12: /* the file is cut short, or longer */ cut = c.d % image_capacity(&work); break;
         case 13:
             if (c.a & 1)
                 clock_value = CLOCK_START + (int64_t)(c.e % 1000000);

@@ -59,12 +59,14 @@ static inline void read_everything(shale_cache *cache, bool strict) {
     if (shale_cursor_open(cache, &cursor) == SHALE_OK) {
         unsigned seen = 0;
         shale_status status;
-        while ((status = shale_cursor_next(cursor, SHALE_GET_STALE, &name, &value)) == SHALE_OK || status == SHALE_STALE) {
+        while ((status = shale_cursor_next(cursor, SHALE_GET_STALE, &name, &value)) == SHALE_OK ||
+               status == SHALE_STALE) {
             check_answer(status, SHALE_GET_STALE, &value);
             ASSERT(name.size >= 1 && name.size <= SHALE_MAX_KEY_SIZE);
             read_bytes(name.data, name.size);
             unsigned number;
-            if (strict && name.size == 6 && sscanf(name.data, "key-%2u", &number) == 1 && number != counter_key && number < key_count)
+            if (strict && name.size == 6 && sscanf(name.data, "key-%2u", &number) == 1 && number != counter_key &&
+                number < key_count)
                 if (!is_value_of(value.data, value.size, number))
                     FAIL("the cursor gives a value that was never key-%02u's", number);
             if (++seen > 1000000)
@@ -98,7 +100,8 @@ static inline void write_something(shale_cache *cache, unsigned what) {
         make_key(key, number);
         if (number == counter_key)
             continue;
-        shale_set_options options = {.struct_size = sizeof options, .tags = &tag, .tag_count = n % 2, .meta = "x", .meta_size = n % 3 == 0};
+        shale_set_options options = {
+            .struct_size = sizeof options, .tags = &tag, .tag_count = n % 2, .meta = "x", .meta_size = n % 3 == 0};
         size_t size = make_value(bytes, number, variant);
         if (shale_set(cache, key, 6, bytes, size, &options) == SHALE_OK)
             expect_own(cache, key, bytes, size);

@@ -61,7 +61,8 @@ static inline bool read_command(const uint8_t *data, size_t size, size_t n, comm
 
 /* ---- failures ---------------------------------------------------------- */
 
-static inline void fail(const char *file, int line, const char *format, ...) __attribute__((format(printf, 3, 4), noreturn));
+static inline void fail(const char *file, int line, const char *format, ...)
+    __attribute__((format(printf, 3, 4), noreturn));
 static inline void fail(const char *file, int line, const char *format, ...) {
     fprintf(stderr, "%s:%d: ", file, line);
     va_list arguments;
@@ -92,7 +93,8 @@ static inline void print_excuses(void) {
     int shown = 0;
     for (int i = 0; i < 8; i++)
         if (excuses.used[i])
-            fprintf(stderr, "%s %s %" PRIu64 " (%.2f %%)", shown++ ? "," : "", excuses.why[i], excuses.used[i], 100.0 * (double)excuses.used[i] / (double)excuses.looks);
+            fprintf(stderr, "%s %s %" PRIu64 " (%.2f %%)", shown++ ? "," : "", excuses.why[i], excuses.used[i],
+                    100.0 * (double)excuses.used[i] / (double)excuses.looks);
     fprintf(stderr, "%s\n", shown ? "" : " none");
 }
 static inline void count_look(void) {
@@ -190,7 +192,8 @@ void *__wrap_mmap(void *at, size_t size, int protection, int flags, int fd, off_
     int slot = 0;
     while (slot < guarded_most && guarded[slot].at)
         slot++;
-    char *whole = __real_mmap(NULL, size + 2 * (size_t)guard_size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    char *whole = __real_mmap(NULL, size + 2 * (size_t)guard_size, PROT_NONE,
+                              MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (whole == MAP_FAILED)
         return MAP_FAILED;
     char *inner = __real_mmap(whole + guard_size, size, protection, flags | MAP_FIXED, fd, offset);

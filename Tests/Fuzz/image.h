@@ -21,9 +21,15 @@ static inline uint32_t get32(const uint8_t *p) {
     memcpy(&value, p, 4);
     return value;
 }
-static inline void set64(uint8_t *p, uint64_t value) { memcpy(p, &value, 8); }
-static inline void set32(uint8_t *p, uint32_t value) { memcpy(p, &value, 4); }
-static inline uint64_t hash(const void *p, size_t size, uint64_t seed) { return XXH3_64bits_withSeed(p, size, seed); }
+static inline void set64(uint8_t *p, uint64_t value) {
+    memcpy(p, &value, 8);
+}
+static inline void set32(uint8_t *p, uint32_t value) {
+    memcpy(p, &value, 4);
+}
+static inline uint64_t hash(const void *p, size_t size, uint64_t seed) {
+    return XXH3_64bits_withSeed(p, size, seed);
+}
 
 /* ---- the data file ---------------------------------------------------------- */
 
@@ -53,9 +59,15 @@ typedef struct {
     size_t record_count;
 } image;
 
-static inline size_t image_capacity(const image *i) { return i->segments + (size_t)most_segments * segment_size; }
-static inline uint8_t *place_at(const image *i, uint32_t place) { return i->bytes + i->segments + (size_t)place * segment_size; }
-static inline uint64_t segment_number(const image *i, uint32_t place) { return get64(place_at(i, place) + 16); }
+static inline size_t image_capacity(const image *i) {
+    return i->segments + (size_t)most_segments * segment_size;
+}
+static inline uint8_t *place_at(const image *i, uint32_t place) {
+    return i->bytes + i->segments + (size_t)place * segment_size;
+}
+static inline uint64_t segment_number(const image *i, uint32_t place) {
+    return get64(place_at(i, place) + 16);
+}
 
 /* A record's parts, by the lengths that it has now. */
 typedef struct {
@@ -88,20 +100,29 @@ static inline void seal_head(const image *i, size_t at, uint64_t number) {
     uint8_t *p = i->bytes + at;
     layout l = layout_of(p);
     uint64_t words[9] = {
-        get64(p), get64(p + 16) & ~UINT64_C(0xffffffff), get64(p + 24), get64(p + 32), get64(p + 40),
+        get64(p),
+        get64(p + 16) & ~UINT64_C(0xffffffff),
+        get64(p + 24),
+        get64(p + 32),
+        get64(p + 40),
         l.key_size == 0 ? 0 : hash(p + l.key, l.key_size, secret),
-        l.key == record_header ? 0 : hash(p + record_header, l.key - record_header, secret), number, at,
+        l.key == record_header ? 0 : hash(p + record_header, l.key - record_header, secret),
+        number,
+        at,
     };
     set32(p + 16, (uint32_t)hash(words, sizeof words, secret));
 }
 
 static inline void seal_segment(const image *i, uint32_t place) {
     uint8_t *p = place_at(i, place);
-    uint64_t words[7] = {get64(p), get64(p + 8), get64(p + 16), get64(p + 24), get64(p + 32), get64(p + 48), get64(p + 56)};
+    uint64_t words[7] = {get64(p),      get64(p + 8),  get64(p + 16), get64(p + 24),
+                         get64(p + 32), get64(p + 48), get64(p + 56)};
     set64(p + 40, hash(words, sizeof words, secret));
 }
 
-static inline void seal_superblock(uint8_t *p) { set64(p + 120, hash(p, 120, get64((const uint8_t *)"SHLEDATA"))); }
+static inline void seal_superblock(uint8_t *p) {
+    set64(p + 120, hash(p, 120, get64((const uint8_t *)"SHLEDATA")));
+}
 
 /* Entries below `shards` are positions, those from there on tails. */
 static inline void seal_synced(const image *i, uint32_t entry) {
@@ -131,7 +152,9 @@ static inline void note_record(image *i, size_t at, uint32_t place) {
 
 enum { key_count = 32, variant_count = 4, most_value = 48 << 10 };
 
-static inline size_t make_key(char *key, unsigned number) { return (size_t)sprintf(key, "key-%02u", number % key_count); }
+static inline size_t make_key(char *key, unsigned number) {
+    return (size_t)sprintf(key, "key-%02u", number % key_count);
+}
 
 /* A value that says whose it is: key, variant, then bytes that follow from these. */
 static inline size_t make_value(uint8_t *value, unsigned key, unsigned variant) {
@@ -202,11 +225,12 @@ static inline void template_fill(shale_cache *cache, int number) {
     shale_bytes tags[2] = {{"news", 4}, {"sport", 5}};
     if (number == 1) { /* values that are alike, until there is a dictionary */
         for (int n = 0; n < 400; n++) {
-            int size = sprintf((char *)value,
-                               "{\"id\": %d, \"name\": \"customer %d\", \"address\": {\"street\": \"Long Road %d\", \"city\": \"Springfield\"},"
-                               " \"orders\": [{\"article\": %d, \"price\": \"%d.99\", \"currency\": \"EUR\"}], \"active\": true,"
-                               " \"comment\": \"delivery to the back door between nine and five\"}",
-                               n, n * 7, n * 3, n * 11, n % 100);
+            int size = sprintf(
+                (char *)value,
+                "{\"id\": %d, \"name\": \"customer %d\", \"address\": {\"street\": \"Long Road %d\", \"city\": \"Springfield\"},"
+                " \"orders\": [{\"article\": %d, \"price\": \"%d.99\", \"currency\": \"EUR\"}], \"active\": true,"
+                " \"comment\": \"delivery to the back door between nine and five\"}",
+                n, n * 7, n * 3, n * 11, n % 100);
             sprintf(key, "json-%03d", n);
             ASSERT(shale_set(cache, key, 8, value, (size_t)size, NULL) == SHALE_OK);
         }
@@ -289,7 +313,8 @@ static inline void template_make(template *t, int number) {
     i->shards = get32(page + 2048 + 48);
     i->dictionaries = get32(page + 2048 + 88);
     i->dictionary_size = get32(page + 2048 + 92);
-    i->segments = (2 * page_size + (size_t)i->dictionaries * i->dictionary_size + segment_size - 1) / segment_size * segment_size;
+    i->segments = (2 * page_size + (size_t)i->dictionaries * i->dictionary_size + segment_size - 1) / segment_size *
+                  segment_size;
     i->places = (uint32_t)((t->data_size - i->segments + segment_size - 1) / segment_size);
     ASSERT(i->places <= most_segments / 2);
     i->bytes = calloc(1, image_capacity(i) + slack);

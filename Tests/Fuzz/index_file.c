@@ -4,9 +4,18 @@
 #include "exercise.h"
 
 /* Documentation/format.md */
-enum { index_head = 3 * page_size, shard_header = 1024, queue_region = 4, state_region = 5, slot_region = 8, region_count };
+enum {
+    index_head = 3 * page_size,
+    shard_header = 1024,
+    queue_region = 4,
+    state_region = 5,
+    slot_region = 8,
+    region_count
+};
 
-static size_t round_to_page(size_t size) { return (size + page_size - 1) & ~(size_t)(page_size - 1); }
+static size_t round_to_page(size_t size) {
+    return (size + page_size - 1) & ~(size_t)(page_size - 1);
+}
 
 static struct {
     size_t at, size;
@@ -14,11 +23,13 @@ static struct {
 
 /* Where everything is in an index of this data file's geometry. */
 static void find_regions(const template *t) {
-    size_t rows = get32(t->data.bytes + 2048 + 80), queue = shard_header + rows * 8, states = (queue + rows * 4 + 7) & ~(size_t)7;
+    size_t rows = get32(t->data.bytes + 2048 + 80), queue = shard_header + rows * 8,
+           states = (queue + rows * 4 + 7) & ~(size_t)7;
     size_t tags = (states + rows + 63) & ~(size_t)63, heaps = round_to_page(tags + 8192);
     size_t most_buckets = rows * segment_size / 112;
     most_buckets = (most_buckets < 256 ? 256 : most_buckets) + 64;
-    size_t table = heaps + 2 * round_to_page(most_buckets / 8 * 8), stride = table + round_to_page((most_buckets + 16) * 64);
+    size_t table = heaps + 2 * round_to_page(most_buckets / 8 * 8),
+           stride = table + round_to_page((most_buckets + 16) * 64);
     for (uint32_t shard = 0; shard < t->data.shards; shard++) {
         size_t base = index_head + shard * stride;
         regions[shard][0].at = base + 64, regions[shard][0].size = 192;   /* shape, epoch, stamps, state, sums */
@@ -64,7 +75,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
             unit = region == state_region ? 1 : region == queue_region ? 4 : unit;
             if (region == slot_region && !(c.b & 4)) { /* a slot that is taken */
                 uint32_t left = c.d % 64;
-                for (at = regions[shard][slot_region].at; at < regions[shard][slot_region].at + regions[shard][slot_region].size - 16; at += 16)
+                for (at = regions[shard][slot_region].at;
+                     at < regions[shard][slot_region].at + regions[shard][slot_region].size - 16; at += 16)
                     if (get32(index + at) != 0 && left-- == 0)
                         break;
                 at += c.b & 2 ? 8 : 0;

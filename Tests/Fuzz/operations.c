@@ -4,7 +4,14 @@
  * where it has not, an entry may be gone, and is otherwise exact. */
 #include "fuzz.h"
 
-enum { key_count = 20, large_keys = 4, tag_count = 4, handle_count = 2, most_value = (1 << 20) + 8, least_large = (128 << 10) / 8 };
+enum {
+    key_count = 20,
+    large_keys = 4,
+    tag_count = 4,
+    handle_count = 2,
+    most_value = (1 << 20) + 8,
+    least_large = (128 << 10) / 8
+};
 
 /* An entry as it must be, if it is there. */
 typedef struct {
@@ -12,7 +19,7 @@ typedef struct {
         absent,
         present,
         maybe, /* or evicted meanwhile (design.md, "Eviction"); inputs without world.evicts do without, but for case 12 */
-        ghost  /* not there, but its record may be, for a rebuild to find ("A rebuild") */
+        ghost /* not there, but its record may be, for a rebuild to find ("A rebuild") */
     } where;
     uint32_t serial; /* what its value follows from */
     size_t size, meta_size;
@@ -29,7 +36,8 @@ static struct {
     uint64_t last_version;
     uint32_t serial;
     bool evicts, has_pinned; /* ever: a pinned entry takes room until it is met, also when it is gone */
-    bool unmended; /* a shard is marked as being changed: whoever locks it next rebuilds it, and what is gone may be back */
+    bool
+        unmended; /* a shard is marked as being changed: whoever locks it next rebuilds it, and what is gone may be back */
     shale_cache *handles[handle_count];
     shale_options options;
     uint64_t capacity;
@@ -56,7 +64,9 @@ static void fill(uint8_t *value, uint32_t serial, size_t size) {
     memcpy(value, &serial, size < 4 ? size : 4);
 }
 
-static int64_t later(int64_t from, int64_t by) { return by == SHALE_NEVER || from == SHALE_NEVER ? SHALE_NEVER : from + by; }
+static int64_t later(int64_t from, int64_t by) {
+    return by == SHALE_NEVER || from == SHALE_NEVER ? SHALE_NEVER : from + by;
+}
 
 enum state { gone, stale, fresh };
 static enum state state_of(const entry *e) {
@@ -68,7 +78,8 @@ static enum state state_of(const entry *e) {
     return e->stale > 0 && (kept == SHALE_NEVER || clock_value < kept) ? stale : gone;
 }
 
-static const int64_t ages[] = {0, 0, SHALE_NEVER, SHALE_NONE, 1, 1000, 64000, 3600000, INT64_C(30) * 24 * 3600000, INT64_C(1) << 38};
+static const int64_t ages[] = {
+    0, 0, SHALE_NEVER, SHALE_NONE, 1, 1000, 64000, 3600000, INT64_C(30) * 24 * 3600000, INT64_C(1) << 38};
 
 static void age(entry *e, int64_t max_age) {
     max_age = max_age == 0 ? world.max_age : max_age;
@@ -80,7 +91,9 @@ static void keep(entry *e, int64_t period) {
 }
 
 /* What an entry is that may have been there, and is not. */
-static int missed(void) { return world.unmended ? maybe : ghost; }
+static int missed(void) {
+    return world.unmended ? maybe : ghost;
+}
 
 /* A look at an entry that may be there. Where it is not: "Eviction", or "Entries that come back displace others"; and what
  * was seen to be gone stays so until a rebuild ("Evicted entries are misses, or are back"). */
@@ -128,7 +141,8 @@ static void check_value(unsigned key, shale_status status, uint32_t flags, const
     EXPECT(visible && e->where != ghost);
     EXPECT((status == SHALE_OK) == (state == fresh));
     /* Mending may need its place for what comes back. And of what came back, SHALE_GET_INFO has seen no parts. */
-    e->where = world.unmended || (flags & SHALE_GET_INFO && e->where == maybe && e->size > least_large) ? maybe : present;
+    e->where = world.unmended || (flags & SHALE_GET_INFO && e->where == maybe && e->size > least_large) ? maybe
+                                                                                                        : present;
     EXPECT(value->size == e->size && value->meta_size == e->meta_size);
     EXPECT(value->version == e->version);
     EXPECT(value->expires_ms == e->expires);
@@ -232,7 +246,8 @@ static void set(shale_cache *cache, const command *c, unsigned key) {
     char name[256];
     entry *e = &world.entries[key], next = {.where = present};
     /* Where all has to fit, few are large. */
-    const size_t most[] = {10, 500, world.evicts || key < large_keys ? 20001 : 2001, world.evicts ? (size_t)world.capacity / 4 + 2 : 2001};
+    const size_t most[] = {10, 500, world.evicts || key < large_keys ? 20001 : 2001,
+                           world.evicts ? (size_t)world.capacity / 4 + 2 : 2001};
     next.size = (c->d >> 2) % most[c->d & 3];
     next.meta_size = c->e >> 40 & 1 ? c->e >> 41 & 127 : 0;
     next.serial = ++world.serial;
@@ -251,7 +266,8 @@ static void set(shale_cache *cache, const command *c, unsigned key) {
         if (next.tags & 1u << tag)
             tags[tagged++] = (shale_bytes){tag_names[tag], 1};
     uint64_t version = 0;
-    static const uint32_t conditions[] = {0, 0, 0, 0, 0, SHALE_SET_IF_ABSENT, SHALE_SET_IF_PRESENT, SHALE_SET_IF_VERSION};
+    static const uint32_t conditions[] = {
+        0, 0, 0, 0, 0, SHALE_SET_IF_ABSENT, SHALE_SET_IF_PRESENT, SHALE_SET_IF_VERSION};
     uint32_t condition = conditions[c->b & 7];
     shale_set_options options = {
         .struct_size = sizeof options,
@@ -270,8 +286,10 @@ static void set(shale_cache *cache, const command *c, unsigned key) {
     before_write();
     enum state state = state_of(e);
     /* What it is for a condition if the entry is there; the same as gone if it is not. */
-    bool holds_there = condition == SHALE_SET_IF_ABSENT ? state != fresh : condition == SHALE_SET_IF_PRESENT ? state == fresh
-                     : condition == SHALE_SET_IF_VERSION ? state != gone && options.version == e->version : true;
+    bool holds_there = condition == SHALE_SET_IF_ABSENT    ? state != fresh
+                       : condition == SHALE_SET_IF_PRESENT ? state == fresh
+                       : condition == SHALE_SET_IF_VERSION ? state != gone && options.version == e->version
+                                                           : true;
     bool holds_gone = condition == 0 || condition == SHALE_SET_IF_ABSENT;
     size_t size = name_of(key, name);
     shale_status status = shale_set(cache, name, size, bytes, next.size, &options);
@@ -319,7 +337,8 @@ static void increment(shale_cache *cache, const command *c, unsigned key) {
             memcpy(&before, expected, 8);
         }
         bool fails = e->size != 8 || __builtin_add_overflow(before, delta, &next);
-        if (status == (fails ? SHALE_E_INVALID : SHALE_OK) && (fails || result == next) && (e->where == present || fails != overflows || next != sum)) {
+        if (status == (fails ? SHALE_E_INVALID : SHALE_OK) && (fails || result == next) &&
+            (e->where == present || fails != overflows || next != sum)) {
             e->where = present;
             if (!fails) {
                 e->is_counter = true;
@@ -340,17 +359,18 @@ static void increment(shale_cache *cache, const command *c, unsigned key) {
         keep(&next, 0);
         *e = next;
     }
-versioned: { /* increment does not say which version it gave */
-    shale_value value = SHALE_VALUE_INIT;
-    status = shale_get(cache, name, size, SHALE_GET_STALE | SHALE_GET_PEEK, &value);
-    if (status >= 0 && status != SHALE_MISS)
-        new_version(key, value.version);
-    else
-        EXPECT(state_of(e) == gone);
-    if (state_of(e) == gone)
-        e->where = absent;
-    shale_value_free(&value);
-}
+versioned:
+    { /* increment does not say which version it gave */
+        shale_value value = SHALE_VALUE_INIT;
+        status = shale_get(cache, name, size, SHALE_GET_STALE | SHALE_GET_PEEK, &value);
+        if (status >= 0 && status != SHALE_MISS)
+            new_version(key, value.version);
+        else
+            EXPECT(state_of(e) == gone);
+        if (state_of(e) == gone)
+            e->where = absent;
+        shale_value_free(&value);
+    }
 }
 
 static void remove_key(shale_cache *cache, const command *c, unsigned key) {
@@ -456,8 +476,9 @@ static void reopen(const command *c) {
     default: { /* a process was killed while it was writing, before it had appended anything, or rebuilding */
         int fd = scratch_open("shale.index", O_RDWR);
         uint64_t state = c->a % 4 - 1, offset;
-        if (pread(fd, &offset, 8, index_head + shard_head_offset) != 8 || pwrite(fd, &offset, 8, index_head + shard_begun_offset) != 8
-            || pwrite(fd, &state, 8, index_head + shard_state) != 8)
+        if (pread(fd, &offset, 8, index_head + shard_head_offset) != 8 ||
+            pwrite(fd, &offset, 8, index_head + shard_begun_offset) != 8 ||
+            pwrite(fd, &state, 8, index_head + shard_state) != 8)
             FAIL("write: %s", strerror(errno));
         close(fd);
         world.unmended = true;
@@ -560,7 +581,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
             ASSERT(shale_purge(cache, &purged) == SHALE_OK && purged <= key_count);
             break;
         }
-        case 14: clock_value += (int64_t)(c.b & 1 ? c.e % 1000 : c.b & 2 ? c.e % 100000 : c.e % (INT64_C(1) << 37)); break;
+        case 14:
+            clock_value += (int64_t)(c.b & 1 ? c.e % 1000 : c.b & 2 ? c.e % 100000 : c.e % (INT64_C(1) << 37));
+            break;
         case 15: get_many(cache, key, c.b & 7); break;
         case 16: walk(cache, c.b & 7); break;
         case 17: check_sums(cache); break;

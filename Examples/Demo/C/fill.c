@@ -31,8 +31,8 @@ static bool python_refreshes(const corpus_entry *entry) {
 static void store(const demo *demo, const corpus_entry *entry) {
     shale_set_options options = {.struct_size = sizeof options};
     options.flags = python_refreshes(entry) ? SHALE_SET_IF_ABSENT : 0;
-    shale_status status = shale_set(demo->cache, entry->key.data, entry->key.size, entry->value.data,
-                                    entry->value.size, &options);
+    shale_status status = shale_set(demo->cache, entry->key.data, entry->key.size, entry->value.data, entry->value.size,
+                                    &options);
     if (status != SHALE_OK && !(status == SHALE_CONFLICT && python_refreshes(entry)))
         say_failure(entry->key, "set", status);
 }

@@ -52,13 +52,26 @@ extern int fallocate(int fd, int mode, off_t offset, off_t length);
 
 #ifdef SHALE_FAULTS
 #include "faults.h"
-#define SHIM_FAIL(name) do { long e_ = shim_fault(name); if (e_ < 0) return e_; } while (0)
-#define SHIM_FAIL_ALLOCATION() do { if (shim_fault("malloc") < 0) return NULL; } while (0)
+#define SHIM_FAIL(name)                                                                                                \
+    do {                                                                                                               \
+        long e_ = shim_fault(name);                                                                                    \
+        if (e_ < 0) return e_;                                                                                         \
+    } while (0)
+#define SHIM_FAIL_ALLOCATION()                                                                                         \
+    do {                                                                                                               \
+        if (shim_fault("malloc") < 0) return NULL;                                                                     \
+    } while (0)
 #define SHIM_STORE(p) shim_store_fault(p)
 #else
-#define SHIM_FAIL(name) do { } while (0)
-#define SHIM_FAIL_ALLOCATION() do { } while (0)
-#define SHIM_STORE(p) do { } while (0)
+#define SHIM_FAIL(name)                                                                                                \
+    do {                                                                                                               \
+    } while (0)
+#define SHIM_FAIL_ALLOCATION()                                                                                         \
+    do {                                                                                                               \
+    } while (0)
+#define SHIM_STORE(p)                                                                                                  \
+    do {                                                                                                               \
+    } while (0)
 #endif
 
 /* ---- atomics ---------------------------------------------------------- */
@@ -68,10 +81,22 @@ static inline uint32_t shim_load32(const void *p) { return __atomic_load_n((cons
 static inline uint64_t shim_load64_acquire(const void *p) {
     return __atomic_load_n((const uint64_t *)p, __ATOMIC_ACQUIRE);
 }
-static inline void shim_store64(void *p, uint64_t v) { SHIM_STORE(p); __atomic_store_n((uint64_t *)p, v, __ATOMIC_RELAXED); }
-static inline void shim_store32(void *p, uint32_t v) { SHIM_STORE(p); __atomic_store_n((uint32_t *)p, v, __ATOMIC_RELAXED); }
-static inline void shim_store64_release(void *p, uint64_t v) { SHIM_STORE(p); __atomic_store_n((uint64_t *)p, v, __ATOMIC_RELEASE); }
-static inline void shim_store32_release(void *p, uint32_t v) { SHIM_STORE(p); __atomic_store_n((uint32_t *)p, v, __ATOMIC_RELEASE); }
+static inline void shim_store64(void *p, uint64_t v) {
+    SHIM_STORE(p);
+    __atomic_store_n((uint64_t *)p, v, __ATOMIC_RELAXED);
+}
+static inline void shim_store32(void *p, uint32_t v) {
+    SHIM_STORE(p);
+    __atomic_store_n((uint32_t *)p, v, __ATOMIC_RELAXED);
+}
+static inline void shim_store64_release(void *p, uint64_t v) {
+    SHIM_STORE(p);
+    __atomic_store_n((uint64_t *)p, v, __ATOMIC_RELEASE);
+}
+static inline void shim_store32_release(void *p, uint32_t v) {
+    SHIM_STORE(p);
+    __atomic_store_n((uint32_t *)p, v, __ATOMIC_RELEASE);
+}
 static inline uint64_t shim_add64(void *p, uint64_t v) {
     SHIM_STORE(p);
     return __atomic_fetch_add((uint64_t *)p, v, __ATOMIC_RELAXED);
@@ -138,7 +163,8 @@ struct shim_error {
     int code; /* errno, or 0 */
     char text[SHIM_ERROR_TEXT];
 };
-extern _Thread_local struct shim_error shim_thread_error __attribute__((tls_model("initial-exec"), visibility("hidden")));
+extern _Thread_local struct shim_error shim_thread_error
+    __attribute__((tls_model("initial-exec"), visibility("hidden")));
 static inline char *shim_error_text(void) { return shim_thread_error.text; }
 static inline int shim_error_code(void) { return shim_thread_error.code; }
 static inline void shim_set_error_code(int code) { shim_thread_error.code = code; }
@@ -189,7 +215,7 @@ static inline int64_t shim_uptime_ms(void) {
 #endif
 }
 static inline void shim_sleep_us(long us) {
-    struct timespec t = { us / 1000000, (us % 1000000) * 1000 };
+    struct timespec t = {us / 1000000, (us % 1000000) * 1000};
     nanosleep(&t, NULL);
 }
 
@@ -229,7 +255,11 @@ static inline int shim_owner_dead(void) { return EOWNERDEAD; }
 
 /* ---- system calls: the result, or -errno ------------------------------ */
 
-#define SHIM_RESULT(call) do { long r_ = (long)(call); return r_ < 0 ? -errno : r_; } while (0)
+#define SHIM_RESULT(call)                                                                                              \
+    do {                                                                                                               \
+        long r_ = (long)(call);                                                                                        \
+        return r_ < 0 ? -errno : r_;                                                                                   \
+    } while (0)
 
 static inline long shim_sys_openat(int dir, const char *name, int flags, unsigned mode) {
     SHIM_FAIL("openat");
@@ -529,7 +559,8 @@ static inline long shim_sys_has_foreign_files(int dir, char *name, size_t size) 
     const struct dirent *entry;
     while (!found && (errno = 0, entry = readdir(d))) {
         const char *n = entry->d_name;
-        if (n[0] == '.' || !strcmp(n, "lost+found") || !strcmp(n, "shale.data") || !strncmp(n, "shale.index", 11)) continue;
+        if (n[0] == '.' || !strcmp(n, "lost+found") || !strcmp(n, "shale.data") || !strncmp(n, "shale.index", 11))
+            continue;
         strncpy(name, n, size - 1);
         name[size - 1] = 0;
         found = 1;
@@ -557,12 +588,31 @@ static inline uint64_t shim_libc_identity(void) {
 }
 
 enum {
-    SHIM_ENOSPC = ENOSPC, SHIM_EFBIG = EFBIG, SHIM_EDQUOT = EDQUOT, SHIM_ENOENT = ENOENT, SHIM_EEXIST = EEXIST,
-    SHIM_EACCES = EACCES, SHIM_EPERM = EPERM, SHIM_EROFS = EROFS, SHIM_ELOOP = ELOOP, SHIM_ENOTDIR = ENOTDIR,
-    SHIM_EAGAIN = EAGAIN, SHIM_EOPNOTSUPP = EOPNOTSUPP, SHIM_ENOMEM = ENOMEM, SHIM_ENODEV = ENODEV,
-    SHIM_EINVAL = EINVAL, SHIM_EBADF = EBADF, SHIM_ENXIO = ENXIO, SHIM_EOVERFLOW = EOVERFLOW,
-    SHIM_READ_LOCK = F_RDLCK, SHIM_WRITE_LOCK = F_WRLCK, SHIM_UNLOCK = F_UNLCK,
-    SHIM_O_RDONLY = O_RDONLY, SHIM_O_RDWR = O_RDWR, SHIM_O_CREAT = O_CREAT, SHIM_O_EXCL = O_EXCL,
+    SHIM_ENOSPC = ENOSPC,
+    SHIM_EFBIG = EFBIG,
+    SHIM_EDQUOT = EDQUOT,
+    SHIM_ENOENT = ENOENT,
+    SHIM_EEXIST = EEXIST,
+    SHIM_EACCES = EACCES,
+    SHIM_EPERM = EPERM,
+    SHIM_EROFS = EROFS,
+    SHIM_ELOOP = ELOOP,
+    SHIM_ENOTDIR = ENOTDIR,
+    SHIM_EAGAIN = EAGAIN,
+    SHIM_EOPNOTSUPP = EOPNOTSUPP,
+    SHIM_ENOMEM = ENOMEM,
+    SHIM_ENODEV = ENODEV,
+    SHIM_EINVAL = EINVAL,
+    SHIM_EBADF = EBADF,
+    SHIM_ENXIO = ENXIO,
+    SHIM_EOVERFLOW = EOVERFLOW,
+    SHIM_READ_LOCK = F_RDLCK,
+    SHIM_WRITE_LOCK = F_WRLCK,
+    SHIM_UNLOCK = F_UNLCK,
+    SHIM_O_RDONLY = O_RDONLY,
+    SHIM_O_RDWR = O_RDWR,
+    SHIM_O_CREAT = O_CREAT,
+    SHIM_O_EXCL = O_EXCL,
 };
 
 /* ---- LZ4 (https://lz4.org), block format ------------------------------ */
@@ -580,7 +630,8 @@ static inline int shim_lz4_compress(void *stream, const void *in, void *out, int
     LZ4_resetStream_fast((LZ4_stream_t *)stream);
     return LZ4_compress_fast_continue((LZ4_stream_t *)stream, (const char *)in, (char *)out, n, limit, 1);
 }
-static inline int shim_lz4_compress_with(void *stream, const void *prepared, const void *in, void *out, int n, int limit) {
+static inline int shim_lz4_compress_with(void *stream, const void *prepared, const void *in, void *out, int n,
+                                         int limit) {
 #ifdef SHALE_LZ4_STATIC
     LZ4_resetStream_fast((LZ4_stream_t *)stream);
     LZ4_attach_dictionary((LZ4_stream_t *)stream, (const LZ4_stream_t *)prepared);
@@ -592,8 +643,10 @@ static inline int shim_lz4_compress_with(void *stream, const void *prepared, con
 static inline int shim_lz4_decompress(const void *in, void *out, int n, int size) {
     return LZ4_decompress_safe((const char *)in, (char *)out, n, size);
 }
-static inline int shim_lz4_decompress_with(const void *dictionary, int dictionary_size, const void *in, void *out, int n, int size) {
-    return LZ4_decompress_safe_usingDict((const char *)in, (char *)out, n, size, (const char *)dictionary, dictionary_size);
+static inline int shim_lz4_decompress_with(const void *dictionary, int dictionary_size, const void *in, void *out,
+                                           int n, int size) {
+    return LZ4_decompress_safe_usingDict((const char *)in, (char *)out, n, size, (const char *)dictionary,
+                                         dictionary_size);
 }
 
 /* ---- the caller's clock ------------------------------------------------ */
