@@ -12,6 +12,7 @@ import os
 import re
 import shutil
 import sys
+from email.parser import BytesParser
 from pathlib import Path
 
 from setuptools import Distribution, setup
@@ -26,7 +27,7 @@ def version() -> str:
     here = Path(__file__).resolve().parent
     information = here / "PKG-INFO"
     if information.is_file():
-        return re.findall(r"^Version: (.+)$", information.read_text(), re.MULTILINE)[0]
+        return str(BytesParser().parsebytes(information.read_bytes())["Version"])
     header = (here / "../../Include/shale.h").read_text()
     numbers = dict(re.findall(r"^#define SHALE_VERSION_(\w+) (\d+)$", header, re.MULTILINE))
     return "{MAJOR}.{MINOR}.{PATCH}".format(**numbers)

@@ -62,12 +62,12 @@ def same(a: Any, b: Any) -> bool:
         elif isinstance(x, (list, tuple)):
             if len(x) != len(y):
                 return False
-            stack += zip(x, y)
+            stack += zip(x, y, strict=False)
         elif isinstance(x, dict):
             if len(x) != len(y):
                 return False
-            stack += zip(x.keys(), y.keys())
-            stack += zip(x.values(), y.values())
+            stack += zip(x.keys(), y.keys(), strict=False)
+            stack += zip(x.values(), y.values(), strict=False)
         elif x != y:
             return False
     return True
@@ -121,7 +121,9 @@ def one_input(data: bytes) -> None:
 
 def main() -> None:
     if REPLAY:
-        files = [file for path in map(Path, sys.argv[2:]) for file in (sorted(path.iterdir()) if path.is_dir() else [path])]
+        files = [
+            file for path in map(Path, sys.argv[2:]) for file in (sorted(path.iterdir()) if path.is_dir() else [path])
+        ]
         for file in files:
             print(file, file=sys.stderr)
             one_input(file.read_bytes())

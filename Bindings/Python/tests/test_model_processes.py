@@ -95,7 +95,7 @@ class ProcessesMachine(CacheMachine):
         before = {key: known for key in self.model if (known := self.kept(key))}
         evicted = self.cache.evict(count)
         self.model = {key: before[key] for key in self.cache.keys(stale=True)}
-        # Who leaves is not known here: a dict has no order of use ("Eviction" in design.md has one).
+        # Who leaves is not known here: a dict has no order of use ("Eviction" in design.md has).
         lost = [known for key, known in before.items() if key not in self.model]
         look()
         # What has expired may be there yet, and count ("Known limits").

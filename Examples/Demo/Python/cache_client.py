@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Optional
-
 import shale
 
 CacheError = shale.Error
@@ -15,7 +13,7 @@ class CacheClient:
     def __init__(self, directory: str, capacity: int) -> None:
         self._cache = shale.Cache(directory, capacity=capacity)
 
-    def get(self, key: bytes) -> Optional[bytes]:
+    def get(self, key: bytes) -> bytes | None:
         return self._cache.get(key)
 
     def has_age(self, key: bytes) -> bool:

@@ -11,7 +11,7 @@ from cache_client import CacheClient
 from demo.board import Board
 from demo.corpus import Corpus
 from steps import Steps
-from talk import say_result, say
+from talk import say
 
 LIFETIME_SECONDS = 300  # never left behind, whatever happens to the orchestrator
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from array import array
 from time import perf_counter_ns
-from typing import Optional
 
 from cache_client import CacheClient, CacheError
 from demo.board import Board
@@ -111,7 +110,7 @@ class Steps:
         self._check_bytes(index, value)
         return True
 
-    def _check(self, index: int, expected: str, value: Optional[bytes]) -> None:
+    def _check(self, index: int, expected: str, value: bytes | None) -> None:
         key = self._corpus.keys[index]
         if expected == "g":
             if value is not None:

@@ -42,8 +42,9 @@ def say_result(**numbers: int) -> None:
 
 def say_measured(nanoseconds: array) -> None:
     ordered = sorted(nanoseconds)
-    say_result(calls=len(ordered), total_ns=sum(ordered),
-               p50_ns=percentile(ordered, 0.5), p99_ns=percentile(ordered, 0.99))
+    say_result(
+        calls=len(ordered), total_ns=sum(ordered), p50_ns=percentile(ordered, 0.5), p99_ns=percentile(ordered, 0.99)
+    )
 
 
 def percentile(ordered: list[int], share: float) -> int:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import subprocess
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Callable
 
 DEMO = Path(__file__).resolve().parent.parent
 ROOT = DEMO.parent.parent
@@ -43,20 +43,48 @@ def build(show: Callable[[str], None]) -> None:
 def build_c() -> None:
     compiler = os.environ.get("CC", "cc")
     sources = sorted(str(path) for path in (DEMO / "C").glob("*.c"))
-    quietly([compiler, *C_FLAGS, f"-I{ROOT / 'Include'}", *sources, "-o", str(OUTPUT / "demo-c"),
-             str(LIBRARY), f"-Wl,-rpath,{LIBRARY.parent}"])
+    quietly(
+        [
+            compiler,
+            *C_FLAGS,
+            f"-I{ROOT / 'Include'}",
+            *sources,
+            "-o",
+            str(OUTPUT / "demo-c"),
+            str(LIBRARY),
+            f"-Wl,-rpath,{LIBRARY.parent}",
+        ]
+    )
 
 
 def build_swift() -> None:
-    quietly(["swift", "build", "-c", "release", "--package-path", str(DEMO / "Swift"),
-             "--scratch-path", str(OUTPUT / "swift"), "--product", "demo-swift"])
+    quietly(
+        [
+            "swift",
+            "build",
+            "-c",
+            "release",
+            "--package-path",
+            str(DEMO / "Swift"),
+            "--scratch-path",
+            str(OUTPUT / "swift"),
+            "--product",
+            "demo-swift",
+        ]
+    )
 
 
 def quietly(command: list[str]) -> None:
     """Runs a compiler; what it says is printed only where it fails."""
     try:
-        subprocess.run(command, check=True, timeout=BUILD_SECONDS, stdin=subprocess.DEVNULL,
-                       stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        subprocess.run(
+            command,
+            check=True,
+            timeout=BUILD_SECONDS,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+        )
     except subprocess.SubprocessError as error:
         output = (getattr(error, "output", None) or b"").decode(errors="replace")
         raise SystemExit(f"{output}\n{error}") from None

@@ -13,8 +13,9 @@ from __future__ import annotations
 import enum
 import mmap
 import struct
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Iterable, NamedTuple
+from typing import NamedTuple
 
 MAGIC = b"SHALEDM1"
 _FILE = struct.Struct("<8sQ")

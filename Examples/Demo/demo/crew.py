@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import select
 import time
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Callable, Iterable, Optional
 
 from .worker import Worker
 
@@ -29,14 +29,18 @@ class Crew:
         started = [self._launch(name) for name in names]
         self._wait(lambda: all(worker.open_ns is not None for worker in started), "to open the cache")
 
-    def together(self, commands: dict[str, str], tick: Optional[Callable[[], None]] = None,
-                 tick_seconds: float = 0.05) -> dict[str, dict[str, int]]:
+    def together(
+        self, commands: dict[str, str], tick: Callable[[], None] | None = None, tick_seconds: float = 0.05
+    ) -> dict[str, dict[str, int]]:
         """Sends each program its command; their results, when all have answered. `tick` runs meanwhile."""
         for name, command in commands.items():
             self.workers[name].send(command)
-        self._wait(lambda: all(self.workers[name].result is not None for name in commands),
-                   "for " + ", ".join(f"{name}: {command}" for name, command in commands.items()),
-                   tick, tick_seconds)
+        self._wait(
+            lambda: all(self.workers[name].result is not None for name in commands),
+            "for " + ", ".join(f"{name}: {command}" for name, command in commands.items()),
+            tick,
+            tick_seconds,
+        )
         results = {}
         for name in commands:
             result = self.workers[name].result
@@ -63,8 +67,10 @@ class Crew:
 
     def fraction(self, names: Iterable[str]) -> float:
         """How far the slowest of the named programs is."""
-        shares = [done / total if total else 0.0
-                  for done, total in (self.workers[name].progress for name in names if name in self.workers)]
+        shares = [
+            done / total if total else 0.0
+            for done, total in (self.workers[name].progress for name in names if name in self.workers)
+        ]
         return min(shares, default=0.0)
 
     def _launch(self, name: str) -> Worker:
@@ -72,8 +78,13 @@ class Crew:
         self.workers[name] = Worker(name, self._programs[name], self._environment, log, self._differences)
         return self.workers[name]
 
-    def _wait(self, finished: Callable[[], bool], what: str, tick: Optional[Callable[[], None]] = None,
-              tick_seconds: float = 0.05) -> None:
+    def _wait(
+        self,
+        finished: Callable[[], bool],
+        what: str,
+        tick: Callable[[], None] | None = None,
+        tick_seconds: float = 0.05,
+    ) -> None:
         deadline = time.monotonic() + STEP_SECONDS
         while not finished():
             if time.monotonic() > deadline:

@@ -13,9 +13,9 @@ import os
 import re
 import stat
 import subprocess
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Callable, Iterator, Optional
 
 DPKG_STATUS = Path("/var/lib/dpkg/status")
 APT_LISTS = Path("/var/lib/apt/lists")
@@ -66,11 +66,17 @@ def package_files() -> list[Path]:
     return sorted(path for path in APT_LISTS.iterdir() if _PACKAGES_FILE.search(path.name))
 
 
-def update_lists() -> Optional[str]:
+def update_lists() -> str | None:
     """Fetches the lists; what went wrong, or None. The demonstration goes on either way."""
     try:
-        subprocess.run(["apt-get", "update", "-qq"], check=True, timeout=UPDATE_SECONDS,
-                       stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        subprocess.run(
+            ["apt-get", "update", "-qq"],
+            check=True,
+            timeout=UPDATE_SECONDS,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
     except (OSError, subprocess.SubprocessError) as error:
         return f"apt-get update: {error}; going on with the installed packages alone"
     return None
@@ -91,8 +97,14 @@ def read_records(path: Path, inputs: Inputs) -> None:
 def uncompressed(path: Path) -> bytes:
     if not path.suffix and "_Packages." not in path.name:
         return path.read_bytes()
-    done = subprocess.run([str(APT_HELPER), "cat-file", str(path)], check=True, timeout=HELPER_SECONDS,
-                          stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    done = subprocess.run(
+        [str(APT_HELPER), "cat-file", str(path)],
+        check=True,
+        timeout=HELPER_SECONDS,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+    )
     return done.stdout
 
 

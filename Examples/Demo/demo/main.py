@@ -9,7 +9,6 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import Optional
 
 from .board import Board, create_board
 from .build import Places, build, environment, programs
@@ -48,8 +47,11 @@ def build_and_demonstrate(options: argparse.Namespace) -> int:
 
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="run", description="Three languages, one cache directory, real data.")
-    parser.add_argument("--directory", help="where the corpus and the cache go: a local file system "
-                                            "with about 1 GiB free (default: the system's temporary directory)")
+    parser.add_argument(
+        "--directory",
+        help="where the corpus and the cache go: a local file system "
+        "with about 1 GiB free (default: the system's temporary directory)",
+    )
     parser.add_argument("--capacity", type=int, default=DEFAULT_CAPACITY, metavar="BYTES")
     parser.add_argument("--keep", action="store_true", help="leave corpus, cache and logs where they are")
     parser.add_argument("--no-update", action="store_true", help="never run apt-get update")
@@ -78,16 +80,20 @@ def read_corpus(path: Path, screen: Screen, update: bool) -> Prepared:
     screen.phase("prepare")
     prepared = prepare(path, update, screen.update)
     inputs = prepared.inputs
-    screen.done(f"{inputs.records:,} package records and {inputs.documents:,} documents, "
-                f"{prepared.raw_bytes / (1 << 20):,.1f} MiB")
-    screen.note(f"{inputs.repeated:,} paragraphs came twice (skipped), {inputs.renamed:,} others share a key "
-                f"(suffixed), {inputs.unreadable:,} could not be read")
+    screen.done(
+        f"{inputs.records:,} package records and {inputs.documents:,} documents, "
+        f"{prepared.raw_bytes / (1 << 20):,.1f} MiB"
+    )
+    screen.note(
+        f"{inputs.repeated:,} paragraphs came twice (skipped), {inputs.renamed:,} others share a key "
+        f"(suffixed), {inputs.unreadable:,} could not be read"
+    )
     for note in inputs.notes:
         screen.note(note)
     return prepared
 
 
-def run_story(work: Path, prepared: Prepared, screen: Screen, capacity: int) -> Optional[Figures]:
+def run_story(work: Path, prepared: Prepared, screen: Screen, capacity: int) -> Figures | None:
     """The figures, or None after a failure, which is printed."""
     places = Places(prepared.path, work / "board", work / "cache", capacity)
     create_board(places.board)

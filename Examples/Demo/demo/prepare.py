@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Callable
 
 from .corpus import Entry, Role, write_corpus
 from .inputs import Inputs, read_inputs
@@ -66,8 +66,11 @@ def section_tag(section: bytes) -> bytes:
 def choose_sections(sizes: Counter) -> dict[Role, bytes]:
     """The preferred sections; on a machine without one of them, the largest of the others."""
     chosen = {role: section for section, role in PREFERRED.items() if section in sizes}
-    others = [section for section, _ in sorted(sizes.items(), key=lambda item: (-item[1], item[0]))
-              if section not in chosen.values()]
+    others = [
+        section
+        for section, _ in sorted(sizes.items(), key=lambda item: (-item[1], item[0]))
+        if section not in chosen.values()
+    ]
     for role in PREFERRED.values():
         if role not in chosen:
             if not others:

@@ -79,17 +79,24 @@ class Story:
                     self.figures.kills += 1
                 targets[:] = [target for target in targets if target > self._board.completed]
             reads = (f"{name} has read {self._crew.workers[name].progress[0]:,}" for name in ("Python", "Swift"))
-            self._screen.update(f"C: {completed:,} of {total:,} entries, killed {self.figures.kills} times; "
-                                + ", ".join(reads), completed / total)
+            self._screen.update(
+                f"C: {completed:,} of {total:,} entries, killed {self.figures.kills} times; " + ", ".join(reads),
+                completed / total,
+            )
 
         results = self._crew.together({"C": "fill", "Python": "follow", "Swift": "follow"}, tick, KILL_TICK_SECONDS)
         if self.figures.kills == 0:
             raise Failure("C had written everything before it could be killed; run it again")
-        self.expect("entries that Python refreshed", results["Python"]["refreshed"],
-                    self.members(Role.REFRESHED, Role.INVALIDATED))
+        self.expect(
+            "entries that Python refreshed",
+            results["Python"]["refreshed"],
+            self.members(Role.REFRESHED, Role.INVALIDATED),
+        )
         self._screen.done(f"{total:,} entries by C, killed {self.figures.kills} times with kill -9 on the way")
-        self._screen.note(f"read and compared meanwhile: {results['Python']['hits']:,} by Python, "
-                          f"{results['Swift']['hits']:,} by Swift")
+        self._screen.note(
+            f"read and compared meanwhile: {results['Python']['hits']:,} by Python, "
+            f"{results['Swift']['hits']:,} by Swift"
+        )
 
     def invalidate(self) -> None:
         """Swift invalidates one tag; the handles that C and Python have open see it at once."""
@@ -152,8 +159,10 @@ class Story:
         self._screen.done(f"{self._prepared.count:,} entries by each of the three at the same time")
 
     def compared_by_all(self, expected: str) -> None:
-        results = self._crew.together({name: f"compare {expected}" for name in LANGUAGES},
-                                      lambda: self._screen.update("", self._crew.fraction(LANGUAGES)))
+        results = self._crew.together(
+            dict.fromkeys(LANGUAGES, f"compare {expected}"),
+            lambda: self._screen.update("", self._crew.fraction(LANGUAGES)),
+        )
         for name, result in results.items():
             self.expect(f"entries that {name} compared", result["calls"], self._prepared.count)
 
@@ -167,8 +176,9 @@ class Story:
         self.expect("entries in the statistics", stats["entries"], self._prepared.count)
         self.expect("raw bytes in the statistics", stats["raw_bytes"], self._prepared.raw_bytes)
         if self.figures.disk_bytes > stats["capacity"]:
-            raise Failure(f"the directory takes {self.figures.disk_bytes:,} bytes on disk, "
-                          f"its capacity is {stats['capacity']:,}")
+            raise Failure(
+                f"the directory takes {self.figures.disk_bytes:,} bytes on disk, its capacity is {stats['capacity']:,}"
+            )
 
     def members(self, *roles: Role) -> int:
         return sum(self._prepared.members[role] for role in roles)

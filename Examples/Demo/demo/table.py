@@ -17,12 +17,14 @@ def print_table(prepared: Prepared, figures: Figures) -> None:
     one("package records", f"{prepared.inputs.records:,}")
     one("documents", f"{prepared.inputs.documents:,}")
     one("raw bytes", size(stats["raw_bytes"]))
-    one("stored bytes", size(stats["stored_bytes"]),
-        f"ratio {stats['raw_bytes'] / stats['stored_bytes']:.2f}")
+    one("stored bytes", size(stats["stored_bytes"]), f"ratio {stats['raw_bytes'] / stats['stored_bytes']:.2f}")
     one("disk use", size(figures.disk_bytes), f"of {size(stats['capacity'])} capacity")
     one("index", size(stats["index_bytes"]), f"{stats['index_bytes'] / entries:.1f} bytes an entry")
-    one("evicted, damaged, rebuilt", f"{stats['evictions']:,}",
-        f"{stats['corrupt_records']:,} records, {stats['rebuilds']:,} shards after {figures.kills} times kill -9")
+    one(
+        "evicted, damaged, rebuilt",
+        f"{stats['evictions']:,}",
+        f"{stats['corrupt_records']:,} records, {stats['rebuilds']:,} shards after {figures.kills} times kill -9",
+    )
     rule()
     row("one program at a time", *LANGUAGES)
     rule()

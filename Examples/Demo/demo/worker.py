@@ -1,9 +1,9 @@
 """One child program. Commands go in as lines on its stdin, answers come out as lines on its stdout:
 
-    ready {"open_ns": ...}     once, after it has opened the cache
-    progress DONE TOTAL        now and then
-    difference TEXT            the cache did not do what it promises; TEXT begins with the key
-    result {...}               the command is finished
+ready {"open_ns": ...}     once, after it has opened the cache
+progress DONE TOTAL        now and then
+difference TEXT            the cache did not do what it promises; TEXT begins with the key
+result {...}               the command is finished
 """
 
 from __future__ import annotations
@@ -13,24 +13,25 @@ import os
 import signal
 import subprocess
 from pathlib import Path
-from typing import Optional
 
 QUIT_SECONDS = 10
 
 
 class Worker:
-    def __init__(self, name: str, command: list[str], environment: dict[str, str], log: Path,
-                 differences: list[str]) -> None:
+    def __init__(
+        self, name: str, command: list[str], environment: dict[str, str], log: Path, differences: list[str]
+    ) -> None:
         self.name = name
-        self.open_ns: Optional[int] = None
-        self.result: Optional[dict[str, int]] = None
+        self.open_ns: int | None = None
+        self.result: dict[str, int] | None = None
         self.progress = (0, 0)
         self._differences = differences  # shared by all the workers
         self._log = log
         self._text = b""
         with log.open("ab") as errors:
-            self._process = subprocess.Popen(command, env=environment, stdin=subprocess.PIPE,
-                                             stdout=subprocess.PIPE, stderr=errors, bufsize=0)
+            self._process = subprocess.Popen(
+                command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, bufsize=0
+            )
         assert self._process.stdin and self._process.stdout
         self._input, self._output = self._process.stdin, self._process.stdout
         os.set_blocking(self._output.fileno(), False)
