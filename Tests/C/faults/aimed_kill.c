@@ -37,9 +37,11 @@ int main(int argument_count, char **arguments) {
         all.struck += one.struck;
         all.events += one.events;
         if (check_failures)
-            fprintf(stderr, "again: aimed_kill %" PRIu64 " %" PRIu64 "%s%s%s\n", places, seed, only ? " '" : "", only ? only : "", only ? "'" : "");
+            fprintf(stderr, "again: aimed_kill %" PRIu64 " %" PRIu64 "%s%s%s\n", places, seed, only ? " '" : "",
+                    only ? only : "", only ? "'" : "");
     }
-    printf("%" PRIu64 " of %" PRIu64 " places in %d situations, seed %" PRIu64 "\n", all.struck, all.events, only ? 1 : (int)situation_count, seed);
+    printf("%" PRIu64 " of %" PRIu64 " places in %d situations, seed %" PRIu64 "\n", all.struck, all.events,
+           only ? 1 : (int)situation_count, seed);
     print_excuses();
     munmap(shared, sizeof *shared);
     free(aimed_directory);

@@ -25,7 +25,9 @@
 
 #include "faults.h"
 
+/* clang-format off */
 enum { most_keys = 5000, fill_keys = 2500, counters = 8, most_ranges = 8, largest = 48 << 10, batch = 50, case_seconds = 20 };
+/* clang-format on */
 static const int64_t begin_ms = 1700000000000, hour_ms = 3600000;
 
 /* MARK: What keys hold */
@@ -59,7 +61,8 @@ enum shape { shape_any, shape_growing, shape_shrinking };
 
 /* How a cache was left. The first three indexes are trusted. */
 enum leaving { left_running, left_closed, left_closed_other_boot, left_other_boot, left_without_index, leavings };
-static const char *const leaving_names[] = {"still running", "closed", "closed, then another boot", "running, then another boot", "without its index"};
+static const char *const leaving_names[] = {"still running", "closed", "closed, then another boot",
+                                            "running, then another boot", "without its index"};
 
 typedef struct {
     const char *name;
@@ -80,6 +83,7 @@ typedef struct {
     size_t slot_count;
 } specimen;
 
+/* clang-format off */
 static specimen specimens[] = {
     {.name = "mixed", .capacity = 1 << 20, .shards = 1, .keys = 500, .most = 3000, .large = true, .operations = 2500},
     {.name = "growing", .capacity = 1 << 20, .shards = 1, .keys = 2400, .most = 64, .shape = shape_growing, .operations = 6000},
@@ -87,6 +91,7 @@ static specimen specimens[] = {
     {.name = "shards and dictionaries", .capacity = 4 << 20, .shards = 3, .keys = 2000, .most = 900, .textual = true, .large = true, .operations = 9000},
     {.name = "new", .capacity = 1 << 20, .shards = 1, .keys = 4, .most = 100, .operations = 3},
 };
+/* clang-format on */
 enum { specimen_count = sizeof specimens / sizeof *specimens };
 
 static uint64_t seed;
@@ -116,7 +121,8 @@ static size_t value_size(const specimen *s, uint64_t key, uint64_t version) {
 }
 
 static size_t value_fill(const specimen *s, unsigned char *bytes, uint64_t key, uint64_t version) {
-    static const char text[] = "{\"name\":\"the usual name of a thing\",\"kind\":\"document\",\"languages\":[\"de\",\"en\",\"fr\"],\"state\":\"published\",\"rating\":4,\"next\":null},";
+    static const char text[] =
+        "{\"name\":\"the usual name of a thing\",\"kind\":\"document\",\"languages\":[\"de\",\"en\",\"fr\"],\"state\":\"published\",\"rating\":4,\"next\":null},";
     size_t size = value_size(s, key, version);
     pattern_fill(bytes, key, version, size);
     for (size_t at = 64; s->textual && at + 192 <= size; at += 192)
@@ -137,7 +143,8 @@ static bool allows(key_state state, uint64_t version) {
     return state.version == version && (state.expires_ms == 0 || clock_ms < state.expires_ms);
 }
 
-static enum verdict judge(const specimen *s, uint64_t key, shale_status status, const shale_value *value, const char **why) {
+static enum verdict judge(const specimen *s, uint64_t key, shale_status status, const shale_value *value,
+                          const char **why) {
     static unsigned char expected[largest];
     count_look();
     *why = "an error";
@@ -182,9 +189,12 @@ static const char boot_names[2][40] = {"11111111-1111-1111-1111-111111111111", "
 
 static shale_status open_cache(const specimen *s, const char *directory, uint32_t flags, shale_cache **cache) {
     bool sets_limits = !(flags & SHALE_OPEN_READ_ONLY);
-    shale_options options = {.struct_size = sizeof options, .capacity = sets_limits ? s->capacity : 0,
-                             .segment_size = sets_limits ? 128 << 10 : 0, .shards = sets_limits ? (uint32_t)s->shards : 0,
-                             .flags = flags, .now_ms = now};
+    shale_options options = {.struct_size = sizeof options,
+                             .capacity = sets_limits ? s->capacity : 0,
+                             .segment_size = sets_limits ? 128 << 10 : 0,
+                             .shards = sets_limits ? (uint32_t)s->shards : 0,
+                             .flags = flags,
+                             .now_ms = now};
     return shale_open(directory, &options, cache);
 }
 
@@ -197,9 +207,13 @@ static shale_status set_key(const specimen *s, shale_cache *cache, uint64_t key,
     size_t size = value_fill(s, bytes, key, version);
     uint64_t meta[2] = {key, version}, tag = tag_of(key);
     shale_bytes tag_bytes = {&tag, sizeof tag};
-    shale_set_options options = {.struct_size = sizeof options, .tags = &tag_bytes, .tag_count = tag != 0,
-                                 .meta = meta, .meta_size = key % 5 == 0 ? sizeof meta : 0,
-                                 .max_age_ms = key % 11 == 3 ? hour_ms : 0, .flags = key % 97 == 0 ? SHALE_SET_PINNED : 0};
+    shale_set_options options = {.struct_size = sizeof options,
+                                 .tags = &tag_bytes,
+                                 .tag_count = tag != 0,
+                                 .meta = meta,
+                                 .meta_size = key % 5 == 0 ? sizeof meta : 0,
+                                 .max_age_ms = key % 11 == 3 ? hour_ms : 0,
+                                 .flags = key % 97 == 0 ? SHALE_SET_PINNED : 0};
     shale_status status = shale_set(cache, &key, sizeof key, bytes, size, &options);
     if (status == SHALE_OK)
         account.now[key] = account.before[key] = (key_state){version, key % 11 == 3 ? clock_ms + hour_ms : 0};
@@ -366,7 +380,8 @@ static void survey(specimen *s) {
         const unsigned char *header = s->running.index + shard_offset(l, shard);
         for (uint64_t i = 0; i < word_at(header + shard_queue_count); i++) {
             uint64_t place = queued_place(l, header, i), begin = place_offset(l, shard, place);
-            uint64_t end = place == word_at(header + shard_head_place) ? word_at(header + shard_head_offset) : l->segment_size;
+            uint64_t end = place == word_at(header + shard_head_place) ? word_at(header + shard_head_offset)
+                                                                       : l->segment_size;
             for (uint64_t at = segment_header_bytes; at + record_header_bytes <= end;) {
                 record_view r = record_at(data, begin + at);
                 s->records[s->record_count++] = r;
@@ -438,7 +453,8 @@ static const image *image_of(const specimen *s, enum leaving leaving) {
 static void load_account(const specimen *s, enum leaving leaving, bool with_synced) {
     memset(&account, 0, sizeof account);
     memcpy(account.now, s->current, s->keys * sizeof *s->current);
-    memcpy(account.before, leaving == left_other_boot && with_synced ? s->synced : s->current, s->keys * sizeof *s->current);
+    memcpy(account.before, leaving == left_other_boot && with_synced ? s->synced : s->current,
+           s->keys * sizeof *s->current);
 }
 
 /* What is served where nothing is damaged. */
@@ -454,7 +470,8 @@ static void find_served(specimen *s, const char *directory) {
         for (uint64_t key = 0; key < s->keys; key++) {
             const char *why;
             enum verdict verdict = judge(s, key, shale_get(cache, &key, sizeof key, 0, &value), &value, &why);
-            check_that(verdict == verdict_right || verdict == verdict_missing, __FILE__, __LINE__, why, ": %s, %s, key %" PRIu64, s->name, leaving_names[leaving], key);
+            check_that(verdict == verdict_right || verdict == verdict_missing, __FILE__, __LINE__, why,
+                       ": %s, %s, key %" PRIu64, s->name, leaving_names[leaving], key);
             s->served[leaving][key] = verdict == verdict_right;
             count += verdict == verdict_right;
         }
@@ -506,12 +523,14 @@ static void prepare(specimen *s, const char *directory) {
         if (s->shape == shape_growing)
             REQUIRE_STATUS(SHALE_OK, set_key(s, cache, s->keys / 2 + i, next_version()));
         else
-            REQUIRE(remove_key(cache, 2 * i) >= 0 && remove_key(cache, 2 * i + 1) >= 0 && set_key(s, cache, 0, next_version()) >= 0);
+            REQUIRE(remove_key(cache, 2 * i) >= 0 && remove_key(cache, 2 * i + 1) >= 0 &&
+                    set_key(s, cache, 0, next_version()) >= 0);
     }
     REQUIRE_STATUS(SHALE_OK, shale_sync(cache));
     s->synced = require_memory(s->keys * sizeof *s->synced);
     memcpy(s->synced, account.now, s->keys * sizeof *s->synced);
-    for (unsigned i = 0; i < 20 && i < s->keys - 2 && s->shape != shape_shrinking; i++) { /* each key once: `account` knows two states */
+    /* Each key once: `account` knows two states. */
+    for (unsigned i = 0; i < 20 && i < s->keys - 2 && s->shape != shape_shrinking; i++) {
         uint64_t key = i * 13 % (s->keys - 2);
         if (key % 3)
             REQUIRE_STATUS(SHALE_OK, set_key(s, cache, key, next_version()));
@@ -547,6 +566,7 @@ typedef struct {
     char what[200];
 } scenario;
 
+/* clang-format off */
 enum target {
     target_super_first, target_super_second, target_marks, target_synced, target_dictionary_header, target_dictionary,
     target_segment_header, target_record_word, target_extension, target_key, target_meta, target_stored, target_whole_record,
@@ -561,6 +581,7 @@ static const char *const target_names[targets] = {
     "index head", "counters", "mutex", "shard header", "segment numbers", "queue", "place states", "tag table",
     "heaps", "slot word 0", "slot word 1", "bucket", "index"
 };
+/* clang-format on */
 
 static bool in_index(enum target target) {
     return target >= target_index_head;
@@ -588,8 +609,10 @@ static span find_target(const specimen *s, enum target target, random_source *so
     uint64_t shard = random_below(source, l->shards), region = shard_offset(l, shard);
     const unsigned char *header = s->running.index + region;
     uint64_t count = word_at(header + shard_queue_count);
-    static const unsigned kinds[] = {record_value, record_manifest, record_part, record_tombstone, record_touch, record_invalidate, record_end};
-    const record_view *r = any_record(s, source, target >= target_value && target <= target_end ? kinds[target - target_value] : 0);
+    static const unsigned kinds[] = {record_value, record_manifest,   record_part, record_tombstone,
+                                     record_touch, record_invalidate, record_end};
+    const record_view *r = any_record(
+        s, source, target >= target_value && target <= target_end ? kinds[target - target_value] : 0);
     static const record_view none = {0};
     if (!r)
         r = &none;
@@ -603,23 +626,32 @@ static span find_target(const specimen *s, enum target target, random_source *so
         if (l->dictionary_places == 0)
             return (span){0, 0};
         uint64_t at = l->dictionaries + random_below(source, l->dictionary_places) * l->dictionary_size;
-        return target == target_dictionary ? part_of((span){at + 64, l->dictionary_size - 64}, source, 64) : part_of((span){at, 24}, source, 8);
+        return target == target_dictionary ? part_of((span){at + 64, l->dictionary_size - 64}, source, 64)
+                                           : part_of((span){at, 24}, source, 8);
     }
     case target_segment_header:
         if (count == 0)
             return (span){0, 0};
-        return part_of((span){place_offset(l, shard, queued_place(l, header, random_below(source, count))), segment_header_bytes}, source, 8);
+        return part_of(
+            (span){place_offset(l, shard, queued_place(l, header, random_below(source, count))), segment_header_bytes},
+            source, 8);
     case target_record_word: return part_of((span){r->offset, record_header_bytes}, source, 8);
     case target_extension: return (span){r->offset + record_header_bytes, r->key - r->offset - record_header_bytes};
     case target_key: return (span){r->key, r->key_size};
     case target_meta: return (span){r->meta, r->meta_size};
     case target_stored: return (span){r->stored, r->stored_size};
-    case target_value: case target_manifest: case target_part: case target_tombstone: case target_touch: case target_invalidate: case target_end:
-        return part_of((span){r->offset, r->length}, source, 8);
+    case target_value:
+    case target_manifest:
+    case target_part:
+    case target_tombstone:
+    case target_touch:
+    case target_invalidate:
+    case target_end: return part_of((span){r->offset, r->length}, source, 8);
     case target_whole_record: return (span){r->offset, r->length};
     case target_behind_head: {
         uint64_t from = word_at(header + shard_head_offset);
-        return (span){place_offset(l, shard, word_at(header + shard_head_place)) + from, l->segment_size - from < 256 ? l->segment_size - from : 256};
+        return (span){place_offset(l, shard, word_at(header + shard_head_place)) + from,
+                      l->segment_size - from < 256 ? l->segment_size - from : 256};
     }
     case target_data: return part_of((span){0, s->running.data_size}, source, 8);
     case target_index_head: return part_of((span){0, 1544}, source, 8);
@@ -630,8 +662,11 @@ static span find_target(const specimen *s, enum target target, random_source *so
     case target_queue: return part_of((span){region + l->queue, 4 * l->rows}, source, 4);
     case target_states: return part_of((span){region + l->states, l->rows}, source, 1);
     case target_tags: return part_of((span){region + l->tags, 512 * 16}, source, 8);
-    case target_heaps: return part_of((span){region + l->fixed + random_below(source, 2) * l->heap_bytes, page_bytes}, source, 8);
-    case target_word0: case target_word1: case target_bucket:
+    case target_heaps:
+        return part_of((span){region + l->fixed + random_below(source, 2) * l->heap_bytes, page_bytes}, source, 8);
+    case target_word0:
+    case target_word1:
+    case target_bucket:
         for (unsigned i = 0; i < 1000; i++) {
             uint64_t slot = region + l->table + random_below(source, buckets_of(header) * 4) * 16;
             if (target == target_bucket)
@@ -645,15 +680,18 @@ static span find_target(const specimen *s, enum target target, random_source *so
 }
 
 static uint64_t telling_word(const specimen *s, random_source *source, uint64_t was) {
+    /* clang-format off */
     static const uint64_t words[] = {0, 1, 2, 3, 5, 63, 64, 65, 255, 256, 0xffff, 0x10000, 0xffffff, 0x1000000, 1u << 31, 0xffffffff, (uint64_t)1 << 32,
                                      (uint64_t)1 << 37, (uint64_t)1 << 38, (uint64_t)1 << 48, (uint64_t)1 << 49, (uint64_t)1 << 62, INT64_MAX, (uint64_t)1 << 63, UINT64_MAX};
     const layout *l = &s->layout;
     const uint64_t sizes[] = {l->segment_size, l->segment_size - 48, l->segment_size + 8, l->rows, l->rows - 1, l->rows + 1, was + 1, was - 1, was + 8, was - 8, was * 2, ~was, -was};
+    /* clang-format on */
     uint64_t n = sizeof words / sizeof *words, m = sizeof sizes / sizeof *sizes, i = random_below(source, n + m);
     return i < n ? words[i] : sizes[i - n];
 }
 
-static const char *const way_names[] = {"one bit flipped", "bits flipped", "a telling word", "zeroed", "noise", "another of its kind copied over it"};
+static const char *const way_names[] = {"one bit flipped", "bits flipped", "a telling word",
+                                        "zeroed",          "noise",        "another of its kind copied over it"};
 enum { ways = sizeof way_names / sizeof *way_names };
 
 static void noise(unsigned char *bytes, uint64_t size, random_source *source) {
@@ -667,7 +705,8 @@ static void damage_target(scenario *c, enum target target, random_source *source
     unsigned way = (unsigned)random_below(source, ways);
     unsigned char *bytes = (in_index(target) ? c->now.index : c->now.data) + at.offset;
     size_t size = strlen(c->what);
-    snprintf(c->what + size, sizeof c->what - size, "%s at %" PRIu64 ": %s; ", target_names[target], at.offset, way_names[way]);
+    snprintf(c->what + size, sizeof c->what - size, "%s at %" PRIu64 ": %s; ", target_names[target], at.offset,
+             way_names[way]);
     if (at.size == 0)
         return;
     switch (way) {
@@ -687,12 +726,14 @@ static void damage_target(scenario *c, enum target target, random_source *source
     case 4: noise(bytes, at.size, source); return;
     default: {
         span from = find_target(s, target, source);
-        memmove(bytes, (in_index(target) ? c->now.index : c->now.data) + from.offset, from.size < at.size ? from.size : at.size);
+        memmove(bytes, (in_index(target) ? c->now.index : c->now.data) + from.offset,
+                from.size < at.size ? from.size : at.size);
     }
     }
 }
 
-static const char *const block_names[] = {"zeroed", "noise", "exchanged with another", "of an earlier time", "of another cache"};
+static const char *const block_names[] = {"zeroed", "noise", "exchanged with another", "of an earlier time",
+                                          "of another cache"};
 
 /* 512 bytes, a page, or as much as a segment, of either file. */
 static void damage_block(scenario *c, random_source *source) {
@@ -705,9 +746,11 @@ static void damage_block(scenario *c, random_source *source) {
     uint64_t first = index || size < 128 << 10 ? 0 : s->layout.segments % size;
     if (total < first + size)
         return;
-    uint64_t at = first + random_below(source, (total - first) / size) * size, from = first + random_below(source, (total - first) / size) * size;
+    uint64_t at = first + random_below(source, (total - first) / size) * size,
+             from = first + random_below(source, (total - first) / size) * size;
     size_t length = strlen(c->what);
-    snprintf(c->what + length, sizeof c->what - length, "%" PRIu64 " bytes of %s at %" PRIu64 ": %s; ", size, index ? "index" : "data", at, block_names[way]);
+    snprintf(c->what + length, sizeof c->what - length, "%" PRIu64 " bytes of %s at %" PRIu64 ": %s; ", size,
+             index ? "index" : "data", at, block_names[way]);
     const image *old = way == 3 ? &s->earlier : &other->closed;
     uint64_t old_size = index ? old->index_size : old->data_size;
     switch (way) {
@@ -754,11 +797,23 @@ static void damage_size(scenario *c, random_source *source) {
     if (after > before && random_below(source, 2) == 0)
         noise(*bytes + before, after - before, source);
     size_t length = strlen(c->what);
-    snprintf(c->what + length, sizeof c->what - length, "%s from %zu to %zu bytes; ", index ? "index" : "data", before, after);
+    snprintf(c->what + length, sizeof c->what - length, "%s from %zu to %zu bytes; ", index ? "index" : "data", before,
+             after);
 }
 
-static const char *const file_names[] = {"a directory", "a fifo", "a symbolic link", "empty", "of another cache", "of an earlier time", "missing", "noise"};
-enum { file_directory, file_fifo, file_link, file_empty, file_foreign, file_earlier, file_missing, file_noise, file_ways };
+static const char *const file_names[] = {
+    "a directory", "a fifo", "a symbolic link", "empty", "of another cache", "of an earlier time", "missing", "noise"};
+enum {
+    file_directory,
+    file_fifo,
+    file_link,
+    file_empty,
+    file_foreign,
+    file_earlier,
+    file_missing,
+    file_noise,
+    file_ways
+};
 
 static void replace_bytes(unsigned char **bytes, size_t *size, const unsigned char *from, size_t from_size) {
     resize(bytes, size, from_size);
@@ -767,7 +822,9 @@ static void replace_bytes(unsigned char **bytes, size_t *size, const unsigned ch
 
 /* In two steps: bytes here, and what is no regular file once the others are written. */
 static void damage_file(scenario *c, random_source *source) {
-    const specimen *s = c->specimen, *other = &specimens[(s - specimens + 1 + (int)random_below(source, specimen_count - 1)) % specimen_count];
+    const specimen
+        *s = c->specimen,
+        *other = &specimens[(s - specimens + 1 + (int)random_below(source, specimen_count - 1)) % specimen_count];
     unsigned which = 1 + (unsigned)random_below(source, 3); /* data, index, both */
     c->kind = (int)random_below(source, file_ways);
     c->no_data = which & 1;
@@ -791,7 +848,8 @@ static void damage_file(scenario *c, random_source *source) {
             replace_bytes(&c->now.index, &c->now.index_size, from->index, from->index_size);
     }
     size_t length = strlen(c->what);
-    snprintf(c->what + length, sizeof c->what - length, "%s%s%s is %s; ", which & 1 ? "data" : "", which == 3 ? " and " : "", which & 2 ? "index" : "", file_names[c->kind]);
+    snprintf(c->what + length, sizeof c->what - length, "%s%s%s is %s; ", which & 1 ? "data" : "",
+             which == 3 ? " and " : "", which & 2 ? "index" : "", file_names[c->kind]);
 }
 
 static void replace_file(const scenario *c, const char *directory, const char *name, bool chosen) {
@@ -859,7 +917,8 @@ typedef struct {
 } expectation;
 
 static bool differs(const unsigned char *a, size_t a_size, const unsigned char *b, size_t b_size, span at) {
-    return at.size && (at.offset + at.size > a_size || at.offset + at.size > b_size || memcmp(a + at.offset, b + at.offset, at.size) != 0);
+    return at.size && (at.offset + at.size > a_size || at.offset + at.size > b_size ||
+                       memcmp(a + at.offset, b + at.offset, at.size) != 0);
 }
 
 static bool data_differs(const scenario *c, span at) {
@@ -899,17 +958,20 @@ static bool only_bodies(const scenario *c, uint64_t *newest) {
 static void expect(const scenario *c, expectation *e) {
     const specimen *s = c->specimen;
     const image *was = image_of(s, c->leaving);
-    bool same_index = c->now.index_size == was->index_size && memcmp(c->now.index, was->index, was->index_size) == 0 && !(c->other_kind && c->no_index);
+    bool same_index = c->now.index_size == was->index_size && memcmp(c->now.index, was->index, was->index_size) == 0 &&
+                      !(c->other_kind && c->no_index);
     bool same_data_size = c->now.data_size == was->data_size;
-    bool both_supers = differs(was->data, was->data_size, c->now.data, c->now.data_size, (span){0, super_bytes})
-                       && differs(was->data, was->data_size, c->now.data, c->now.data_size, (span){super_copy, super_bytes});
+    bool both_supers = differs(was->data, was->data_size, c->now.data, c->now.data_size, (span){0, super_bytes}) &&
+                       differs(was->data, was->data_size, c->now.data, c->now.data_size,
+                               (span){super_copy, super_bytes});
     bool marks = data_differs(c, (span){super_clean_mark, 8});
     memset(e, 0, sizeof *e);
     e->trusted = c->leaving <= left_closed_other_boot && !(marks && c->leaving == left_closed_other_boot);
     e->sound = same_index || c->leaving > left_closed_other_boot;
     e->dated = c->no_data && !c->other_kind;
     e->foreign = c->no_data && c->kind == file_foreign;
-    e->opens = !both_supers && c->now.data_size >= s->layout.dictionaries && !(c->other_kind && c->kind != file_missing);
+    e->opens = !both_supers && c->now.data_size >= s->layout.dictionaries &&
+               !(c->other_kind && c->kind != file_missing);
     if (c->no_data && c->other_kind)
         return; /* missing: a new cache takes its place */
     if (!e->sound && same_data_size && !c->strange && !data_differs(c, (span){0, was->data_size}))
@@ -920,14 +982,17 @@ static void expect(const scenario *c, expectation *e) {
         return;
     uint64_t newest[16] = {0};
     bool bodies = only_bodies(c, newest);
-    bool synced = data_differs(c, (span){page_bytes, 16 * s->layout.shards}), table = data_differs(c, (span){s->layout.dictionaries, s->layout.segments - s->layout.dictionaries});
+    bool synced = data_differs(c, (span){page_bytes, 16 * s->layout.shards}),
+         table = data_differs(c, (span){s->layout.dictionaries, s->layout.segments - s->layout.dictionaries});
     for (uint64_t key = 0; key < s->keys; key++) {
         const key_place *place = &s->places[key];
         bool intact = s->served[c->leaving][key] && place->count > 0;
         for (unsigned i = 0; i < place->count; i++)
             intact = intact && !data_differs(c, place->ranges[i]);
         if (place->dictionary)
-            intact = intact && !data_differs(c, (span){s->layout.dictionaries + (place->dictionary - 1) * s->layout.dictionary_size, s->layout.dictionary_size});
+            intact = intact && !data_differs(c, (span){s->layout.dictionaries +
+                                                           (place->dictionary - 1) * s->layout.dictionary_size,
+                                                       s->layout.dictionary_size});
         if (!e->trusted && !bodies) {
             /* All that is older than a damaged head may be dropped, but nothing newer. */
             for (uint64_t shard = 0; shard < s->layout.shards; shard++)
@@ -947,7 +1012,8 @@ static struct {
     uint64_t number;
     char phase[40];
     uint64_t cases, opened, refused, read, missed, lost_found, rebuilt, full;
-    uint64_t trusted, trusted_older, trusted_lost, trusted_missing; /* cases and keys where a trusted index was damaged */
+    /* Cases and keys where a trusted index was damaged. */
+    uint64_t trusted, trusted_older, trusted_lost, trusted_missing;
     uint64_t older_keys;
 } *progress;
 
@@ -988,12 +1054,14 @@ static void read_all(const specimen *s, shale_cache *cache, const expectation *e
             found_older = true;
             progress->older_keys += !e->sound && !e->dated;
         } else
-            check_that(verdict != verdict_wrong && verdict != verdict_older, __FILE__, __LINE__, why, ": key %" PRIu64 " %s: %s", key, when, status < 0 ? shale_last_error() : "");
+            check_that(verdict != verdict_wrong && verdict != verdict_older, __FILE__, __LINE__, why,
+                       ": key %" PRIu64 " %s: %s", key, when, status < 0 ? shale_last_error() : "");
         missing += verdict == verdict_missing && must && must[key];
         progress->read += verdict == verdict_right;
         progress->missed += verdict == verdict_missing;
         if (verdict == verdict_missing && must && must[key])
-            check_that(excuses_missing(e), __FILE__, __LINE__, "an undamaged entry is gone", ": key %" PRIu64 " %s", key, when);
+            check_that(excuses_missing(e), __FILE__, __LINE__, "an undamaged entry is gone", ": key %" PRIu64 " %s",
+                       key, when);
     }
     if (!e->sound)
         progress->trusted_missing += missing;
@@ -1018,7 +1086,8 @@ static void walk(const specimen *s, shale_cache *cache, const expectation *e) {
             break;
         const char *why;
         enum verdict verdict = judge(s, number, status, &value, &why);
-        check_that(verdict == verdict_right || (verdict == verdict_older && excuses_older(e)), __FILE__, __LINE__, why, ": cursor, key %" PRIu64, number);
+        check_that(verdict == verdict_right || (verdict == verdict_older && excuses_older(e)), __FILE__, __LINE__, why,
+                   ": cursor, key %" PRIu64, number);
     }
     shale_cursor_close(cursor);
     shale_value_free(&key);
@@ -1027,30 +1096,36 @@ static void walk(const specimen *s, shale_cache *cache, const expectation *e) {
 
 /* An answer that a caller can do something with: success, or an error with its sentence. */
 static bool is_answer(shale_status status) {
-    return status >= 0 || ((status == SHALE_E_FULL || status == SHALE_E_TOO_LARGE || status == SHALE_E_INVALID || status == SHALE_E_IO) && shale_last_error()[0]);
+    return status >= 0 || ((status == SHALE_E_FULL || status == SHALE_E_TOO_LARGE || status == SHALE_E_INVALID ||
+                            status == SHALE_E_IO) &&
+                           shale_last_error()[0]);
 }
 
 /* Errors are for what is really wrong: with a sound index, changes succeed. */
 static void accept(const expectation *e, shale_status status, const char *what) {
     progress->full += status == SHALE_E_FULL;
     count_look();
-    check_that(is_answer(status) && (status >= 0 || excuses_error(e)), __FILE__, __LINE__, what, ": %d %s", status, status < 0 ? shale_last_error() : "");
+    check_that(is_answer(status) && (status >= 0 || excuses_error(e)), __FILE__, __LINE__, what, ": %d %s", status,
+               status < 0 ? shale_last_error() : "");
 }
 
 static void change_some(const specimen *s, shale_cache *cache, const expectation *e, random_source *source) {
     for (unsigned i = 0; i < 120; i++) {
-        uint64_t key = s->keys > 100 && i % 16 == 0 ? s->keys - 1 - random_below(source, 2) : random_below(source, s->keys);
+        uint64_t key = s->keys > 100 && i % 16 == 0 ? s->keys - 1 - random_below(source, 2)
+                                                    : random_below(source, s->keys);
         if (is_counter(s, key)) {
             key_state was = account.now[key], could = account.before[key];
             int64_t result = 0;
             shale_status status = shale_increment(cache, &key, sizeof key, 1, 0, &result);
             accept(e, status, "increment");
             if (status == SHALE_OK) {
-                bool follows = account.foreign || result == 1 || (uint64_t)result == was.version + 1 || (uint64_t)result == could.version + 1;
+                bool follows = account.foreign || result == 1 || (uint64_t)result == was.version + 1 ||
+                               (uint64_t)result == could.version + 1;
                 if (!follows && excuses_older(e))
                     found_older = true;
                 else
-                    check_that(follows, __FILE__, __LINE__, "a counter went on from another number", ": %" PRId64 " after %" PRIu64, result, was.version);
+                    check_that(follows, __FILE__, __LINE__, "a counter went on from another number",
+                               ": %" PRId64 " after %" PRIu64, result, was.version);
                 account.now[key] = account.before[key] = (key_state){(uint64_t)result, 0};
             }
             continue;
@@ -1079,7 +1154,10 @@ static void fill(const specimen *s, shale_cache *cache, const expectation *e, un
         uint64_t key = most_keys + k;
         const char *why;
         enum verdict verdict = judge(s, key, shale_get(cache, &key, sizeof key, 0, &value), &value, &why);
-        check_that(verdict == verdict_right || (verdict == verdict_older && excuses_older(e)) || (verdict == verdict_missing && excuses_missing(e)), __FILE__, __LINE__, verdict == verdict_missing ? "a new entry is gone" : why, ": %" PRIu64 " of %" PRIu64, k, n);
+        check_that(verdict == verdict_right || (verdict == verdict_older && excuses_older(e)) ||
+                       (verdict == verdict_missing && excuses_missing(e)),
+                   __FILE__, __LINE__, verdict == verdict_missing ? "a new entry is gone" : why,
+                   ": %" PRIu64 " of %" PRIu64, k, n);
     }
     shale_value_free(&value);
 }
@@ -1097,14 +1175,16 @@ static uint64_t verified(shale_cache *cache) {
 }
 
 /* All that can be done with it; then closed. */
-static void use_fully(const scenario *c, shale_cache *cache, const expectation *e, random_source *source, unsigned round) {
+static void use_fully(const scenario *c, shale_cache *cache, const expectation *e, random_source *source,
+                      unsigned round) {
     const specimen *s = c->specimen;
     const bool *must = round == 0 ? e->served : NULL;
     uint64_t corrupt = corrupt_records(cache);
     if (round == 0 && random_below(source, 3) == 0) {
         enter("verify");
         uint64_t found = verified(cache);
-        if (e->sound && e->trusted && !c->strange && c->now.data_size == image_of(s, c->leaving)->data_size && c->kind == 0 && !c->no_data && !c->no_index) {
+        if (e->sound && e->trusted && !c->strange && c->now.data_size == image_of(s, c->leaving)->data_size &&
+            c->kind == 0 && !c->no_data && !c->no_index) {
             CHECK_EQUAL(e->lost_slots, found);
             progress->lost_found += found;
         }
@@ -1154,7 +1234,8 @@ static void read_only(const scenario *c, const char *directory, const expectatio
     shale_status status = open_cache(c->specimen, directory, SHALE_OPEN_READ_ONLY, &cache);
     if (status < 0) {
         count_look();
-        check_that(!e->opens || excuses_error(e), __FILE__, __LINE__, "cannot be opened read-only", ": %d %s", status, shale_last_error());
+        check_that(!e->opens || excuses_error(e), __FILE__, __LINE__, "cannot be opened read-only", ": %d %s", status,
+                   shale_last_error());
         return;
     }
     read_all(c->specimen, cache, e, e->served, "by a read-only handle");
@@ -1199,7 +1280,8 @@ static void run_case(uint64_t number, const char *directory) {
     if (status < 0) {
         progress->refused++;
         check_that(!e.opens, __FILE__, __LINE__, "cannot be opened", ": %d %s", status, shale_last_error());
-        check_that(shale_last_error()[0] != 0 && cache == NULL, __FILE__, __LINE__, "an error without a sentence", ": %d", status);
+        check_that(shale_last_error()[0] != 0 && cache == NULL, __FILE__, __LINE__, "an error without a sentence",
+                   ": %d", status);
     } else {
         progress->opened++;
         use_fully(&c, cache, &e, &source, 0);
@@ -1218,7 +1300,8 @@ static void run_case(uint64_t number, const char *directory) {
         progress->trusted_lost += progress->trusted_missing > missing;
     }
     if (check_failures > failures)
-        fprintf(stderr, "case %" PRIu64 ": %s\n  again: damage 1 %" PRIu64 " %" PRIu64 "\n", number, c.what, seed, number);
+        fprintf(stderr, "case %" PRIu64 ": %s\n  again: damage 1 %" PRIu64 " %" PRIu64 "\n", number, c.what, seed,
+                number);
     remove_tree(directory);
     free_image(&c.now);
 }
@@ -1276,8 +1359,9 @@ static void run_cases(uint64_t first, uint64_t count, const char *directory) {
             scenario c;
             random_source source = {seed * 0x9e3779b97f4a7c15u + progress->number};
             make(&c, progress->number, &source);
-            check_that(false, __FILE__, __LINE__, code == 128 + SIGALRM ? "hangs" : "ended by a signal", ": %d in \"%s\"\ncase %" PRIu64 ": %s\n  again: damage 1 %" PRIu64 " %" PRIu64,
-                       code - 128, progress->phase, progress->number, c.what, seed, progress->number);
+            check_that(false, __FILE__, __LINE__, code == 128 + SIGALRM ? "hangs" : "ended by a signal",
+                       ": %d in \"%s\"\ncase %" PRIu64 ": %s\n  again: damage 1 %" PRIu64 " %" PRIu64, code - 128,
+                       progress->phase, progress->number, c.what, seed, progress->number);
             free_image(&c.now);
             remove_tree(directory);
         } else
@@ -1299,11 +1383,13 @@ int main(int argument_count, char **arguments) {
         prepare(&specimens[i], directory);
     test_a_newer_format(directory);
     run_cases(first, count, directory);
-    printf("%" PRIu64 " cases: %" PRIu64 " opened, %" PRIu64 " refused; %" PRIu64 " keys read, %" PRIu64 " missed; verify found %" PRIu64
-           " records, %" PRIu64 " shards rebuilt, %" PRIu64 " sets found no space; a trusted index damaged in %" PRIu64 ", of which %" PRIu64
+    printf("%" PRIu64 " cases: %" PRIu64 " opened, %" PRIu64 " refused; %" PRIu64 " keys read, %" PRIu64
+           " missed; verify found %" PRIu64 " records, %" PRIu64 " shards rebuilt, %" PRIu64
+           " sets found no space; a trusted index damaged in %" PRIu64 ", of which %" PRIu64
            " showed older values (%" PRIu64 " keys) and %" PRIu64 " lost entries (%" PRIu64 "); seed %" PRIu64 "\n",
-           progress->cases, progress->opened, progress->refused, progress->read, progress->missed, progress->lost_found, progress->rebuilt, progress->full,
-           progress->trusted, progress->trusted_older, progress->older_keys, progress->trusted_lost, progress->trusted_missing, seed);
+           progress->cases, progress->opened, progress->refused, progress->read, progress->missed, progress->lost_found,
+           progress->rebuilt, progress->full, progress->trusted, progress->trusted_older, progress->older_keys,
+           progress->trusted_lost, progress->trusted_missing, seed);
     print_excuses();
     if (check_failures)
         fprintf(stderr, "seed %" PRIu64 "\n", seed);

@@ -310,6 +310,7 @@ int main(int argument_count, char **arguments) {
     RUN(test_copies_in_use);
     if (check_failures)
         fprintf(stderr, "reproduce: directory %d %" PRIu64 "\n", copies, seed);
-    printf("%d copies in use: %" PRIu64 " whole values, %" PRIu64 " misses\n", copies, found_in_copies, missing_in_copies);
+    printf("%d copies in use: %" PRIu64 " whole values, %" PRIu64 " misses\n", copies, found_in_copies,
+           missing_in_copies);
     return finish();
 }

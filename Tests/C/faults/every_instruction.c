@@ -153,7 +153,8 @@ static void before_call(const void *caller) {
 
 void *mmap(void *at, size_t size, int rights, int flags, int fd, off_t offset) {
     void *p = (void *)syscall(SYS_mmap, at, size, rights, flags, fd, offset);
-    if (aim_state.is_on && !aim_state.by_instruction && p != MAP_FAILED && fd >= 0 && rights & PROT_WRITE && flags & MAP_SHARED)
+    if (aim_state.is_on && !aim_state.by_instruction && p != MAP_FAILED && fd >= 0 && rights & PROT_WRITE &&
+        flags & MAP_SHARED)
         add_range(p, size);
     return p;
 }
@@ -323,8 +324,10 @@ int main(int argument_count, char **arguments) {
         if (check_failures)
             fprintf(stderr, "again: every_instruction %" PRIu64 " %" PRIu64 " '%s'\n", larger(1, times), seed, s->name);
     }
-    printf("%" PRIu64 " of %" PRIu64 " stores and calls in %d situations, %" PRIu64 " of %" PRIu64 " instructions in %d\n", stores.struck,
-           stores.events, only ? 1 : (int)situation_count, instructions.struck, instructions.events, stepped_count);
+    printf("%" PRIu64 " of %" PRIu64 " stores and calls in %d situations, %" PRIu64 " of %" PRIu64
+           " instructions in %d\n",
+           stores.struck, stores.events, only ? 1 : (int)situation_count, instructions.struck, instructions.events,
+           stepped_count);
     print_excuses();
     munmap(trail, most_noted * sizeof *trail);
     munmap(shared, sizeof *shared);

@@ -98,8 +98,8 @@ static const char *place(void) {
     if (fault.call < 0)
         snprintf(text, sizeof text, "scenario %s without faults", scenario_name);
     else
-        snprintf(text, sizeof text, "scenario %s, %s number %ld%s answers %ld (%s)", scenario_name, calls[fault.call].call,
-                 fault.first, fault.onwards ? " and all behind it" : "", fault.answer,
+        snprintf(text, sizeof text, "scenario %s, %s number %ld%s answers %ld (%s)", scenario_name,
+                 calls[fault.call].call, fault.first, fault.onwards ? " and all behind it" : "", fault.answer,
                  fault.answer < 0 ? strerror((int)-fault.answer) : "bytes");
     return text;
 }
@@ -131,7 +131,9 @@ static bool succeeded(shale_status status, const char *what) {
     EXPECT(status == SHALE_E_IO || status == SHALE_E_FULL || status == SHALE_E_MEMORY || status == SHALE_E_PERMISSION ||
                status == SHALE_E_BUSY,
            "%s answers %d (%s)", what, status, sentence);
-    EXPECT(strlen(sentence) > 20 && (strstr(sentence, message_path) || strstr(sentence, "memory") || strstr(sentence, "/proc/")), "%s says: %s", what, sentence);
+    EXPECT(strlen(sentence) > 20 &&
+               (strstr(sentence, message_path) || strstr(sentence, "memory") || strstr(sentence, "/proc/")),
+           "%s says: %s", what, sentence);
     EXPECT(code == 0 || code == -fault.answer, "%s gives errno %d (%s)", what, code, sentence);
     EXPECT(code != 0 || status != SHALE_E_IO, "%s gives no errno (%s)", what, sentence);
     EXPECT(code == 0 || strstr(sentence, strerror(code)), "%s does not say why: %s", what, sentence);
@@ -161,8 +163,8 @@ static void check_contents(shale_cache *of, uint64_t step) {
     int64_t found = 0;
     if (status == SHALE_OK && EXPECT(value.size == 8, "the counter has %zu bytes", value.size))
         memcpy(&found, value.data, 8);
-    EXPECT(status == SHALE_OK ? found == counter : counter == 0 || (evicts && excused(0, "evicted")), "the counter is %" PRId64 " instead of %" PRId64,
-           found, counter);
+    EXPECT(status == SHALE_OK ? found == counter : counter == 0 || (evicts && excused(0, "evicted")),
+           "the counter is %" PRId64 " instead of %" PRId64, found, counter);
     shale_value_free(&value);
 }
 
@@ -326,8 +328,12 @@ static void act_open_capacity(uint64_t bytes) {
     if (open_with(options_of(bytes)))
         capacity = bytes;
 }
-static void act_grow(void) { act_open_capacity(4 * mib); }
-static void act_grow_far(void) { act_open_capacity(24 * mib); }
+static void act_grow(void) {
+    act_open_capacity(4 * mib);
+}
+static void act_grow_far(void) {
+    act_open_capacity(24 * mib);
+}
 
 static void prepare_large(void) {
     prepare_closed(6 * mib);
@@ -336,7 +342,9 @@ static void prepare_large(void) {
     close_cache();
     evicts = true; /* a smaller cache holds less */
 }
-static void act_shrink(void) { act_open_capacity(2 * mib); }
+static void act_shrink(void) {
+    act_open_capacity(2 * mib);
+}
 
 static void act_limit_entries(void) {
     static uint64_t limit = 1000;
@@ -420,17 +428,19 @@ static void prepare_dictionary(void) {
 static void act_dictionary(void) {
     for (uint64_t key = 0; key < 420; key++) {
         char text[400], name[16];
-        int size = snprintf(text, sizeof text,
-                            "{\"identifier\": %" PRIu64 ", \"name\": \"user %" PRIu64 "\", \"address\": \"%" PRIu64
-                            " Example Street\", \"created\": \"2024-01-01T00:00:00Z\", \"roles\": [\"reader\", \"writer\"], "
-                            "\"balance\": %" PRIu64 ", \"language\": \"en\", \"verified\": true}",
-                            key, key * 7, key * 31, key * 977);
+        int size = snprintf(
+            text, sizeof text,
+            "{\"identifier\": %" PRIu64 ", \"name\": \"user %" PRIu64 "\", \"address\": \"%" PRIu64
+            " Example Street\", \"created\": \"2024-01-01T00:00:00Z\", \"roles\": [\"reader\", \"writer\"], "
+            "\"balance\": %" PRIu64 ", \"language\": \"en\", \"verified\": true}",
+            key, key * 7, key * 31, key * 977);
         int name_size = snprintf(name, sizeof name, "text %" PRIu64, key);
         if (succeeded(shale_set(cache, name, (size_t)name_size, text, (size_t)size, NULL), "shale_set")) {
             shale_value value = SHALE_VALUE_INIT;
             shale_status status = shale_get(cache, name, (size_t)name_size, 0, &value);
             if (succeeded(status, "shale_get"))
-                EXPECT(status == SHALE_OK && holds_bytes(&value, text, (size_t)size), "%s is not what was stored", name);
+                EXPECT(status == SHALE_OK && holds_bytes(&value, text, (size_t)size), "%s is not what was stored",
+                       name);
             shale_value_free(&value);
         }
     }
@@ -507,7 +517,9 @@ static void act_changes(void) {
         }
         uint64_t lease = 0;
         shale_value value = SHALE_VALUE_INIT;
-        if (succeeded(shale_lease(cache, &stored_versions, sizeof stored_versions, NULL, &value, &lease), "shale_lease") && lease)
+        if (succeeded(shale_lease(cache, &stored_versions, sizeof stored_versions, NULL, &value, &lease),
+                      "shale_lease") &&
+            lease)
             succeeded(shale_release(cache, &stored_versions, sizeof stored_versions, lease), "shale_release");
         shale_value_free(&value);
         if (key % 3 == 0 && succeeded(shale_remove(cache, &key, sizeof key, 0), "shale_remove"))
@@ -604,7 +616,8 @@ static void audit_files(void) {
     EXPECT(found.faults == 0, "%u faults, first: %s", found.faults, found.first_fault);
     bool fails_locks = fault.call >= 0 && strcmp(calls[fault.call].call, "mutex_lock") == 0;
     count_look();
-    EXPECT(found.orphans == 0 || (fails_locks && excused(1, "parts left behind a lock that fails")), "%" PRIu64 " parts of nobody", found.orphans);
+    EXPECT(found.orphans == 0 || (fails_locks && excused(1, "parts left behind a lock that fails")),
+           "%" PRIu64 " parts of nobody", found.orphans);
 }
 
 /* One fault in one scenario. Returns whether it was met. */
@@ -621,7 +634,8 @@ static bool try_fault(const scenario *s) {
     fault.armed = false;
     check_disk();
     long injected = fault.injected;
-    if (injected > 0 && strcmp(calls[fault.call].call, "fallocate") == 0 && (fault.answer == -ENOSPC || fault.answer == -EDQUOT))
+    if (injected > 0 && strcmp(calls[fault.call].call, "fallocate") == 0 &&
+        (fault.answer == -ENOSPC || fault.answer == -EDQUOT))
         evicts = true;
     if (injected > 0 && statuses == statuses_before)
         harmless++;
@@ -737,7 +751,8 @@ int main(int argument_count, char **arguments) {
         unsigned failures_before = check_failures;
         run(&scenarios[i], errors_each, &source);
         if (getenv("VERBOSE"))
-            fprintf(stderr, "%-20s %6" PRIu64 " trials %6" PRId64 " ms\n", scenarios[i].name, trials - trials_before, monotonic_ms() - start);
+            fprintf(stderr, "%-20s %6" PRIu64 " trials %6" PRId64 " ms\n", scenarios[i].name, trials - trials_before,
+                    monotonic_ms() - start);
         if (check_failures != failures_before)
             fprintf(stderr, "  again with: failing_calls %d %" PRIu64 " %s\n", errors_each, seed, scenarios[i].name);
         ran++;

@@ -64,8 +64,8 @@ static void test_others_grow(void) {
     CHECK_EQUAL(0, wait_for(child));
     /* What it displaced is about what it stored. */
     uint64_t displaced = stats_of(cache).evictions, stored = limited + 300;
-    check_that(displaced > 0 && displaced < stored + 2 * segment_bytes / value_bytes, __FILE__, __LINE__, "displaced", ": %" PRIu64 " by %" PRIu64,
-               displaced, stored);
+    check_that(displaced > 0 && displaced < stored + 2 * segment_bytes / value_bytes, __FILE__, __LINE__, "displaced",
+               ": %" PRIu64 " by %" PRIu64, displaced, stored);
     uint64_t disk = stats_of(cache).data_bytes;
     for (uint64_t key = first; key < all; key++)
         REQUIRE_STATUS(SHALE_OK, set(cache, key, value_bytes, 0));
@@ -74,7 +74,8 @@ static void test_others_grow(void) {
     uint64_t found = 0;
     for (uint64_t key = 0; key < all; key++)
         found += holds(cache, key, value_bytes);
-    check_that(found + displaced >= all, __FILE__, __LINE__, "nothing else is gone", ": %" PRIu64 " found, %" PRIu64 " displaced", found, displaced);
+    check_that(found + displaced >= all, __FILE__, __LINE__, "nothing else is gone",
+               ": %" PRIu64 " found, %" PRIu64 " displaced", found, displaced);
     check_afterwards(cache, directory, "beside a limited process");
     CHECK_STATUS(SHALE_OK, shale_close(cache));
 }

@@ -86,7 +86,8 @@ static bool attach_tmpfs(void) {
         if (!write_file("/proc/self/gid_map", map))
             return false;
     }
-    return mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) == 0 && mount("tmpfs", root, "tmpfs", 0, "size=24m") == 0;
+    return mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) == 0 &&
+           mount("tmpfs", root, "tmpfs", 0, "size=24m") == 0;
 }
 
 static void leave_tmpfs(uint64_t bytes) {
@@ -301,7 +302,8 @@ static void test_fill(void) {
     uint64_t failed = 0;
     for (uint64_t i = 0; i < 6000; i++) {
         uint64_t key = random_below(&source, 2000);
-        failed += !put(key, 100 + random_below(&source, 7000), i % 50 ? SHALE_SET_UNCOMPRESSED : SHALE_SET_UNCOMPRESSED | SHALE_SET_PINNED);
+        failed += !put(key, 100 + random_below(&source, 7000),
+                       i % 50 ? SHALE_SET_UNCOMPRESSED : SHALE_SET_UNCOMPRESSED | SHALE_SET_PINNED);
     }
     EXPECT(failed == 0, "%" PRIu64 " of 6000 sets find no room, although entries could go", failed);
     step("large values on a full disk");
@@ -323,8 +325,8 @@ static void test_fill(void) {
         /* The disk is tried again after a number of segments. */
         for (uint64_t n = 0; n < 16000 && stats_of(cache).data_bytes <= full + 4 * mib; n++)
             EXPECT(put(2100 + n % 2000, 6000, SHALE_SET_UNCOMPRESSED), "%s", shale_last_error());
-        EXPECT(stats_of(cache).data_bytes > full + 4 * mib, "the cache does not grow again: %" PRIu64 " bytes after %" PRIu64,
-               stats_of(cache).data_bytes, full);
+        EXPECT(stats_of(cache).data_bytes > full + 4 * mib,
+               "the cache does not grow again: %" PRIu64 " bytes after %" PRIu64, stats_of(cache).data_bytes, full);
     }
     recover(0, true);
 }
@@ -391,9 +393,10 @@ static void test_copied(void) {
     fill_some(700, 900);
     close_cache();
     char command[1024];
-    int length = snprintf(command, sizeof command,
-                          "mkdir '%s/copy' && cp --sparse=always '%s/shale.data' '%s/copy' && rm -r '%s' && mv '%s/copy' '%s'", root,
-                          directory, root, directory, root, directory);
+    int length = snprintf(
+        command, sizeof command,
+        "mkdir '%s/copy' && cp --sparse=always '%s/shale.data' '%s/copy' && rm -r '%s' && mv '%s/copy' '%s'", root,
+        directory, root, directory, root, directory);
     REQUIRE(length < (int)sizeof command && system(command) == 0);
     here->leave(64 << 10);
     if (open_cache(0, SHALE_OPEN_NO_SYNC)) {
@@ -433,15 +436,18 @@ static void test_copied_hole(void) {
     REQUIRE(open_cache(16 * mib, SHALE_OPEN_NO_SYNC));
     for (int i = 0; i < texts; i++) {
         char text[200];
-        snprintf(text, sizeof text, "{\"identifier\": %d, \"name\": \"user %d\", \"roles\": [\"reader\", \"writer\"]}", i, i * 7);
+        snprintf(text, sizeof text, "{\"identifier\": %d, \"name\": \"user %d\", \"roles\": [\"reader\", \"writer\"]}",
+                 i, i * 7);
         REQUIRE(set_text(cache, text, text, NULL) == SHALE_OK);
     }
     for (uint64_t key = 0; left_in_head() < 8 * kib || left_in_head() > 14 * kib; key = (key + 1) % 700)
         REQUIRE(put(key, 900, SHALE_SET_UNCOMPRESSED));
     close_cache();
     char command[1024];
-    int length = snprintf(command, sizeof command, "mkdir '%s/copy' && cp --sparse=always '%s/shale.data' '%s/copy' && rm -r '%s' && mv '%s/copy' '%s'",
-                          root, directory, root, directory, root, directory);
+    int length = snprintf(
+        command, sizeof command,
+        "mkdir '%s/copy' && cp --sparse=always '%s/shale.data' '%s/copy' && rm -r '%s' && mv '%s/copy' '%s'", root,
+        directory, root, directory, root, directory);
     REQUIRE(length < (int)sizeof command && system(command) == 0);
     step("opening a copy with a hole of a few pages, and then its index fills the disk");
     bool opened = false;
@@ -502,7 +508,8 @@ static void test_clear(void) {
         for (uint64_t key = 4000; key < 6000; key++)
             put(key, 900, 0);
         shale_status status = shale_clear(cache);
-        EXPECT(status == SHALE_OK || (status == SHALE_E_FULL && keys < 500), "shale_clear answers %d: %s", status, shale_last_error());
+        EXPECT(status == SHALE_OK || (status == SHALE_E_FULL && keys < 500), "shale_clear answers %d: %s", status,
+               shale_last_error());
         if (status == SHALE_OK) {
             forget_stored();
             for (uint64_t key = 0; key < stored_keys; key++)
@@ -539,11 +546,16 @@ static void test_conditions(void) {
     start_anew();
     step("conditions on large values on a full disk");
     static unsigned char bytes[160 * kib];
-    shale_options options = {.struct_size = sizeof options, .capacity = 16 * mib, .shards = 4, .segment_size = 128 * kib, .flags = SHALE_OPEN_NO_SYNC};
+    shale_options options = {.struct_size = sizeof options,
+                             .capacity = 16 * mib,
+                             .shards = 4,
+                             .segment_size = 128 * kib,
+                             .flags = SHALE_OPEN_NO_SYNC};
     REQUIRE_STATUS(SHALE_OK, shale_open(directory, &options, &cache));
     here->leave(8 * mib);
     shale_set_options plain = {.struct_size = sizeof plain, .flags = SHALE_SET_UNCOMPRESSED};
-    shale_set_options absent = {.struct_size = sizeof absent, .flags = SHALE_SET_IF_ABSENT}, present = {.struct_size = sizeof present, .flags = SHALE_SET_IF_PRESENT};
+    shale_set_options absent = {.struct_size = sizeof absent, .flags = SHALE_SET_IF_ABSENT},
+                      present = {.struct_size = sizeof present, .flags = SHALE_SET_IF_PRESENT};
     uint64_t lacking = 0;
     for (uint64_t key = 0; key < 900; key++) {
         shale_status status = shale_set(cache, &key, sizeof key, bytes, 20000 + key % 7 * 20000, &plain);
@@ -599,13 +611,15 @@ static void test_dictionary(void) {
         here->leave(free);
         for (uint64_t key = 0; key < 400; key++) {
             char text[400];
-            int size = snprintf(text, sizeof text,
-                                "{\"identifier\": %" PRIu64 ", \"name\": \"user %" PRIu64 "\", \"address\": \"%" PRIu64
-                                " Example Street\", \"created\": \"2024-01-01T00:00:00Z\", \"roles\": [\"reader\", \"writer\"]}",
-                                key, key * 7, key * 31);
+            int size = snprintf(
+                text, sizeof text,
+                "{\"identifier\": %" PRIu64 ", \"name\": \"user %" PRIu64 "\", \"address\": \"%" PRIu64
+                " Example Street\", \"created\": \"2024-01-01T00:00:00Z\", \"roles\": [\"reader\", \"writer\"]}",
+                key, key * 7, key * 31);
             shale_status status = set_text(cache, text, text, NULL);
             shale_value value = SHALE_VALUE_INIT;
-            if (EXPECT(status == SHALE_OK || status == SHALE_E_FULL, "shale_set answers %d: %s", status, shale_last_error()) &&
+            if (EXPECT(status == SHALE_OK || status == SHALE_E_FULL, "shale_set answers %d: %s", status,
+                       shale_last_error()) &&
                 status == SHALE_OK) {
                 CHECK_STATUS(SHALE_OK, get_text(cache, text, 0, &value));
                 CHECK(holds_bytes(&value, text, (size_t)size));
@@ -632,7 +646,8 @@ static void test_processes(void) {
             for (int i = 0; i < 2500; i++) {
                 uint64_t key = writer * keys_each + random_below(&source, keys_each);
                 shale_status status = store(cache, key, 100 + random_below(&source, 4000), SHALE_SET_UNCOMPRESSED);
-                EXPECT(status == SHALE_OK || status == SHALE_E_FULL, "shale_set answers %d: %s", status, shale_last_error());
+                EXPECT(status == SHALE_OK || status == SHALE_E_FULL, "shale_set answers %d: %s", status,
+                       shale_last_error());
                 check_key(writer * keys_each + random_below(&source, keys_each), true);
             }
             check_all(true);
@@ -649,9 +664,21 @@ static const struct {
     const char *name;
     void (*run)(void);
 } scenarios[] = {
-    {"create", test_create}, {"fill", test_fill},         {"pinned", test_pinned}, {"table", test_table},   {"rebuild", test_rebuild},
-    {"copied", test_copied}, {"copied-hole", test_copied_hole}, {"read-only", test_read_only}, {"open", test_open},     {"clear", test_clear},
-    {"capacity", test_capacity}, {"smaller", test_smaller_capacity}, {"conditions", test_conditions}, {"dictionary", test_dictionary}, {"processes", test_processes},
+    {"create", test_create},
+    {"fill", test_fill},
+    {"pinned", test_pinned},
+    {"table", test_table},
+    {"rebuild", test_rebuild},
+    {"copied", test_copied},
+    {"copied-hole", test_copied_hole},
+    {"read-only", test_read_only},
+    {"open", test_open},
+    {"clear", test_clear},
+    {"capacity", test_capacity},
+    {"smaller", test_smaller_capacity},
+    {"conditions", test_conditions},
+    {"dictionary", test_dictionary},
+    {"processes", test_processes},
 };
 enum { scenario_count = sizeof scenarios / sizeof scenarios[0] };
 
@@ -673,7 +700,8 @@ static bool run(const disk *on, int scenario, uint64_t round) {
     if (done)
         check_that(code == 0, __FILE__, __LINE__, scenarios[scenario].name,
                    " on %s ends with %d (%s), while %s; again with: full_disk 1 %" PRIu64 " %s", on->name, code,
-                   code > 128 ? strsignal(code - 128) : "failed checks", account->step, seed + round * 1000, scenarios[scenario].name);
+                   code > 128 ? strsignal(code - 128) : "failed checks", account->step, seed + round * 1000,
+                   scenarios[scenario].name);
     remove_tree(directory);
     return done;
 }
@@ -701,7 +729,8 @@ int main(int argument_count, char **arguments) {
                 int64_t start = monotonic_ms();
                 possible = run(&disks[d], s, round);
                 if (getenv("VERBOSE"))
-                    fprintf(stderr, "%-16s %-12s %6" PRId64 " ms\n", disks[d].name, scenarios[s].name, monotonic_ms() - start);
+                    fprintf(stderr, "%-16s %-12s %6" PRId64 " ms\n", disks[d].name, scenarios[s].name,
+                            monotonic_ms() - start);
                 ran++;
             }
         on_disks += possible;
@@ -709,8 +738,8 @@ int main(int argument_count, char **arguments) {
             printf("%s: not possible here\n", disks[d].name);
     }
     CHECK(ran > 0);
-    printf("%" PRIu64 " situations on %d kinds of full disk: %" PRIu64 " sets, %" PRIu64 " of them without room; %" PRIu64
-           " openings, %" PRIu64 " of them without room; seed %" PRIu64 "\n",
+    printf("%" PRIu64 " situations on %d kinds of full disk: %" PRIu64 " sets, %" PRIu64
+           " of them without room; %" PRIu64 " openings, %" PRIu64 " of them without room; seed %" PRIu64 "\n",
            account->situations, on_disks, account->sets, account->full_sets, account->opens, account->full_opens, seed);
     print_excuses();
     free(first);

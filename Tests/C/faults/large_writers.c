@@ -17,7 +17,8 @@ static struct {
 } *shared;
 
 static shale_cache *open_it(void) {
-    shale_options options = {.struct_size = sizeof options, .capacity = capacity, .shards = 2, .flags = SHALE_OPEN_NO_SYNC};
+    shale_options options = {
+        .struct_size = sizeof options, .capacity = capacity, .shards = 2, .flags = SHALE_OPEN_NO_SYNC};
     shale_cache *cache = NULL;
     REQUIRE_STATUS(SHALE_OK, shale_open(directory, &options, &cache));
     return cache;
@@ -32,8 +33,8 @@ static shale_status put(shale_cache *cache, uint64_t key, size_t size) {
 static bool is_there(shale_cache *cache, uint64_t key, size_t size) {
     shale_value value = SHALE_VALUE_INIT;
     uint64_t version = 0;
-    bool holds = CHECK_STATUS(SHALE_OK, shale_get(cache, &key, sizeof key, 0, &value)) && CHECK_EQUAL(size, value.size) &&
-                 CHECK(!pattern_check(value.data, value.size, key, &version));
+    bool holds = CHECK_STATUS(SHALE_OK, shale_get(cache, &key, sizeof key, 0, &value)) &&
+                 CHECK_EQUAL(size, value.size) && CHECK(!pattern_check(value.data, value.size, key, &version));
     shale_value_free(&value);
     return holds;
 }

@@ -20,7 +20,8 @@ static void before_store(const void *at) {
 
 static shale_cache *open_cache(void) {
     shale_cache *cache = NULL;
-    shale_options options = {.struct_size = sizeof options, .capacity = 2 << 20, .segment_size = segment_size, .flags = SHALE_OPEN_NO_SYNC};
+    shale_options options = {
+        .struct_size = sizeof options, .capacity = 2 << 20, .segment_size = segment_size, .flags = SHALE_OPEN_NO_SYNC};
     REQUIRE_STATUS(SHALE_OK, shale_open(directory, &options, &cache));
     return cache;
 }
@@ -34,7 +35,8 @@ static void put(shale_cache *cache, uint64_t key, uint64_t version) {
 
 int main(int argument_count, char **arguments) {
     uint64_t kills = argument_count > 1 ? strtoull(arguments[1], NULL, 0) : 400, version = 0;
-    uint64_t seed = argument_count > 2 ? strtoull(arguments[2], NULL, 0) : (uint64_t)time(NULL), struck = 0, rebuilds = 0;
+    uint64_t seed = argument_count > 2 ? strtoull(arguments[2], NULL, 0) : (uint64_t)time(NULL), struck = 0,
+             rebuilds = 0;
     random_source source = {seed};
     directory = path_to("cache");
     shale_cache *cache = open_cache();

@@ -33,7 +33,8 @@ static void before_store(const void *at) {
 
 static shale_cache *open_cache(uint64_t capacity) {
     shale_cache *cache = NULL;
-    shale_options options = {.struct_size = sizeof options, .capacity = capacity, .segment_size = segment_size, .flags = SHALE_OPEN_NO_SYNC};
+    shale_options options = {
+        .struct_size = sizeof options, .capacity = capacity, .segment_size = segment_size, .flags = SHALE_OPEN_NO_SYNC};
     REQUIRE_STATUS(SHALE_OK, shale_open(directory, &options, &cache));
     return cache;
 }
@@ -171,7 +172,8 @@ static void work(shale_cache *cache, uint64_t operations) {
             CHECK_STATUS(ledger->completed[key] ? SHALE_OK : SHALE_MISS, status);
         } else {
             ledger->begun[key] = ++ledger->version;
-            CHECK_STATUS(SHALE_OK, put(cache, key, ledger->version, sizeof(pattern_head) + random_below(&source, 2 * ledger->mean)));
+            CHECK_STATUS(SHALE_OK, put(cache, key, ledger->version,
+                                       sizeof(pattern_head) + random_below(&source, 2 * ledger->mean)));
         }
         ledger->completed[key] = ledger->begun[key];
     }
@@ -185,16 +187,17 @@ static void check_keys(shale_cache *cache, const char *when) {
         shale_status status = shale_get(cache, &key, sizeof key, 0, &value);
         CHECK_EITHER(SHALE_OK, SHALE_MISS, status);
         const char *wrong = status == SHALE_OK ? pattern_check(value.data, value.size, key, &version) : NULL;
-        check_that(!wrong && (version == ledger->completed[key] || version == ledger->begun[key]), __FILE__, __LINE__, when,
-                   ": key %" PRIu64 " has version %" PRIu64 ", not %" PRIu64 " nor %" PRIu64 "%s", key, version, ledger->completed[key], ledger->begun[key],
-                   wrong ? wrong : "");
+        check_that(!wrong && (version == ledger->completed[key] || version == ledger->begun[key]), __FILE__, __LINE__,
+                   when, ": key %" PRIu64 " has version %" PRIu64 ", not %" PRIu64 " nor %" PRIu64 "%s", key, version,
+                   ledger->completed[key], ledger->begun[key], wrong ? wrong : "");
         ledger->completed[key] = ledger->begun[key] = version;
     }
     shale_value_free(&value);
 }
 
 static bool live(uint64_t capacity) {
-    uint64_t operations = random_below(&source, 30), stores = 1 + random_below(&source, in_headers ? 40 : 300), go_on = random_next(&source);
+    uint64_t operations = random_below(&source, 30), stores = 1 + random_below(&source, in_headers ? 40 : 300),
+             go_on = random_next(&source);
     pid_t child = fork();
     if (child == 0) {
         begin_child(20);

@@ -14,7 +14,8 @@ static char *root, *lower, *merged, *fixed;
 
 static bool mount_all(void) {
     char layers[1600], *upper = path_to("root/upper"), *work = path_to("root/work");
-    if (unshare(CLONE_NEWNS) < 0 || mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0 || mount("tmpfs", root, "tmpfs", 0, "size=64m") < 0)
+    if (unshare(CLONE_NEWNS) < 0 || mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0 ||
+        mount("tmpfs", root, "tmpfs", 0, "size=64m") < 0)
         return false;
     char *const made[] = {lower, upper, work, merged, fixed};
     for (size_t i = 0; i < sizeof made / sizeof made[0]; i++)

@@ -31,7 +31,8 @@ static bool one_in(uint64_t n) {
 }
 
 static struct {
-    uint64_t cuts, chains, lives, in_open, in_close, in_sync, in_change, whole, same_boot, trusted, rebuilt, recycled, evicting, strict, found, torn;
+    uint64_t cuts, chains, lives, in_open, in_close, in_sync, in_change, whole, same_boot, trusted, rebuilt, recycled,
+        evicting, strict, found, torn;
 } covered;
 
 /* Why an answer is accepted that a cache that loses nothing would not give. Each stands with its sentence where it is used. */
@@ -104,7 +105,9 @@ static void fill(unsigned char *bytes, int key, uint64_t number, size_t size) {
     for (size_t at = sizeof(pattern_head); at < size;) {
         char word[48];
         uint64_t which = random_below(&words, 12), theme = number / 1500;
-        int length = snprintf(word, sizeof word, "\"field-%08x\": %u, ", (unsigned)((which + 1) * (theme + 1) * 2654435761u), (unsigned)random_below(&words, 1000));
+        int length = snprintf(word, sizeof word, "\"field-%08x\": %u, ",
+                              (unsigned)((which + 1) * (theme + 1) * 2654435761u),
+                              (unsigned)random_below(&words, 1000));
         size_t n = size - at < (size_t)length ? size - at : (size_t)length;
         memcpy(bytes + at, word, n);
         at += n;
@@ -113,7 +116,8 @@ static void fill(unsigned char *bytes, int key, uint64_t number, size_t size) {
 
 static bool matches(int key, const version *v, const shale_value *value) {
     static unsigned char expected[most_value];
-    if (!is_there(v) || value->expires_ms != v->expires || value->meta_size != v->meta || !!(value->flags & SHALE_VALUE_PINNED) != v->is_pinned)
+    if (!is_there(v) || value->expires_ms != v->expires || value->meta_size != v->meta ||
+        !!(value->flags & SHALE_VALUE_PINNED) != v->is_pinned)
         return false;
     for (uint32_t i = 0; i < v->meta; i++)
         if (((const unsigned char *)value->meta)[i] != (unsigned char)(v->number + i))
@@ -216,7 +220,8 @@ static segments find_segments(const disk_file *data, int time) {
     uint32_t shards, size, rows, places, place_size;
     memcpy(&shards, block + 48, 4), memcpy(&size, block + 52, 4), memcpy(&rows, block + 80, 4);
     memcpy(&places, block + 88, 4), memcpy(&place_size, block + 92, 4);
-    size_t start = disk_page + (shards * 32 + disk_page - 1) / disk_page * disk_page + places * place_size, unit = size < 2 << 20 ? size : 2 << 20;
+    size_t start = disk_page + (shards * 32 + disk_page - 1) / disk_page * disk_page + places * place_size,
+           unit = size < 2 << 20 ? size : 2 << 20;
     s = (segments){shards, size, (start + unit - 1) / unit * unit, (size_t)rows * shards};
     return s;
 }
@@ -263,14 +268,18 @@ static uint64_t secret_of(const disk_file *data, int time) {
 static void note_records(const unsigned char *bytes, size_t size, const durable_segment *segment, uint64_t secret) {
     for (uint64_t at = segment_header_bytes; at + record_header_bytes <= size;) {
         record_view r = record_at(bytes, at);
-        if (at + r.length > size || half_at(bytes + at + 16) != head_check_of(bytes, &r, segment->number, segment->page * disk_page + at, secret) || r.kind == record_end)
+        if (at + r.length > size ||
+            half_at(bytes + at + 16) !=
+                head_check_of(bytes, &r, segment->number, segment->page * disk_page + at, secret) ||
+            r.kind == record_end)
             break;
         bool is_passed = at < segment->passed;
         at += r.length;
         if (r.kind == record_part && is_passed && passed_blob_count < sizeof passed_blobs / sizeof *passed_blobs)
             passed_blobs[passed_blob_count++] = word(bytes, r.key);
         /* A touch record leaves the value where it is. */
-        if ((r.kind != record_value && r.kind != record_manifest && r.kind != record_tombstone) || r.key_size != 10 || memcmp(bytes + r.key, "key-", 4) != 0)
+        if ((r.kind != record_value && r.kind != record_manifest && r.kind != record_tombstone) || r.key_size != 10 ||
+            memcmp(bytes + r.key, "key-", 4) != 0)
             continue;
         int key = (int)strtol((const char *)bytes + r.key + 4, NULL, 10);
         if (key < 0 || key >= key_count)
@@ -287,15 +296,20 @@ static bool find_passed(const disk_file *data, segments s, size_t shard, durable
     bool has_passed = false;
     *count = 0;
     for (size_t place = shard; place < s.places; place += s.shards)
-        for (const page_version *v = version_at(data, (s.start + place * s.size) / disk_page, disk.now); v && v->time > data->durable; v = v->older)
-            if (segment_header(v, &words) && (words.tail > tail.tail || (words.tail == tail.tail && words.tail_offset > tail.tail_offset)))
+        for (const page_version *v = version_at(data, (s.start + place * s.size) / disk_page, disk.now);
+             v && v->time > data->durable; v = v->older)
+            if (segment_header(v, &words) &&
+                (words.tail > tail.tail || (words.tail == tail.tail && words.tail_offset > tail.tail_offset)))
                 tail = words;
     for (size_t place = shard; place < s.places; place += s.shards) {
         size_t first = (s.start + place * s.size) / disk_page;
         if (!segment_header(version_at(data, first, data->durable), &words))
             continue;
         durable_segment *segment = &found[(*count)++];
-        *segment = (durable_segment){words.number, first, words.number < tail.tail ? UINT32_MAX : words.number == tail.tail ? tail.tail_offset : 0};
+        *segment = (durable_segment){words.number, first,
+                                     words.number < tail.tail    ? UINT32_MAX
+                                     : words.number == tail.tail ? tail.tail_offset
+                                                                 : 0};
         segment_words later;
         for (const page_version *v = version_at(data, first, disk.now); v && v->time > data->durable; v = v->older)
             if (!segment_header(v, &later) || later.number != segment->number)
@@ -382,7 +396,10 @@ static void make_state(state *state, char *directory) {
     covered.same_boot += state->is_same_boot;
     covered.recycled += state->has_recycled;
     covered.evicting += evicts;
-    (doing == in_open ? &covered.in_open : doing == in_close ? &covered.in_close : doing == in_sync ? &covered.in_sync : &covered.in_change)[0]++;
+    (doing == in_open    ? &covered.in_open
+     : doing == in_close ? &covered.in_close
+     : doing == in_sync  ? &covered.in_sync
+                         : &covered.in_change)[0]++;
 }
 
 /* A moment at which the power may go. */
@@ -414,7 +431,8 @@ static void before_store(const void *at) {
         return;
     const disk_file *data = disk_data();
     segments s = find_segments(data, disk.now);
-    if (offset < 2 * disk_page ? one_in(6) : s.size && offset >= s.start && (offset - s.start) % s.size < 64 && one_in(12))
+    if (offset < 2 * disk_page ? one_in(6)
+                               : s.size && offset >= s.start && (offset - s.start) % s.size < 64 && one_in(12))
         call_name = "a store of weight", moment(4);
 }
 
@@ -442,11 +460,15 @@ static void before_sync(void) {
 /* ---- what is found --------------------------------------------------------- */
 
 static void describe(const state *state, int key, const char *what, const version *v) {
-    check_that(false, __FILE__, __LINE__, what,
-               ": key %d, %s number %" PRIu64 ", size %u, expires %" PRId64 ", changed after look %d, before %d; looks %d to %d of %d, at %s; pages %d, index %d, journal %d%s%s%s%s%s",
-               key, v ? v->present ? "present" : "absent" : "none", v ? v->number : 0, v ? v->size : 0, v ? v->expires : 0, v ? v->begun : 0, v ? v->done : 0, state->from, state->to, disk.now, state->call,
-               (int)state->cut.pages, (int)state->cut.index, state->cut.journal, state->is_whole ? ", whole" : "", state->is_same_boot ? ", same boot" : "",
-               state->cut.tears ? ", torn" : "", state->has_recycled ? ", recycled" : "", evicts ? ", evicting" : "");
+    check_that(
+        false, __FILE__, __LINE__, what,
+        ": key %d, %s number %" PRIu64 ", size %u, expires %" PRId64
+        ", changed after look %d, before %d; looks %d to %d of %d, at %s; pages %d, index %d, journal %d%s%s%s%s%s",
+        key, v ? v->present ? "present" : "absent" : "none", v ? v->number : 0, v ? v->size : 0, v ? v->expires : 0,
+        v ? v->begun : 0, v ? v->done : 0, state->from, state->to, disk.now, state->call, (int)state->cut.pages,
+        (int)state->cut.index, state->cut.journal, state->is_whole ? ", whole" : "",
+        state->is_same_boot ? ", same boot" : "", state->cut.tears ? ", torn" : "",
+        state->has_recycled ? ", recycled" : "", evicts ? ", evicting" : "");
 }
 
 /* Judges what a key has after a cut. Returns which version it is; -1: none is there. */
@@ -483,12 +505,14 @@ static int judge(const state *state, int key, shale_status status, const shale_v
         for (int i = h->count - 1; i >= 0; i--)
             if (i < first || i > last)
                 if (matches(key, &h->versions[i], value)) {
-                    describe(state, key, i < first ? "an older value is back" : "a value is there before its time", &h->versions[i]);
+                    describe(state, key, i < first ? "an older value is back" : "a value is there before its time",
+                             &h->versions[i]);
                     return i;
                 }
         pattern_head head = {0};
         memcpy(&head, value->data, value->size < sizeof head ? value->size : sizeof head);
-        version seen = {.present = true, .number = head.version, .size = (uint32_t)value->size, .expires = value->expires_ms};
+        version seen = {
+            .present = true, .number = head.version, .size = (uint32_t)value->size, .expires = value->expires_ms};
         describe(state, key, "a value that nobody may see is there", &seen);
         describe(state, key, "  where this should be", &h->versions[last]);
         return -1;
@@ -500,8 +524,10 @@ static int judge(const state *state, int key, shale_status status, const shale_v
     for (int i = last; i >= first; i--)
         if (!is_there(&h->versions[i]))
             return -1;
-    if (!(was_evicted && excused(by_eviction, "evicted")) && !(was_changed && excused(by_change, "changed since the last sync")) &&
-        !(was_passed && excused(by_tail, "passed by the tail since the last sync")) && !(may_be_displaced && excused(by_displacement, "displaced in a rebuild")))
+    if (!(was_evicted && excused(by_eviction, "evicted")) &&
+        !(was_changed && excused(by_change, "changed since the last sync")) &&
+        !(was_passed && excused(by_tail, "passed by the tail since the last sync")) &&
+        !(may_be_displaced && excused(by_displacement, "displaced in a rebuild")))
         describe(state, key, "an entry is lost", &h->versions[last]);
     return -1;
 }
@@ -562,8 +588,10 @@ static void audit_copy(const state *state) {
     bool may_be_damaged = state->has_recycled || has_inherited;
     account_is_quiet = may_be_damaged;
     accounts found = take_account(state->directory, account_copied_files);
-    if (found.faults && !(may_be_damaged && strstr(found.first_fault, "no record at") && excused(by_damage, "damage before the synced position")))
-        check_that(false, __FILE__, __LINE__, "the audit", " says: %s; %s, cut at %s", found.first_fault, state->is_whole ? "of one moment" : "of several moments", state->call);
+    if (found.faults && !(may_be_damaged && strstr(found.first_fault, "no record at") &&
+                          excused(by_damage, "damage before the synced position")))
+        check_that(false, __FILE__, __LINE__, "the audit", " says: %s; %s, cut at %s", found.first_fault,
+                   state->is_whole ? "of one moment" : "of several moments", state->call);
     if (found.shards == 1) /* (whose parts are in other shards may not be known yet when those are rebuilt) */
         CHECK_EQUAL(0, found.orphans);
     account_is_quiet = false;
@@ -609,12 +637,15 @@ static void inspect(state *state) {
                 char name[16];
                 key_name(key, name);
                 shale_status status = get_text(cache, name, 0, &value);
-                bool is_same = found[key] >= 0 ? status == SHALE_OK && matches(key, &keys[key].versions[found[key]], &value) : status == SHALE_MISS;
+                bool is_same = found[key] >= 0
+                                   ? status == SHALE_OK && matches(key, &keys[key].versions[found[key]], &value)
+                                   : status == SHALE_MISS;
                 count_look();
                 /* "Evicted entries are misses, or are back. Entries that come back displace others." */
                 if (!is_same && !(evicts && found[key] < 0 && excused(by_eviction, "evicted")) &&
                     !(evicts && status == SHALE_MISS && excused(by_displacement, "displaced in a rebuild")))
-                    describe(state, key, "the next rebuild finds something else", found[key] >= 0 ? &keys[key].versions[found[key]] : NULL);
+                    describe(state, key, "the next rebuild finds something else",
+                             found[key] >= 0 ? &keys[key].versions[found[key]] : NULL);
             }
             CHECK_STATUS(SHALE_OK, get_text(cache, "after", 0, &value));
             shale_value_free(&value);
@@ -708,7 +739,8 @@ static void check_evicted(int key, const version *v, uint64_t evictions) {
     count_look();
     if ((v->was_evicted || count_evictions() > evictions) && excused(by_eviction, "evicted"))
         return;
-    check_that(false, __FILE__, __LINE__, "an entry is gone that was not evicted", ": key %d, number %" PRIu64, key, v->number);
+    check_that(false, __FILE__, __LINE__, "an entry is gone that was not evicted", ": key %d, number %" PRIu64, key,
+               v->number);
 }
 
 /* Of a set, an increment or a touch. "An entry is pinned only if [...]. Otherwise the answer is `SHALE_E_FULL`"; and beside
@@ -740,8 +772,14 @@ static void do_set(int key) {
         if (v.tags >> i & 1)
             names[tag_count++] = (shale_bytes){tag_names[i], strlen(tag_names[i])};
     uint64_t lsn = 0;
-    shale_set_options o = {.struct_size = sizeof o, .flags = (v.is_pinned ? SHALE_SET_PINNED : 0) | (one_in(6) ? SHALE_SET_UNCOMPRESSED : 0), .max_age_ms = age,
-                           .meta = meta, .meta_size = v.meta, .tags = names, .tag_count = tag_count, .new_version = &lsn};
+    shale_set_options o = {.struct_size = sizeof o,
+                           .flags = (v.is_pinned ? SHALE_SET_PINNED : 0) | (one_in(6) ? SHALE_SET_UNCOMPRESSED : 0),
+                           .max_age_ms = age,
+                           .meta = meta,
+                           .meta_size = v.meta,
+                           .tags = names,
+                           .tag_count = tag_count,
+                           .new_version = &lsn};
     add_version(key, v);
     shale_status status = shale_set(cache, name, strlen(name), bytes, v.size, &o);
     check_stored(status);
@@ -822,7 +860,8 @@ static void do_remove_many(int tag) {
         if (changed[key])
             add_version(key, (version){.present = false});
     }
-    shale_status status = tag < 0 ? shale_clear(cache) : shale_invalidate(cache, tag_names[tag], strlen(tag_names[tag]));
+    shale_status status = tag < 0 ? shale_clear(cache)
+                                  : shale_invalidate(cache, tag_names[tag], strlen(tag_names[tag]));
     CHECK_STATUS(SHALE_OK, status);
     finish_call();
     for (int key = 0; key < key_count; key++)
@@ -842,7 +881,8 @@ static void do_sync(void) {
 /* Capacities come and go. */
 static uint64_t next_capacity(void) {
     static const unsigned eighths[] = {8, 12, 16, 6, 40};
-    uint64_t least = options.capacity == 2 << 20 ? 2 << 20 : 1 << 20, capacity = options.capacity * eighths[below(5)] / 8;
+    uint64_t least = options.capacity == 2 << 20 ? 2 << 20 : 1 << 20,
+             capacity = options.capacity * eighths[below(5)] / 8;
     return !one_in(4) ? 0 : capacity < least ? least : capacity;
 }
 
@@ -871,7 +911,8 @@ static void do_get(int key) {
     if (status == SHALE_MISS && is_there(current(key)))
         check_evicted(key, current(key), count_evictions());
     else if (status != SHALE_MISS)
-        check_that(status == SHALE_OK && matches(key, current(key), &value), __FILE__, __LINE__, "get finds what was set", ": key %d, %s", key, shale_status_text(status));
+        check_that(status == SHALE_OK && matches(key, current(key), &value), __FILE__, __LINE__,
+                   "get finds what was set", ": key %d, %s", key, shale_status_text(status));
     shale_value_free(&value);
 }
 
@@ -885,10 +926,14 @@ static void work(const char *directory) {
     }
     switch (below(100)) {
     case 0: do_reopen(directory); break;
-    case 4: one_in(3) ? do_remove_many(-1) : do_remove_many((int)below(tags)); break;
+    case 4:
+        one_in(3) ? do_remove_many(-1) : do_remove_many((int)below(tags));
+        break;
+        /* clang-format off */
     case 6: case 7: case 8: case 9: case 10: case 11: do_remove(key); break;
     case 12: case 13: case 14: case 15: case 16: case 17: case 18: case 19: do_touch(key); break;
     case 20: case 21: case 22: case 23: case 24: do_get(key); break;
+    /* clang-format on */
     default: key >= counters ? do_increment(key) : do_set(key); break;
     }
     if (!has_ended && one_in(12))
@@ -969,7 +1014,8 @@ static void live(const char *directory, uint64_t operations) {
 
 static void fail_loudly(int number) {
     char text[160];
-    int length = snprintf(text, sizeof text, "signal %d%s; reproduce: power 1 %" PRIu64 "\n", number, number == SIGALRM ? " (it hangs)" : "", seed);
+    int length = snprintf(text, sizeof text, "signal %d%s; reproduce: power 1 %" PRIu64 "\n", number,
+                          number == SIGALRM ? " (it hangs)" : "", seed);
     if (write(2, text, (size_t)length) < 0) {
     }
     _exit(1);
@@ -990,7 +1036,8 @@ static void run_chain(void) {
         memset(given, 0, given_room * sizeof *given);
 
     static const uint64_t capacities[] = {1 << 20, 3 << 19, 2 << 20, 2 << 20, 4 << 20, 4 << 20};
-    options = (shale_options){.struct_size = sizeof options, .capacity = capacities[below(6)], .segment_size = 128 << 10, .now_ms = now_ms};
+    options = (shale_options){
+        .struct_size = sizeof options, .capacity = capacities[below(6)], .segment_size = 128 << 10, .now_ms = now_ms};
     options.shards = options.capacity == 2 << 20 ? 2 : options.capacity == 4 << 20 ? 1 + (uint32_t)below(3) : 1;
     size_t room = options.capacity / 5 - (options.shards > 1 ? options.capacity / 16 : 0);
     bool is_tight = evicts = one_in(5);
@@ -1054,11 +1101,13 @@ int main(int argument_count, char **arguments) {
             fprintf(stderr, "reproduce: power 1 %" PRIu64 "\n", seed);
         seed++;
     } while (check_failures == 0 && (duration ? monotonic_ms() < end_ms : covered.cuts < 4000));
-    printf("%" PRIu64 " cuts in %" PRIu64 " chains of %" PRIu64 " lives: %" PRIu64 " while opening, %" PRIu64 " while closing, %" PRIu64 " in a sync; %" PRIu64
-           " with torn pages, %" PRIu64 " of one moment (%" PRIu64 " of them kills), %" PRIu64 " after cleaning, %" PRIu64 " after evictions; index trusted %" PRIu64
+    printf("%" PRIu64 " cuts in %" PRIu64 " chains of %" PRIu64 " lives: %" PRIu64 " while opening, %" PRIu64
+           " while closing, %" PRIu64 " in a sync; %" PRIu64 " with torn pages, %" PRIu64 " of one moment (%" PRIu64
+           " of them kills), %" PRIu64 " after cleaning, %" PRIu64 " after evictions; index trusted %" PRIu64
            " times, made anew %" PRIu64 "; %" PRIu64 " entries found, %" PRIu64 " could not miss\n",
-           covered.cuts, covered.chains, covered.lives, covered.in_open, covered.in_close, covered.in_sync, covered.torn, covered.whole, covered.same_boot,
-           covered.recycled, covered.evicting, covered.trusted, covered.rebuilt, covered.found, covered.strict);
+           covered.cuts, covered.chains, covered.lives, covered.in_open, covered.in_close, covered.in_sync,
+           covered.torn, covered.whole, covered.same_boot, covered.recycled, covered.evicting, covered.trusted,
+           covered.rebuilt, covered.found, covered.strict);
     print_excuses();
     return finish();
 }

@@ -48,7 +48,8 @@ static void watch_pages(void) {
     struct sigaction action = {.sa_sigaction = on_touch, .sa_flags = SA_SIGINFO | SA_NODEFER};
     sigaction(SIGSEGV, &action, NULL);
     for (int i = 0; i < watched.range_count; i++)
-        REQUIRE(mprotect(watched.ranges[i].from, (size_t)(watched.ranges[i].to - watched.ranges[i].from), PROT_NONE) == 0);
+        REQUIRE(mprotect(watched.ranges[i].from, (size_t)(watched.ranges[i].to - watched.ranges[i].from), PROT_NONE) ==
+                0);
 }
 
 /* Pages that the next one to lock the shard touches. */
@@ -77,7 +78,10 @@ enum { fillers = 100000 };
 
 static shale_cache *open_large(void) {
     shale_cache *cache = NULL;
-    shale_options options = {.struct_size = sizeof options, .capacity = 64 << 20, .shards = 1, .segment_size = segment_size,
+    shale_options options = {.struct_size = sizeof options,
+                             .capacity = 64 << 20,
+                             .shards = 1,
+                             .segment_size = segment_size,
                              .flags = SHALE_OPEN_NO_SYNC};
     REQUIRE_STATUS(SHALE_OK, shale_open(aimed_directory, &options, &cache));
     return cache;
@@ -99,8 +103,15 @@ static const struct {
     const char *name;
     void (*act)(shale_cache *cache);
 } calls[] = {
-    {"set", set_new}, {"replace", set_again}, {"pin", set_pinned}, {"remove", remove_one}, {"touch", touch_one},
-    {"increment", increment_one}, {"invalidate", invalidate_one}, {"evict", evict_one}, {"roll", write_on},
+    {"set", set_new},
+    {"replace", set_again},
+    {"pin", set_pinned},
+    {"remove", remove_one},
+    {"touch", touch_one},
+    {"increment", increment_one},
+    {"invalidate", invalidate_one},
+    {"evict", evict_one},
+    {"roll", write_on},
 };
 enum { call_count = sizeof calls / sizeof *calls };
 

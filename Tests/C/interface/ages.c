@@ -8,8 +8,12 @@ static int64_t read_clock(void *context) {
 }
 
 static shale_cache *open_at(const char *directory, int64_t max_age_ms, int64_t stale_ms) {
-    shale_options options = {.struct_size = sizeof options, .capacity = 4 << 20, .max_age_ms = max_age_ms,
-                             .stale_ms = stale_ms, .now_ms = read_clock, .now_context = &clock_ms};
+    shale_options options = {.struct_size = sizeof options,
+                             .capacity = 4 << 20,
+                             .max_age_ms = max_age_ms,
+                             .stale_ms = stale_ms,
+                             .now_ms = read_clock,
+                             .now_context = &clock_ms};
     shale_cache *cache = NULL;
     REQUIRE_STATUS(SHALE_OK, shale_open(directory, &options, &cache));
     return cache;
@@ -301,7 +305,8 @@ static void invalidate_and_replace(shale_cache *cache) {
 }
 
 static void test_replaced_while_it_is_read(void) {
-    static void (*const changes[])(shale_cache *) = {replace_plain, replace_touched, touch_only, invalidate_and_replace};
+    static void (*const changes[])(shale_cache *) = {replace_plain, replace_touched, touch_only,
+                                                     invalidate_and_replace};
     shale_bytes tag = {"tag", 3};
     shale_options options = {.struct_size = sizeof options, .capacity = 4 << 20, .now_ms = read_clock_in_read};
     for (int n = 0; n < 4 * 2 * 2 * 2; n++) {
@@ -310,7 +315,10 @@ static void test_replaced_while_it_is_read(void) {
         shale_cache *cache = NULL;
         shale_value value = SHALE_VALUE_INIT;
         REQUIRE_STATUS(SHALE_OK, shale_open(NULL, &options, &cache));
-        shale_set_options old = {.struct_size = sizeof old, .max_age_ms = 1000, .stale_ms = is_kept ? 1000 : 0, .tags = &tag,
+        shale_set_options old = {.struct_size = sizeof old,
+                                 .max_age_ms = 1000,
+                                 .stale_ms = is_kept ? 1000 : 0,
+                                 .tags = &tag,
                                  .tag_count = 1};
         CHECK_STATUS(SHALE_OK, set_text(cache, "key", "old", &old));
         if (is_touched)

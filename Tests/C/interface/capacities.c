@@ -18,10 +18,13 @@ static uint64_t from, to, looks, fullest; /* per cent */
 static uint64_t recorded_capacity(void) {
     static unsigned char copies[2][super_bytes];
     int file = open(data, O_RDONLY);
-    bool done = file >= 0 && pread(file, copies[0], super_bytes, 0) == super_bytes && pread(file, copies[1], super_bytes, super_copy) == super_bytes;
+    bool done = file >= 0 && pread(file, copies[0], super_bytes, 0) == super_bytes &&
+                pread(file, copies[1], super_bytes, super_copy) == super_bytes;
     if (file >= 0)
         close(file);
-    return done ? word_at(copies[word_at(copies[1] + super_sequence) > word_at(copies[0] + super_sequence)] + super_capacity) : 0;
+    return done ? word_at(copies[word_at(copies[1] + super_sequence) > word_at(copies[0] + super_sequence)] +
+                          super_capacity)
+                : 0;
 }
 
 static long look(const char *name) {
@@ -32,8 +35,9 @@ static long look(const char *name) {
     if (used * 100 / recorded > fullest)
         fullest = used * 100 / recorded;
     if (check_failures < 10)
-        check_that(used <= recorded, __FILE__, __LINE__, "more on the disk than the capacity on record", ": %" PRIu64 " of %" PRIu64
-                   " bytes, before %s, %s from %" PRIu64 " to %" PRIu64 " MiB", used, recorded, name, doing, from / mib, to / mib);
+        check_that(used <= recorded, __FILE__, __LINE__, "more on the disk than the capacity on record",
+                   ": %" PRIu64 " of %" PRIu64 " bytes, before %s, %s from %" PRIu64 " to %" PRIu64 " MiB", used,
+                   recorded, name, doing, from / mib, to / mib);
     return 0;
 }
 
@@ -61,7 +65,8 @@ int main(void) {
     data = path_to("cache/shale.data");
     shim_faults.call = look;
     for (size_t i = 0; i < sizeof capacities / sizeof *capacities && check_failures == 0; i++) {
-        shale_options options = {.struct_size = sizeof options, .capacity = capacities[i] * mib, .shards = 1, .segment_size = 128 << 10};
+        shale_options options = {
+            .struct_size = sizeof options, .capacity = capacities[i] * mib, .shards = 1, .segment_size = 128 << 10};
         shale_cache *cache = NULL;
         from = to, to = options.capacity;
         doing = "opened";

@@ -21,8 +21,11 @@ static int64_t read_clock(void *context) {
 }
 
 static shale_cache *open_cache(const char *directory) {
-    shale_options options = {.struct_size = sizeof options, .flags = SHALE_OPEN_NO_SYNC, .capacity = 4 << 20,
-                             .now_ms = read_clock, .now_context = &clock_ms};
+    shale_options options = {.struct_size = sizeof options,
+                             .flags = SHALE_OPEN_NO_SYNC,
+                             .capacity = 4 << 20,
+                             .now_ms = read_clock,
+                             .now_context = &clock_ms};
     shale_cache *cache = NULL;
     REQUIRE_STATUS(SHALE_OK, shale_open(directory, &options, &cache));
     return cache;
@@ -86,8 +89,8 @@ static void check_now(shale_cache *cache, uint32_t key, known *entry, shale_valu
     shale_status got_stale = shale_get(cache, &key, sizeof key, SHALE_GET_STALE | SHALE_GET_PEEK, value);
     moments++;
     count_look();
-    if ((expected != SHALE_MISS || expected_stale != SHALE_MISS) && entry->may_be_swept && got == SHALE_MISS && got_stale == SHALE_MISS &&
-        excused(0, "swept before the clock jumped back"))
+    if ((expected != SHALE_MISS || expected_stale != SHALE_MISS) && entry->may_be_swept && got == SHALE_MISS &&
+        got_stale == SHALE_MISS && excused(0, "swept before the clock jumped back"))
         return;
     check_that(got == expected && got_stale == expected_stale, __FILE__, __LINE__, "age",
                ": at %" PRId64 " an entry of %" PRId64 " that expires %" PRId64 " and is gone %" PRId64
@@ -103,17 +106,20 @@ static void check_now(shale_cache *cache, uint32_t key, known *entry, shale_valu
 
 static void check_kept(const known *entry, shale_status status) {
     count_look();
-    if (is_kept(entry) && status == SHALE_MISS && entry->may_be_swept && excused(0, "swept before the clock jumped back"))
+    if (is_kept(entry) && status == SHALE_MISS && entry->may_be_swept &&
+        excused(0, "swept before the clock jumped back"))
         return;
     CHECK_STATUS(is_kept(entry) ? SHALE_OK : SHALE_MISS, status);
 }
 
 /* ---- every limit against every other ---- */
 
+/* clang-format off */
 static const int64_t starts[] = {INT64_MIN, -1, 0, 1, unit - 1, 1700000000123, 4000000000000, BITS_48 - 100000,
                                  BITS_48 - 3, BITS_48 - 2, BITS_48 - 1, BITS_48, INT64_MAX - 1, INT64_MAX};
 static const int64_t ages[] = {SHALE_NONE, 1, 2, unit - 1, unit, unit + 1, 40 * YEAR, far_units * (int64_t)unit,
                                BITS_48 - 2, BITS_48 - 1, BITS_48, (int64_t)1 << 62, SHALE_NEVER - 1, SHALE_NEVER};
+/* clang-format on */
 static const int64_t stales[] = {SHALE_NONE, 1, unit, 40 * YEAR, BITS_48 - 2, SHALE_NEVER - 1, SHALE_NEVER};
 
 enum {
@@ -195,7 +201,8 @@ static void test_limits_from(int64_t base) {
         }
         shale_stats stats = stats_of(cache);
         check_that(stats.entries == left, __FILE__, __LINE__, "purge",
-                   ": %" PRIu64 " entries are left at %" PRId64 ", not %" PRIu64 "; seed %" PRIu64, stats.entries, clock_ms, left, seed);
+                   ": %" PRIu64 " entries are left at %" PRId64 ", not %" PRIu64 "; seed %" PRIu64, stats.entries,
+                   clock_ms, left, seed);
     }
     clock_ms = base;
     check_grid(cache, &value);
@@ -245,14 +252,16 @@ static void test_jumps(int64_t duration, bool back) {
     shale_cache *cache = open_cache(directory);
     for (int64_t end = monotonic_ms() + duration; check_failures == 0 && monotonic_ms() < end;) {
         if (random_below(&source, 4) == 0)
-            clock_ms = back ? random_clock(&source) : clock_ms + (int64_t)random_below(&source, random_below(&source, 3) ? 3 * unit : 100);
+            clock_ms = back ? random_clock(&source)
+                            : clock_ms + (int64_t)random_below(&source, random_below(&source, 3) ? 3 * unit : 100);
         for (uint32_t i = 0; i < key_count && back; i++)
             entries[i].may_be_swept |= entries[i].exists && !is_kept(&entries[i]);
         uint32_t key = (uint32_t)random_below(&source, key_count), choice = (uint32_t)random_below(&source, 1000);
         known *entry = &entries[key];
         if (choice < 300) {
             int64_t age = random_age(&source, false), stale = random_age(&source, true);
-            shale_set_options options = {.struct_size = sizeof options, .max_age_ms = age, .stale_ms = stale, .flags = SHALE_SET_PINNED};
+            shale_set_options options = {
+                .struct_size = sizeof options, .max_age_ms = age, .stale_ms = stale, .flags = SHALE_SET_PINNED};
             CHECK_STATUS(SHALE_OK, shale_set(cache, &key, sizeof key, &key, sizeof key, &options));
             *entry = set_now(age, stale);
         } else if (choice < 400) {
@@ -276,7 +285,8 @@ static void test_jumps(int64_t duration, bool back) {
         } else if (choice < 600) { /* the log goes round, and is cleaned */
             uint32_t other = 1000000 + (uint32_t)random_below(&source, 100);
             CHECK_STATUS(SHALE_OK, shale_set(cache, &other, sizeof other, padding, sizeof padding,
-                                             &(shale_set_options){.struct_size = sizeof(shale_set_options), .flags = SHALE_SET_UNCOMPRESSED}));
+                                             &(shale_set_options){.struct_size = sizeof(shale_set_options),
+                                                                  .flags = SHALE_SET_UNCOMPRESSED}));
         } else if (choice < 610) {
             CHECK_STATUS(SHALE_OK, shale_evict(cache, 3, NULL));
         } else {
@@ -322,7 +332,9 @@ int main(int argument_count, char **arguments) {
     test_jumps(duration / 2, true);
     if (check_failures)
         fprintf(stderr, "reproduce: clocks %" PRId64 " %" PRIu64 "\n", duration / 1000, seed);
-    printf("%" PRIu64 " looks at entries around limits, %" PRIu64 " under a clock that jumps, half of them forward only\n", limits, moments - limits);
+    printf("%" PRIu64 " looks at entries around limits, %" PRIu64
+           " under a clock that jumps, half of them forward only\n",
+           limits, moments - limits);
     print_excuses();
     return finish();
 }

@@ -50,7 +50,8 @@ int main(void) {
     watch(120);
     begin_excuses();
     char *directory = path_to("cache"), path[600], text[400];
-    shale_options options = {.struct_size = sizeof options, .capacity = 6 << 20, .shards = 1, .flags = SHALE_OPEN_NO_SYNC};
+    shale_options options = {
+        .struct_size = sizeof options, .capacity = 6 << 20, .shards = 1, .flags = SHALE_OPEN_NO_SYNC};
     REQUIRE_STATUS(SHALE_OK, shale_open(directory, &options, &cache));
     REQUIRE_STATUS(SHALE_OK, shale_open(directory, &options, &other));
     snprintf(path, sizeof path, "%s/shale.index", directory);

@@ -88,8 +88,8 @@ static void check_order(void) {
     is_looking = false;
     for (uint32_t i = 0; i < count; i++)
         check_that(begun_before[gone[i]] <= oldest, __FILE__, __LINE__, "order",
-                   ": key %u left, whose last use began at %" PRIu64 "; key %u stayed, last used until %" PRIu64, gone[i],
-                   begun_before[gone[i]], oldest_key, oldest);
+                   ": key %u left, whose last use began at %" PRIu64 "; key %u stayed, last used until %" PRIu64,
+                   gone[i], begun_before[gone[i]], oldest_key, oldest);
     left += count;
 }
 
@@ -383,16 +383,32 @@ static void play_kills(void (*work)(uint32_t), uint64_t stamp) {
         plays++;
 }
 
-static void test_killed_in_a_rebase(void) { play_kills(set, (uint64_t)1 << 37); }
-static void test_killed_in_a_set(void) { play_kills(set, 0); }
-static void test_killed_in_a_touch(void) { play_kills(touch, 0); }
-static void test_two_readers(void) { play_all(get, get, 0); }
-static void test_reader_and_set(void) { play_all(get, set_x, 0); }
-static void test_touch_and_reader(void) { play_all(touch, get, 0); }
-static void test_set_and_reader(void) { play_all(set_x, get, 0); }
+static void test_killed_in_a_rebase(void) {
+    play_kills(set, (uint64_t)1 << 37);
+}
+static void test_killed_in_a_set(void) {
+    play_kills(set, 0);
+}
+static void test_killed_in_a_touch(void) {
+    play_kills(touch, 0);
+}
+static void test_two_readers(void) {
+    play_all(get, get, 0);
+}
+static void test_reader_and_set(void) {
+    play_all(get, set_x, 0);
+}
+static void test_touch_and_reader(void) {
+    play_all(touch, get, 0);
+}
+static void test_set_and_reader(void) {
+    play_all(set_x, get, 0);
+}
 
 /* The next change replaces all stamps by ranks. */
-static void test_rebase_and_reader(void) { play_all(set, get, (uint64_t)1 << 37); }
+static void test_rebase_and_reader(void) {
+    play_all(set, get, (uint64_t)1 << 37);
+}
 
 /* ---- an entry that moves to another slot ---- */
 
@@ -617,9 +633,13 @@ static void play_random(uint32_t keys, uint64_t max_entries, uint64_t count) {
 static uint64_t random_operations = 6000;
 
 /* A few entries under a limit: a sweep every few sets. */
-static void test_few_at_random(void) { play_random(96, 64, random_operations); }
+static void test_few_at_random(void) {
+    play_random(96, 64, random_operations);
+}
 /* Many: the table grows and shrinks. */
-static void test_many_at_random(void) { play_random(most_keys, 0, random_operations); }
+static void test_many_at_random(void) {
+    play_random(most_keys, 0, random_operations);
+}
 
 int main(int argument_count, char **arguments) {
     if (argument_count > 1)
@@ -643,7 +663,7 @@ int main(int argument_count, char **arguments) {
     RUN(test_killed_in_a_touch);
     RUN(test_few_at_random);
     RUN(test_many_at_random);
-    printf("%u interleavings of two, %" PRIu64 " steps at random, %" PRIu64 " entries left, seed %" PRIu64 "\n", plays, all_steps,
-           left, random_seed);
+    printf("%u interleavings of two, %" PRIu64 " steps at random, %" PRIu64 " entries left, seed %" PRIu64 "\n", plays,
+           all_steps, left, random_seed);
     return finish();
 }

@@ -18,8 +18,8 @@ static const uint64_t room = segment - segment_header_bytes - record_header_byte
 typedef struct {
     uint64_t capacity;
     size_t value, meta; /* of what is pinned, at most */
-    unsigned of_ten;    /* so many of ten entries are pinned */
-    bool in_pairs;      /* two fill a segment, and two others seldom fit one: moving them loses most */
+    unsigned of_ten; /* so many of ten entries are pinned */
+    bool in_pairs; /* two fill a segment, and two others seldom fit one: moving them loses most */
 } history;
 
 static const history *now;
@@ -46,8 +46,12 @@ static shale_status set(const char *kind, uint32_t number, size_t size, size_t m
     char key[32];
     snprintf(key, sizeof key, "%s %u", kind, number);
     pattern_fill(bytes, number, 0, size);
-    shale_set_options options = {.struct_size = sizeof options, .flags = flags | SHALE_SET_UNCOMPRESSED, .meta = bytes, .meta_size = meta,
-                                 .tags = &tag, .tag_count = has_tag(number)};
+    shale_set_options options = {.struct_size = sizeof options,
+                                 .flags = flags | SHALE_SET_UNCOMPRESSED,
+                                 .meta = bytes,
+                                 .meta_size = meta,
+                                 .tags = &tag,
+                                 .tag_count = has_tag(number)};
     return shale_set(cache, key, strlen(key), bytes, size, &options);
 }
 
@@ -64,8 +68,12 @@ static shale_status remove_key(const char *kind, uint32_t number) {
 }
 
 static shale_status open_cache(uint64_t capacity) {
-    shale_options options = {.struct_size = sizeof options, .capacity = capacity, .shards = 1, .segment_size = segment,
-                             .compression = SHALE_COMPRESSION_NONE, .flags = SHALE_OPEN_NO_SYNC};
+    shale_options options = {.struct_size = sizeof options,
+                             .capacity = capacity,
+                             .shards = 1,
+                             .segment_size = segment,
+                             .compression = SHALE_COMPRESSION_NONE,
+                             .flags = SHALE_OPEN_NO_SYNC};
     return shale_open(directory, &options, &cache);
 }
 
@@ -100,7 +108,8 @@ static unsigned pin_records(enum record_kind kind, const char *begin) {
             continue;
         for (uint64_t at = segment_header_bytes; at + record_header_bytes <= segment;) {
             record_view r = record_at(data, base + at);
-            if (r.kind == 0 || at + r.length > segment || half_at(data + r.offset + 16) != head_check_of(data, &r, number, r.offset, secret))
+            if (r.kind == 0 || at + r.length > segment ||
+                half_at(data + r.offset + 16) != head_check_of(data, &r, number, r.offset, secret))
                 break;
             if (r.kind == kind && r.key_size > strlen(begin) && memcmp(data + r.key, begin, strlen(begin)) == 0) {
                 data[r.offset + 21] |= 0x10;
@@ -122,8 +131,8 @@ static void check_space(const char *when) {
     uint64_t used = disk_usage(directory), over = used > now->capacity ? used - now->capacity : 0;
     if (over > most_over)
         most_over = over;
-    check_that(over <= loss_bytes, __FILE__, __LINE__, when, ": %" PRIu64 " bytes of %" PRIu64 ", the loss is %" PRIu64, used, now->capacity,
-               loss_bytes);
+    check_that(over <= loss_bytes, __FILE__, __LINE__, when, ": %" PRIu64 " bytes of %" PRIu64 ", the loss is %" PRIu64,
+               used, now->capacity, loss_bytes);
 }
 
 static void check_pins(const char *when) {
@@ -135,9 +144,11 @@ static void check_pins(const char *when) {
         shale_status status = get("pinned", i, &value);
         pattern_fill(bytes, i, 0, pins[i].size);
         missing += status != SHALE_OK;
-        wrong += status == SHALE_OK && (!holds_bytes(&value, bytes, pins[i].size) || value.meta_size != pins[i].meta || !(value.flags & SHALE_VALUE_PINNED));
+        wrong += status == SHALE_OK && (!holds_bytes(&value, bytes, pins[i].size) || value.meta_size != pins[i].meta ||
+                                        !(value.flags & SHALE_VALUE_PINNED));
     }
-    check_that(missing + wrong == 0, __FILE__, __LINE__, when, ": %u pinned entries are missing, and %u wrong", missing, wrong);
+    check_that(missing + wrong == 0, __FILE__, __LINE__, when, ": %u pinned entries are missing, and %u wrong", missing,
+               wrong);
     shale_value_free(&value);
 }
 
@@ -148,7 +159,10 @@ static void find_loss(void) {
         char key[32];
         if (pins[i].size == 0)
             continue;
-        uint64_t length = round_up(record_header_bytes + 8 * has_tag(i) + (uint64_t)snprintf(key, sizeof key, "pinned %u", i) + pins[i].meta + pins[i].size, 8);
+        uint64_t length = round_up(record_header_bytes + 8 * has_tag(i) +
+                                       (uint64_t)snprintf(key, sizeof key, "pinned %u", i) + pins[i].meta +
+                                       pins[i].size,
+                                   8);
         pinned += length;
         longest = larger(longest, length);
     }
@@ -304,10 +318,12 @@ static void run_history(const history *which) {
     CHECK_STATUS(SHALE_OK, set("new", 0, now->value, now->meta, SHALE_SET_PINNED));
     check_afterwards(cache, directory, "unpinned");
     close_cache();
-    printf("%" PRIu64 " MiB, %u entries pinned with values up to %zu and metas up to %zu: %" PRIu64 " bytes over the capacity, %" PRIu64 " are the loss\n",
+    printf("%" PRIu64 " MiB, %u entries pinned with values up to %zu and metas up to %zu: %" PRIu64
+           " bytes over the capacity, %" PRIu64 " are the loss\n",
            now->capacity >> 20, pinned, now->value, now->meta, most_over, loss_bytes);
     if (check_failures != failures)
-        fprintf(stderr, "  in a cache of %" PRIu64 " MiB with values up to %zu and metas up to %zu\n", now->capacity >> 20, now->value, now->meta);
+        fprintf(stderr, "  in a cache of %" PRIu64 " MiB with values up to %zu and metas up to %zu\n",
+                now->capacity >> 20, now->value, now->meta);
     remove_tree(directory);
     free(directory);
 }
@@ -371,14 +387,17 @@ static void test_large_values_without_pinned_parts(void) {
                 excused(0, "its parts were not pinned");
         }
         check_still_works(cache);
-        CHECK_EQUAL(0, check_account(directory, "beside large values").incomplete); /* what is not whole was dropped by who looked */
+        /* What is not whole was dropped by who looked. */
+        CHECK_EQUAL(0, check_account(directory, "beside large values").incomplete);
         close_cache();
         remove_index();
         REQUIRE_STATUS(SHALE_OK, open_cache(0));
     }
     /* Fewer than that are pinned, so that all find room. */
     for (uint32_t i = 0; i < count; i++)
-        CHECK_STATUS(SHALE_OK, i % 2 ? set("large", i, 200000, 0, SHALE_SET_PINNED) : remove_key("large", i) >= 0 ? SHALE_OK : SHALE_MISS);
+        CHECK_STATUS(SHALE_OK, i % 2                         ? set("large", i, 200000, 0, SHALE_SET_PINNED)
+                               : remove_key("large", i) >= 0 ? SHALE_OK
+                                                             : SHALE_MISS);
     for (uint32_t i = 0; i < most; i++)
         CHECK_STATUS(SHALE_OK, set("other", i, 100 + random_below(&source, 2000), 0, 0));
     for (uint32_t i = 1; i < count; i += 2)

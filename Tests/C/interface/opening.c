@@ -59,8 +59,12 @@ static void test_contents_are_kept(void) {
     shale_value value = SHALE_VALUE_INIT;
     uint64_t version = 0;
     REQUIRE_STATUS(SHALE_OK, shale_open(directory, &four_mib, &cache));
-    shale_set_options options = {.struct_size = sizeof options, .flags = SHALE_SET_PINNED, .max_age_ms = 3600000,
-                                 .meta = "etag", .meta_size = 4, .new_version = &version};
+    shale_set_options options = {.struct_size = sizeof options,
+                                 .flags = SHALE_SET_PINNED,
+                                 .max_age_ms = 3600000,
+                                 .meta = "etag",
+                                 .meta_size = 4,
+                                 .new_version = &version};
     CHECK_STATUS(SHALE_OK, set_text(cache, "key", "value", &options));
     CHECK_STATUS(SHALE_OK, set_text(cache, "removed", "value", NULL));
     CHECK_STATUS(SHALE_OK, shale_remove(cache, "removed", 7, 0));
@@ -167,8 +171,12 @@ static void test_handles_with_other_options(void) {
     char *directory = path_to("others-options"), text[3000];
     memset(text, 't', sizeof text - 1);
     text[sizeof text - 1] = 0;
-    shale_options plain = {.struct_size = sizeof plain, .compression = SHALE_COMPRESSION_NONE, .max_age_ms = 3600000,
-                           .stale_ms = SHALE_NEVER, .mode = 0640, .flags = SHALE_OPEN_NO_SYNC};
+    shale_options plain = {.struct_size = sizeof plain,
+                           .compression = SHALE_COMPRESSION_NONE,
+                           .max_age_ms = 3600000,
+                           .stale_ms = SHALE_NEVER,
+                           .mode = 0640,
+                           .flags = SHALE_OPEN_NO_SYNC};
     shale_options packed = {.struct_size = sizeof packed, .capacity = 4 << 20, .compression = SHALE_COMPRESSION_LZ4};
     shale_cache *one = NULL, *two = NULL;
     shale_value value = SHALE_VALUE_INIT;
@@ -329,7 +337,10 @@ static void test_options_out_of_range(void) {
 
 static void test_what_belongs_to_the_cache(void) {
     char *directory = path_to("belongs");
-    shale_options options = {.struct_size = sizeof options, .capacity = 16 << 20, .max_entries = 5000, .shards = 4,
+    shale_options options = {.struct_size = sizeof options,
+                             .capacity = 16 << 20,
+                             .max_entries = 5000,
+                             .shards = 4,
                              .segment_size = 256 << 10};
     shale_cache *cache = NULL;
     REQUIRE_STATUS(SHALE_OK, shale_open(directory, &options, &cache));

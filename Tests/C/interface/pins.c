@@ -35,8 +35,12 @@ static shale_status set_pinned(uint32_t number, uint32_t size, uint32_t meta, ui
     pattern_fill(bytes, number, 0, size);
     const char *name = "a tag";
     shale_bytes tag = {name, strlen(name)};
-    shale_set_options options = {.struct_size = sizeof options, .flags = flags | SHALE_SET_UNCOMPRESSED, .meta = bytes, .meta_size = meta,
-                                 .tags = &tag, .tag_count = number % 3 == 0};
+    shale_set_options options = {.struct_size = sizeof options,
+                                 .flags = flags | SHALE_SET_UNCOMPRESSED,
+                                 .meta = bytes,
+                                 .meta_size = meta,
+                                 .tags = &tag,
+                                 .tag_count = number % 3 == 0};
     return shale_set(cache, key, strlen(key), bytes, size, &options);
 }
 
@@ -44,7 +48,9 @@ static shale_status set_other(uint32_t number, uint32_t size) {
     char key[32];
     snprintf(key, sizeof key, "other %u", number);
     pattern_fill(bytes, number, 0, size);
-    shale_set_options options = {.struct_size = sizeof options, .flags = SHALE_SET_UNCOMPRESSED, .meta = bytes,
+    shale_set_options options = {.struct_size = sizeof options,
+                                 .flags = SHALE_SET_UNCOMPRESSED,
+                                 .meta = bytes,
                                  .meta_size = now->other_meta ? random_below(&source, now->other_meta) : 0};
     return shale_set(cache, key, strlen(key), bytes, size, &options);
 }
@@ -65,9 +71,11 @@ static void check_pins(const char *when) {
         shale_status status = shale_get(cache, key, strlen(key), SHALE_GET_PEEK, &value);
         pattern_fill(bytes, i, 0, pins[i].size);
         missing += status != SHALE_OK;
-        wrong += status == SHALE_OK && (!holds_bytes(&value, bytes, pins[i].size) || value.meta_size != pins[i].meta || !(value.flags & SHALE_VALUE_PINNED));
+        wrong += status == SHALE_OK && (!holds_bytes(&value, bytes, pins[i].size) || value.meta_size != pins[i].meta ||
+                                        !(value.flags & SHALE_VALUE_PINNED));
     }
-    check_that(missing + wrong == 0, __FILE__, __LINE__, when, ": of %u pinned entries %u are missing and %u wrong", pin_count, missing, wrong);
+    check_that(missing + wrong == 0, __FILE__, __LINE__, when, ": of %u pinned entries %u are missing and %u wrong",
+               pin_count, missing, wrong);
     shale_value_free(&value);
 }
 
@@ -147,7 +155,8 @@ static void check_unpins(void) {
     for (uint32_t i = 0; i < pin_count; i++) {
         char key[32];
         snprintf(key, sizeof key, "pinned %u", i);
-        CHECK_STATUS(SHALE_OK, i % 2 ? shale_remove(cache, key, strlen(key), 0) : set_pinned(i, pins[i].size, pins[i].meta, 0));
+        CHECK_STATUS(SHALE_OK,
+                     i % 2 ? shale_remove(cache, key, strlen(key), 0) : set_pinned(i, pins[i].size, pins[i].meta, 0));
     }
     uint32_t count = pin_count;
     pin_count = 0;
@@ -170,8 +179,8 @@ static void run_history(const history *which) {
     uint64_t pinned_bytes = 0;
     for (uint32_t i = 0; i < pin_count; i++)
         pinned_bytes += pins[i].size + pins[i].meta;
-    printf("%u MiB, pins of %zu and meta of %zu: %u pinned, %.0f %%\n", (unsigned)(now->capacity >> 20), now->pinned_size, now->meta_size,
-           pin_count, 100.0 * (double)pinned_bytes / (double)now->capacity);
+    printf("%u MiB, pins of %zu and meta of %zu: %u pinned, %.0f %%\n", (unsigned)(now->capacity >> 20),
+           now->pinned_size, now->meta_size, pin_count, 100.0 * (double)pinned_bytes / (double)now->capacity);
     check_goes_on("filled");
     check_takes_others("filled");
     open_again(directory);
@@ -240,7 +249,10 @@ static void test_pinned_large_values_stay(void) {
 }
 
 static shale_status set_large(const char *key, size_t size, uint32_t flags, uint64_t version, uint64_t *new_version) {
-    shale_set_options options = {.struct_size = sizeof options, .flags = flags | SHALE_SET_UNCOMPRESSED, .version = version, .new_version = new_version};
+    shale_set_options options = {.struct_size = sizeof options,
+                                 .flags = flags | SHALE_SET_UNCOMPRESSED,
+                                 .version = version,
+                                 .new_version = new_version};
     return shale_set(cache, key, strlen(key), bytes, size, &options);
 }
 
@@ -266,7 +278,8 @@ static void test_a_condition_comes_first(void) {
     for (int i = 0; i < 4; i++) {
         for (uint32_t n = 0; n < 300; n++)
             CHECK_STATUS(SHALE_OK, set_other(n, 100));
-        CHECK_STATUS(SHALE_OK, set_large("large", 1 << 20, i % 2 ? SHALE_SET_IF_PRESENT : SHALE_SET_IF_VERSION, version, &version));
+        CHECK_STATUS(SHALE_OK, set_large("large", 1 << 20, i % 2 ? SHALE_SET_IF_PRESENT : SHALE_SET_IF_VERSION, version,
+                                         &version));
         CHECK_STATUS(SHALE_CONFLICT, set_large("large", 1 << 20, SHALE_SET_IF_ABSENT, 0, NULL));
     }
     check_afterwards(cache, directory, "after conditions");

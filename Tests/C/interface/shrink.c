@@ -51,8 +51,10 @@ static void shards_share_values(void) {
         }
         REQUIRE_STATUS(SHALE_OK, shale_close(cache));
         REQUIRE_STATUS(SHALE_OK, open_with(size / 2, &cache));
-        uint64_t sum = held(cache, 0, smalls, small) + held(cache, 1000000, 1000000 + larges, large), usage = disk_usage(directory);
-        printf("%" PRIu64 " MiB: %.0f %% of it are values, %" PRIu64 " KiB on the disk\n", size / 2 >> 20, 100.0 * (double)sum / (double)(size / 2), usage >> 10);
+        uint64_t sum = held(cache, 0, smalls, small) + held(cache, 1000000, 1000000 + larges, large),
+                 usage = disk_usage(directory);
+        printf("%" PRIu64 " MiB: %.0f %% of it are values, %" PRIu64 " KiB on the disk\n", size / 2 >> 20,
+               100.0 * (double)sum / (double)(size / 2), usage >> 10);
         CHECK(usage <= size / 2);
         /* In 8 MiB each shard has six segments, and keeps half of them free. */
         CHECK(sum >= size / 2 / 100 * (size / 2 > 16 << 20 ? 55 : 25));
@@ -66,7 +68,8 @@ static void shards_share_values(void) {
 static void tables_yield(void) {
     directory = path_to("table");
     shale_cache *cache = NULL;
-    shale_options options = {.struct_size = sizeof options, .capacity = capacity, .shards = 1, .flags = SHALE_OPEN_NO_SYNC};
+    shale_options options = {
+        .struct_size = sizeof options, .capacity = capacity, .shards = 1, .flags = SHALE_OPEN_NO_SYNC};
     REQUIRE_STATUS(SHALE_OK, shale_open(directory, &options, &cache));
     for (uint64_t key = 0; key < 500000; key++)
         REQUIRE_STATUS(SHALE_OK, put(cache, key, 8, 0));

@@ -182,8 +182,7 @@ static void test_max_entries(void) {
 
 static void test_pinned_entries_fill_the_cache(void) {
     shale_cache *cache = open_memory(2 << 20, 0);
-    shale_set_options pinned = {
-        .struct_size = sizeof pinned, .flags = SHALE_SET_PINNED | SHALE_SET_UNCOMPRESSED};
+    shale_set_options pinned = {.struct_size = sizeof pinned, .flags = SHALE_SET_PINNED | SHALE_SET_UNCOMPRESSED};
     shale_value value = SHALE_VALUE_INIT;
     char data[4000];
     memset(data, 'p', sizeof data);
@@ -230,8 +229,7 @@ static void test_verify(void) {
 
 static void test_damage_is_dropped_never_returned(void) {
     char *directory = path_to("damage"), *path = path_to("damage/shale.data");
-    shale_options options = {
-        .struct_size = sizeof options, .capacity = 4 << 20, .compression = SHALE_COMPRESSION_NONE};
+    shale_options options = {.struct_size = sizeof options, .capacity = 4 << 20, .compression = SHALE_COMPRESSION_NONE};
     shale_report report = {.struct_size = sizeof report};
     shale_value value = SHALE_VALUE_INIT;
     shale_cache *cache = NULL;
@@ -327,7 +325,10 @@ static void test_cursor(void) {
     for (uint32_t i = 0; i < count; i++) {
         uint64_t number = i * 3;
         CHECK_STATUS(SHALE_OK, shale_set(cache, &i, sizeof i, &number, sizeof number,
-                                         i % 3 == 0 ? &meta : i % 3 == 1 ? &stale : i < 100 ? &gone : NULL));
+                                         i % 3 == 0   ? &meta
+                                         : i % 3 == 1 ? &stale
+                                         : i < 100    ? &gone
+                                                      : NULL));
     }
     for (int with_stale = 0; with_stale < 2; with_stale++) {
         memset(seen, 0, sizeof seen);

@@ -330,10 +330,11 @@ static void test_compression(void) {
         /* Small and alike: enough of them for dictionaries to come into use. */
         for (unsigned n = 0; n < 5000; n++) {
             char record[400];
-            int size = snprintf(record, sizeof record,
-                                "{\"id\":%u,\"name\":\"user %u\",\"mail\":\"user.%u@example.org\",\"active\":%s,"
-                                "\"roles\":[\"reader\",\"writer\"],\"created\":\"2024-0%u-1%uT10:00:00Z\",\"score\":%u}",
-                                n, n * 7, n * 7, n % 2 ? "true" : "false", n % 9 + 1, n % 10, n * 2654435761u);
+            int size = snprintf(
+                record, sizeof record,
+                "{\"id\":%u,\"name\":\"user %u\",\"mail\":\"user.%u@example.org\",\"active\":%s,"
+                "\"roles\":[\"reader\",\"writer\"],\"created\":\"2024-0%u-1%uT10:00:00Z\",\"score\":%u}",
+                n, n * 7, n * 7, n % 2 ? "true" : "false", n % 9 + 1, n % 10, n * 2654435761u);
             CHECK_STATUS(SHALE_OK, shale_set(cache, &n, sizeof n, record, (size_t)size, NULL));
             CHECK_STATUS(SHALE_OK, shale_get(cache, &n, sizeof n, 0, &value));
             CHECK(holds_bytes(&value, record, (size_t)size));
@@ -371,8 +372,12 @@ static void test_increment(void) {
     /* Meta, tags and age of the entry stay. */
     shale_bytes tag = {"tag", 3};
     int64_t initial = 41;
-    shale_set_options options = {.struct_size = sizeof options, .max_age_ms = 3600000, .meta = "m", .meta_size = 1,
-                                 .tags = &tag, .tag_count = 1};
+    shale_set_options options = {.struct_size = sizeof options,
+                                 .max_age_ms = 3600000,
+                                 .meta = "m",
+                                 .meta_size = 1,
+                                 .tags = &tag,
+                                 .tag_count = 1};
     CHECK_STATUS(SHALE_OK, shale_set(cache, "c", 1, &initial, 8, &options));
     CHECK_STATUS(SHALE_OK, get_text(cache, "c", 0, &value));
     int64_t expires = value.expires_ms;

@@ -34,7 +34,8 @@ static bool check_line(const char *line, const unsigned char *data, size_t size)
         for (; isxdigit(p[1]) && isxdigit(p[2]); p += 2, count++) {
             char digits[3] = {p[1], p[2], 0};
             unsigned shown = (unsigned)strtoul(digits, NULL, 16), is = at + count < size ? data[at + count] : 256;
-            check_that(shown == is, __FILE__, __LINE__, "the text shows what the file has", ": byte 0x%zx is %02x, shown as %02x", at + count, is, shown);
+            check_that(shown == is, __FILE__, __LINE__, "the text shows what the file has",
+                       ": byte 0x%zx is %02x, shown as %02x", at + count, is, shown);
         }
     p += strspn(p, " ");
     CHECK_EQUAL(count, strlen(p));

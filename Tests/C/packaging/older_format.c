@@ -22,7 +22,11 @@ static char *path_of(const char *name) {
 
 static shale_cache *open_cache(uint64_t capacity, uint32_t shards, uint32_t flags) {
     shale_cache *cache = NULL;
-    shale_options options = {.struct_size = sizeof options, .capacity = capacity, .shards = shards, .segment_size = 128 << 10, .flags = flags};
+    shale_options options = {.struct_size = sizeof options,
+                             .capacity = capacity,
+                             .shards = shards,
+                             .segment_size = 128 << 10,
+                             .flags = flags};
     REQUIRE_STATUS(SHALE_OK, shale_open(directory, &options, &cache));
     return cache;
 }
@@ -74,7 +78,8 @@ static unsigned make_version_1(void) {
         store(page_bytes + l.shards * 16, zeros, l.shards * 16);
     for (size_t at = l.segments; at + segment_header_bytes <= file.size; at += l.segment_size) {
         unsigned char *p = file.bytes + at;
-        uint64_t words[7] = {word_at(p), word_at(p + 8), word_at(p + 16), word_at(p + 24), word_at(p + 32), word_at(p + 48), word_at(p + 56)};
+        uint64_t words[7] = {word_at(p),      word_at(p + 8),  word_at(p + 16), word_at(p + 24),
+                             word_at(p + 32), word_at(p + 48), word_at(p + 56)};
         if (word_at(p + 40) != hash_words(words, 7, secret) || word_at(p) == 0)
             continue;
         uint64_t check = hash_words(words, 6, secret);
@@ -116,8 +121,11 @@ static void fill(shale_cache *cache) {
     shale_bytes tags[2] = {{"news", 4}, {"sport", 5}};
     for (unsigned key = 0; key < keys; key++) {
         shale_set_options o = {.struct_size = sizeof o};
-        size_t size = (size_t)snprintf((char *)bytes, most_size, "{\"id\": %u, \"name\": \"customer %u\", \"city\": \"Springfield\", \"currency\": \"EUR\", \"active\": true,"
-                                       " \"street\": \"Long Road %u\", \"comment\": \"delivery to the back door between nine and five\"}", key, key * 7, key * 3);
+        size_t size = (size_t)snprintf(
+            (char *)bytes, most_size,
+            "{\"id\": %u, \"name\": \"customer %u\", \"city\": \"Springfield\", \"currency\": \"EUR\", \"active\": true,"
+            " \"street\": \"Long Road %u\", \"comment\": \"delivery to the back door between nine and five\"}",
+            key, key * 7, key * 3);
         unsigned kind = key < alike ? 0 : key % 8;
         if (kind == 1) {
             for (size_t i = 0; i < large_size; i++)
@@ -147,8 +155,10 @@ static void describe(shale_cache *cache, description *all) {
     for (unsigned key = 0; key < keys; key++) {
         description d = {.status = shale_get(cache, name, name_of(key, name), SHALE_GET_PEEK, &value)};
         if (d.status == SHALE_OK)
-            d = (description){SHALE_OK, value.size, value.version, XXH3_64bits_withSeed(value.data, value.size, value.meta_size),
-                              value.expires_ms, value.created_ms, value.flags};
+            d = (description){SHALE_OK,         value.size,
+                              value.version,    XXH3_64bits_withSeed(value.data, value.size, value.meta_size),
+                              value.expires_ms, value.created_ms,
+                              value.flags};
         all[key] = d;
     }
     shale_value_free(&value);
@@ -161,10 +171,10 @@ static void check_same(shale_cache *cache, const description *expected, const ch
     for (unsigned key = 0; key < keys; key++) {
         const description *a = &expected[key], *b = &found[key];
         present += b->status == SHALE_OK;
-        check_that(a->status == b->status && a->size == b->size && a->version == b->version && a->hash == b->hash && a->expires_ms == b->expires_ms &&
-                       a->created_ms == b->created_ms && a->flags == b->flags,
-                   __FILE__, __LINE__, when, ": key %u: %s, %" PRIu64 " bytes; was %s, %" PRIu64, key, shale_status_text(b->status), b->size,
-                   shale_status_text(a->status), a->size);
+        check_that(a->status == b->status && a->size == b->size && a->version == b->version && a->hash == b->hash &&
+                       a->expires_ms == b->expires_ms && a->created_ms == b->created_ms && a->flags == b->flags,
+                   __FILE__, __LINE__, when, ": key %u: %s, %" PRIu64 " bytes; was %s, %" PRIu64, key,
+                   shale_status_text(b->status), b->size, shale_status_text(a->status), a->size);
     }
     CHECK(present > keys * 4 / 5);
 }
@@ -217,7 +227,9 @@ static void test_a_half_upgrade_is_completed(void) {
     CHECK_STATUS(SHALE_OK, set_text(cache, "key", "value", NULL));
     CHECK_STATUS(SHALE_OK, shale_close(cache));
     file_bytes upgraded = load();
-    size_t newer = word_at(upgraded.bytes + super_sequence) > word_at(upgraded.bytes + super_copy + super_sequence) ? 0 : super_copy;
+    size_t newer = word_at(upgraded.bytes + super_sequence) > word_at(upgraded.bytes + super_copy + super_sequence)
+                       ? 0
+                       : super_copy;
     make_version_1();
     store(newer, upgraded.bytes + newer, super_bytes);
     free(upgraded.bytes);
@@ -243,7 +255,8 @@ static void test_many_shards_have_no_tails(void) {
             CHECK_STATUS(SHALE_OK, shale_set(cache, &key, sizeof key, &key, sizeof key, NULL));
         shale_value value = SHALE_VALUE_INIT;
         for (unsigned key = 0; key < 3000; key++)
-            if (!CHECK_STATUS(SHALE_OK, shale_get(cache, &key, sizeof key, 0, &value)) || !CHECK(holds_bytes(&value, &key, sizeof key)))
+            if (!CHECK_STATUS(SHALE_OK, shale_get(cache, &key, sizeof key, 0, &value)) ||
+                !CHECK(holds_bytes(&value, &key, sizeof key)))
                 break;
         shale_value_free(&value);
         CHECK_STATUS(SHALE_OK, shale_close(cache));

@@ -25,7 +25,9 @@ if not files:
 # Each file and folder, and each end of its path: documents name the files of one folder without that.
 paths = {str(parent) for name in files for parent in [Path(name), *Path(name).parents]}
 ends = {"/".join(parts[i:]) for parts in (path.split("/") for path in paths) for i in range(len(parts))}
-tops = "|".join(sorted({re.escape(path) for path in paths if "/" not in path and (ROOT / path).is_dir() and path != "."}))
+tops = "|".join(
+    sorted({re.escape(path) for path in paths if "/" not in path and (ROOT / path).is_dir() and path != "."})
+)
 ROOTED = re.compile(rf"(?<![\w/.$}}-])((?:{tops})/[\w./-]*\w)")
 
 dead = looked = 0
@@ -40,7 +42,9 @@ for name in files:
     named = {(found, (folder / found).exists()) for found in LINK.findall(text)} if name.endswith(".md") else set()
     if name.endswith(".md"):
         named |= {(found, found in ends) for found in NAME.findall(text)}
-    named |= {(found, found in paths or (folder / found).exists()) for found in ROOTED.findall(text) if "/.build" not in found}
+    named |= {
+        (found, found in paths or (folder / found).exists()) for found in ROOTED.findall(text) if "/.build" not in found
+    }
     looked += len(named)
     for found, exists in sorted(named):
         if not exists:

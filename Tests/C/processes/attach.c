@@ -21,7 +21,8 @@ static void come_and_go(const char *directory, uint64_t process, uint64_t life, 
     shale_value value = SHALE_VALUE_INIT;
     while (monotonic_ms() < end) {
         bool read_only = random_below(&source, 4) == 0;
-        shale_options options = {.struct_size = sizeof options, .flags = random_below(&source, 2) ? SHALE_OPEN_NO_SYNC : 0};
+        shale_options options = {.struct_size = sizeof options,
+                                 .flags = random_below(&source, 2) ? SHALE_OPEN_NO_SYNC : 0};
         if (read_only)
             options.flags = SHALE_OPEN_READ_ONLY;
         shale_cache *cache = NULL;
@@ -37,7 +38,8 @@ static void come_and_go(const char *directory, uint64_t process, uint64_t life, 
                 CHECK_STATUS(SHALE_MISS, status);
             /* One more than completed where an earlier life was killed before it could say so. */
             check_that(found == completed || found == completed + 1, __FILE__, __LINE__, "lost",
-                       ": process %" PRIu64 ", key %" PRIu64 ", completed %" PRIu64 ", found %" PRIu64 ", seed %" PRIu64,
+                       ": process %" PRIu64 ", key %" PRIu64 ", completed %" PRIu64 ", found %" PRIu64
+                       ", seed %" PRIu64,
                        process, number, completed, found, seed);
             if (!read_only) {
                 found++;

@@ -14,8 +14,11 @@ static uint64_t capacity;
 static double worst;
 
 static shale_cache *open_it(uint32_t shards) {
-    shale_options options = {.struct_size = sizeof options, .capacity = capacity, .shards = shards,
-                             .segment_size = shards > 1 ? 128 << 10 : 0, .flags = SHALE_OPEN_NO_SYNC};
+    shale_options options = {.struct_size = sizeof options,
+                             .capacity = capacity,
+                             .shards = shards,
+                             .segment_size = shards > 1 ? 128 << 10 : 0,
+                             .flags = SHALE_OPEN_NO_SYNC};
     shale_cache *cache = NULL;
     REQUIRE_STATUS(SHALE_OK, shale_open(directory, &options, &cache));
     return cache;
@@ -25,8 +28,8 @@ static void check_space(const char *when) {
     uint64_t used = disk_usage(directory);
     if ((double)used / (double)capacity > worst)
         worst = (double)used / (double)capacity;
-    check_that(used <= capacity, __FILE__, __LINE__, "more on the disk than the capacity", " %s: %" PRIu64 " of %" PRIu64, when, used,
-               capacity);
+    check_that(used <= capacity, __FILE__, __LINE__, "more on the disk than the capacity",
+               " %s: %" PRIu64 " of %" PRIu64, when, used, capacity);
 }
 
 static void each_file(void (*act)(int file)) {
@@ -50,8 +53,10 @@ static void read_file(int file) {
 /* The audit, after all that may read files here: cat, a search, and a backup. */
 static void audit_when_read(const char *when) {
     char command[1024];
-    snprintf(command, sizeof command, "cat '%s'/* > /dev/null; grep -c 'no such words' '%s'/* > /dev/null; tar -cf - -C '%s' . 2> /dev/null | cat > /dev/null",
-             directory, directory, directory);
+    snprintf(
+        command, sizeof command,
+        "cat '%s'/* > /dev/null; grep -c 'no such words' '%s'/* > /dev/null; tar -cf - -C '%s' . 2> /dev/null | cat > /dev/null",
+        directory, directory, directory);
     CHECK_EQUAL(0, system(command));
     CHECK_EQUAL(0, check_files(directory, account_read_files, when).orphans);
     check_space(when);

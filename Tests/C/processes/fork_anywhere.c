@@ -179,7 +179,8 @@ static bool fork_at_moment(void (*prepare)(const char *), void (*life)(const cha
     return child != 0;
 }
 
-static uint64_t fork_at_moments(void (*prepare)(const char *), void (*life)(const char *), uint64_t first, uint64_t step) {
+static uint64_t fork_at_moments(void (*prepare)(const char *), void (*life)(const char *), uint64_t first,
+                                uint64_t step) {
     uint64_t forks = 0;
     for (uint64_t moment = first; check_failures == 0 && fork_at_moment(prepare, life, moment); moment += step)
         forks++;
@@ -198,8 +199,9 @@ static uint32_t text_count;
 static uint64_t dictionary_forks, forks_beside_dictionary;
 
 static int make_text(char *text, size_t size, uint32_t number) {
-    return snprintf(text, size, "{\"identifier\": %" PRIu32 ", \"name\": \"customer %" PRIu32
-                    "\", \"street\": \"%" PRIu32 " long avenue\", \"country\": \"far away\", \"orders\": [%" PRIu32 ", %" PRIu32 "]}",
+    return snprintf(text, size,
+                    "{\"identifier\": %" PRIu32 ", \"name\": \"customer %" PRIu32 "\", \"street\": \"%" PRIu32
+                    " long avenue\", \"country\": \"far away\", \"orders\": [%" PRIu32 ", %" PRIu32 "]}",
                     number, number * 7919, number % 97, number * 31, number * 37);
 }
 
@@ -271,6 +273,7 @@ int main(int argument_count, char **arguments) {
     uint64_t opened = fork_at_moments(prepare_without_index, open_and_fail, first, step);
     RUN(test_fork_with_the_dictionarys_lock);
     printf("%" PRIu64 " forks in the middle of a life, %" PRIu64 " in the middle of openings, %" PRIu64
-           " while dictionaries are made\n", used, opened, dictionary_forks);
+           " while dictionaries are made\n",
+           used, opened, dictionary_forks);
     return finish();
 }

@@ -88,8 +88,12 @@ static int64_t now_ms(void *context UNUSED) {
 }
 
 static shale_cache *open_cache(void) {
-    shale_options options = {.struct_size = sizeof options, .capacity = 6 << 20, .segment_size = segment_size, .shards = 2,
-                             .flags = SHALE_OPEN_NO_SYNC, .now_ms = now_ms,
+    shale_options options = {.struct_size = sizeof options,
+                             .capacity = 6 << 20,
+                             .segment_size = segment_size,
+                             .shards = 2,
+                             .flags = SHALE_OPEN_NO_SYNC,
+                             .now_ms = now_ms,
                              .max_entries = the_round.kind == kind_tight ? 16 : 0};
     shale_cache *cache = NULL;
     REQUIRE_STATUS(SHALE_OK, shale_open(the_round.directory, &options, &cache));
@@ -139,7 +143,8 @@ static void note_found(record *r, shale_status status, const shale_value *value)
                 memcpy(&r->call.value, value->data, 8);
         } else {
             const char *fault = pattern_check(value->data, value->size, r->key, &r->call.value);
-            check_that(!fault, __FILE__, __LINE__, "get", ": %s, again: histories %" PRIu64 " %" PRIu64, fault, rounds, seed);
+            check_that(!fault, __FILE__, __LINE__, "get", ": %s, again: histories %" PRIu64 " %" PRIu64, fault, rounds,
+                       seed);
         }
     }
     r->call.status = status;
@@ -149,7 +154,8 @@ static void get(worker *w, uint32_t key) {
     record *r = begin_call(w, call_get, key);
     note(w);
     waits = key >= plain_keys + counters ? &w->source : NULL;
-    shale_status status = shale_get(w->cache, &key, sizeof key, random_below(&w->source, 4) ? 0 : SHALE_GET_PEEK, &w->value);
+    shale_status status = shale_get(w->cache, &key, sizeof key, random_below(&w->source, 4) ? 0 : SHALE_GET_PEEK,
+                                    &w->value);
     waits = NULL;
     uint64_t end = atomic_fetch_add(&shared->ticks, 1);
     CHECK_EITHER(SHALE_OK, SHALE_MISS, status);
@@ -222,8 +228,10 @@ static void set(worker *w, uint32_t key, enum call_kind kind, int64_t age, uint6
         if (options.version == 0)
             return;
     }
-    options.flags = kind == call_set_absent ? SHALE_SET_IF_ABSENT : kind == call_set_present ? SHALE_SET_IF_PRESENT
-                  : kind == call_set_version ? SHALE_SET_IF_VERSION : 0;
+    options.flags = kind == call_set_absent    ? SHALE_SET_IF_ABSENT
+                    : kind == call_set_present ? SHALE_SET_IF_PRESENT
+                    : kind == call_set_version ? SHALE_SET_IF_VERSION
+                                               : 0;
     if (key >= plain_keys + counters && the_round.kind != kind_roomy)
         options.flags |= SHALE_SET_PINNED;
     if (random_below(&w->source, 4) == 0)
@@ -277,7 +285,9 @@ static void invalidate(worker *w, uint64_t tag) {
 }
 
 static size_t size_of(random_source *source) {
-    size_t most = the_round.kind != kind_clear && random_below(source, 50) == 0 ? large : random_below(source, 3) ? 200 : small;
+    size_t most = the_round.kind != kind_clear && random_below(source, 50) == 0 ? large
+                  : random_below(source, 3)                                     ? 200
+                                                                                : small;
     return sizeof(pattern_head) + random_below(source, most - sizeof(pattern_head));
 }
 
@@ -290,7 +300,8 @@ static void perform(worker *w) {
     if (n < 200)
         set(w, key, call_set, SHALE_NEVER, key % tag_count + 1, size_of(&w->source));
     else if (n < 260)
-        set(w, key, call_set_absent + (enum call_kind)random_below(&w->source, 3), SHALE_NEVER, key % tag_count + 1, size_of(&w->source));
+        set(w, key, call_set_absent + (enum call_kind)random_below(&w->source, 3), SHALE_NEVER, key % tag_count + 1,
+            size_of(&w->source));
     else if (n < 340)
         remove_key(w, random_below(&w->source, 8) ? key : counter);
     else if (n < 400)
@@ -329,7 +340,11 @@ static void *work(void *context) {
 static worker *make_worker(shale_cache *cache, uint64_t member, uint64_t kill_at) {
     worker *w = malloc(sizeof *w);
     REQUIRE(w);
-    *w = (worker){.cache = cache, .member = member, .kill_at = kill_at, .value = SHALE_VALUE_INIT, .source = {the_round.seed * 100 + member}};
+    *w = (worker){.cache = cache,
+                  .member = member,
+                  .kill_at = kill_at,
+                  .value = SHALE_VALUE_INIT,
+                  .source = {the_round.seed * 100 + member}};
     return w;
 }
 
@@ -347,7 +362,8 @@ static void live(uint64_t process, uint64_t threads, uint64_t kill_at, shale_cac
 /* Each fresh key is replaced; only then its age goes on, and its last tag is invalidated. */
 static void keep_fresh(worker *w, uint64_t step) {
     for (uint32_t i = 0; i < fresh_keys; i++) /* a tag of this step */
-        set(w, plain_keys + counters + i, call_set, fresh_age, 1000 + step, sizeof(pattern_head) + random_below(&w->source, 400));
+        set(w, plain_keys + counters + i, call_set, fresh_age, 1000 + step,
+            sizeof(pattern_head) + random_below(&w->source, 400));
     atomic_fetch_add(&shared->ms, fresh_age * 6 / 10);
     if (step > 0)
         invalidate(w, 1000 + step - 1);
@@ -395,8 +411,9 @@ static size_t history_of(uint32_t key, call *calls) {
     for (int m = 0; m < most_members; m++)
         for (size_t i = 0; i < atomic_load(&shared->members[m].count); i++) {
             const record *r = &shared->members[m].records[i];
-            bool concerns = r->key == key || (r->key == all_keys && (r->call.kind == call_clear || r->call.tag == key % tag_count + 1 ||
-                                                                     r->call.tag > tag_count));
+            bool concerns = r->key == key ||
+                            (r->key == all_keys && (r->call.kind == call_clear || r->call.tag == key % tag_count + 1 ||
+                                                    r->call.tag > tag_count));
             /* What was cut off and changes nothing, and what failed, did not happen. */
             if (!concerns || (r->call.end == NEVER_ENDED && (r->call.kind == call_get || r->call.kind == call_touch)) ||
                 (r->call.end != NEVER_ENDED && r->call.status < 0))
@@ -413,7 +430,8 @@ static void check_histories(const shale_stats *stats) {
     for (uint32_t key = 0; key < key_count && check_failures == 0; key++) {
         size_t count = history_of(key, calls);
         bool is_fresh = key >= plain_keys + counters;
-        history_result result = history_check(calls, count, (register_state){0}, is_fresh ? 0 : allowed, !is_fresh && stats->rebuilds > 0 && allowed > 0);
+        history_result result = history_check(calls, count, (register_state){0}, is_fresh ? 0 : allowed,
+                                              !is_fresh && stats->rebuilds > 0 && allowed > 0);
         total.calls += count;
         total.histories++;
         total.steps += result.steps;
@@ -422,12 +440,12 @@ static void check_histories(const shale_stats *stats) {
         losses += result.losses;
         if (!check_that(result.verdict == history_possible, __FILE__, __LINE__,
                         result.verdict == history_impossible ? "this history cannot be" : "not decided",
-                        ": key %" PRIu32 " of a %s round, %zu calls, again: histories %" PRIu64 " %" PRIu64, key, kind_names[the_round.kind],
-                        count, rounds, seed))
+                        ": key %" PRIu32 " of a %s round, %zu calls, again: histories %" PRIu64 " %" PRIu64, key,
+                        kind_names[the_round.kind], count, rounds, seed))
             history_explain(calls, count, &result, stderr);
     }
-    check_that(losses <= stats->evictions, __FILE__, __LINE__, "every loss is an eviction", ": %" PRIu64 " losses, %" PRIu64 " evictions", losses,
-               stats->evictions);
+    check_that(losses <= stats->evictions, __FILE__, __LINE__, "every loss is an eviction",
+               ": %" PRIu64 " losses, %" PRIu64 " evictions", losses, stats->evictions);
     total.losses += losses;
     total.evictions += stats->evictions;
     total.rebuilds += stats->rebuilds;
@@ -475,6 +493,7 @@ static void play_round(random_source *source) {
 /* The checker, with histories made by hand */
 
 #define OPEN NEVER_ENDED
+/* clang-format off */
 static const struct {
     const char *name;
     bool is_possible;
@@ -533,6 +552,7 @@ static const struct {
     {"a touch of nothing", false, 0, {{1, 2, call_touch, SHALE_OK, 0, 0, 0, 0, 0}}},
     {"a touch that misses", false, 0, {{1, 2, call_set, SHALE_OK, 7, 10, 0, 0, 0}, {3, 4, call_touch, SHALE_MISS, 0, 0, 0, 0, 0}}},
 };
+/* clang-format on */
 
 static void check_the_checker(void) {
     for (size_t i = 0; i < sizeof by_hand / sizeof *by_hand; i++) {
@@ -561,10 +581,11 @@ int main(int argument_count, char **arguments) {
         the_round.seed = random_next(&source);
         play_round(&source);
     }
-    printf("%" PRIu64 " rounds, %" PRIu64 " processes killed, %" PRIu64 " histories of %" PRIu64 " calls (%" PRIu64 " cut off, %" PRIu64
-           " in the longest), %" PRIu64 " steps, %" PRIu64 " losses of %" PRIu64 " evictions, %" PRIu64 " shards rebuilt; seed %" PRIu64 "\n",
-           played, total.killed, total.histories, total.calls, total.cut_off, total.longest, total.steps, total.losses, total.evictions,
-           total.rebuilds, seed);
+    printf("%" PRIu64 " rounds, %" PRIu64 " processes killed, %" PRIu64 " histories of %" PRIu64 " calls (%" PRIu64
+           " cut off, %" PRIu64 " in the longest), %" PRIu64 " steps, %" PRIu64 " losses of %" PRIu64
+           " evictions, %" PRIu64 " shards rebuilt; seed %" PRIu64 "\n",
+           played, total.killed, total.histories, total.calls, total.cut_off, total.longest, total.steps, total.losses,
+           total.evictions, total.rebuilds, seed);
     CHECK(check_failures > 0 || played < 8 || (total.killed * 3 > played && total.cut_off > 0));
     free(the_round.directory);
     return finish();

@@ -28,7 +28,8 @@ int __wrap_pthread_mutex_trylock(pthread_mutex_t *mutex) {
         exit(finish());
     if (count == 1 && !maker)
         maker = held[0];
-    check_that(count == 0 || (count == 1 && held[0] == maker), __FILE__, __LINE__, "a lock beside another", ": %s", doing);
+    check_that(count == 0 || (count == 1 && held[0] == maker), __FILE__, __LINE__, "a lock beside another", ": %s",
+               doing);
     REQUIRE(count < depth && check_failures < 10);
     taken++;
     taken_beside += count;
@@ -55,8 +56,14 @@ static unsigned long long same_random(void) {
 static char *directory;
 
 static shale_cache *open_cache(void) {
-    shale_options options = {.struct_size = sizeof options, .capacity = 8 << 20, .shards = 4, .segment_size = 128 << 10, .max_age_ms = 60000,
-                             .stale_ms = 20000, .now_ms = now_ms, .flags = SHALE_OPEN_NO_SYNC};
+    shale_options options = {.struct_size = sizeof options,
+                             .capacity = 8 << 20,
+                             .shards = 4,
+                             .segment_size = 128 << 10,
+                             .max_age_ms = 60000,
+                             .stale_ms = 20000,
+                             .now_ms = now_ms,
+                             .flags = SHALE_OPEN_NO_SYNC};
     shale_cache *cache = NULL;
     doing = "open";
     maker = NULL;
@@ -65,15 +72,18 @@ static shale_cache *open_cache(void) {
 }
 
 static size_t make_text(unsigned char *text, uint64_t n) {
-    return (size_t)sprintf((char *)text, "{\"identifier\": %" PRIu64 ", \"name\": \"user %" PRIu64 "\", \"address\": \"%" PRIu64
-                           " Example Street\", \"roles\": [\"reader\"]}", n, n * 7, n * 31);
+    return (size_t)sprintf((char *)text,
+                           "{\"identifier\": %" PRIu64 ", \"name\": \"user %" PRIu64 "\", \"address\": \"%" PRIu64
+                           " Example Street\", \"roles\": [\"reader\"]}",
+                           n, n * 7, n * 31);
 }
 
 static void set(shale_cache *cache, random_source *source, uint64_t n, uint64_t key) {
     static unsigned char bytes[most];
     uint64_t tag = key % 8;
     shale_bytes tags = {&tag, sizeof tag};
-    shale_set_options options = {.struct_size = sizeof options, .tags = &tags, .tag_count = key % 2, .max_age_ms = key % 5 ? 0 : 500};
+    shale_set_options options = {
+        .struct_size = sizeof options, .tags = &tags, .tag_count = key % 2, .max_age_ms = key % 5 ? 0 : 500};
     size_t size = make_text(bytes, n);
     switch (random_below(source, 10)) {
     case 0: size = most / 2 + random_below(source, most / 2), doing = "set of a large value"; break;
@@ -160,7 +170,8 @@ int main(int argument_count, char **arguments) {
     CHECK_STATUS(SHALE_OK, shale_close(cache));
     CHECK(taken > operations / 2 && asked > operations / 2 && evictions > 0 && cleaned > 0);
     CHECK(taken_beside > 0); /* dictionaries were made of places that others had */
-    printf("%" PRIu64 " locks, %" PRIu64 " of them beside a dictionary's, %" PRIu64 " looks at the clock\n", taken, taken_beside, asked);
+    printf("%" PRIu64 " locks, %" PRIu64 " of them beside a dictionary's, %" PRIu64 " looks at the clock\n", taken,
+           taken_beside, asked);
     free(directory);
     return finish();
 }

@@ -341,7 +341,8 @@ static void write_for_ever(shale_cache *cache, uint64_t number) {
         size_t size = random_below(&source, sizeof data);
         pattern_fill(data, key, 1, sizeof data);
         shale_set_options how = {.struct_size = sizeof how, .max_age_ms = 1 + (int64_t)random_below(&source, 1000)};
-        if (shale_set(cache, &key, sizeof key, data, size, &how) < 0 || shale_touch(cache, &key, sizeof key, 5000) < 0 ||
+        if (shale_set(cache, &key, sizeof key, data, size, &how) < 0 ||
+            shale_touch(cache, &key, sizeof key, 5000) < 0 ||
             (key % 50 == 0 && shale_remove(cache, &key, sizeof key, 0) < 0))
             _exit(1);
     }
@@ -395,8 +396,9 @@ int main(int argument_count, char **arguments) {
     test_verify_beside_writers(duration * 2 / 5);
     if (check_failures)
         fprintf(stderr, "reproduce: readers %" PRId64 " %" PRIu64 "\n", duration / 1000, seed);
-    printf("%" PRIu64 " stops of a reader in a call, %" PRIu64 " times round the log, %" PRIu64 " rebuilds, %" PRIu64 " of them waited for, %" PRIu64
-           " whole values, %" PRIu64 " looks at all records\n", stops, wraps, rebuilds, waits, (uint64_t)ledger->gets, looks);
+    printf("%" PRIu64 " stops of a reader in a call, %" PRIu64 " times round the log, %" PRIu64 " rebuilds, %" PRIu64
+           " of them waited for, %" PRIu64 " whole values, %" PRIu64 " looks at all records\n",
+           stops, wraps, rebuilds, waits, (uint64_t)ledger->gets, looks);
     print_excuses();
     return finish();
 }

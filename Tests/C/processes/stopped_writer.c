@@ -28,7 +28,8 @@ static void read_everything(shale_cache *cache, const situation *s, uint64_t n) 
         uint64_t found = 0;
         if (statuses[key] == SHALE_OK)
             CHECK(!pattern_check(values[key].data, values[key].size, key, &found));
-        CHECK(found == shared->ledger.completed[key] || found == shared->ledger.intended[key] || (s->evicts && !found && excused(0, "evicted"))); /* aimed.h */
+        CHECK(found == shared->ledger.completed[key] || found == shared->ledger.intended[key] ||
+              (s->evicts && !found && excused(0, "evicted"))); /* aimed.h */
     }
     for (uint64_t key = 0; key < count; key++)
         shale_value_free(&values[key]);
@@ -103,7 +104,8 @@ int main(int argument_count, char **arguments) {
         }
         free(prepared);
     }
-    printf("stopped at %" PRIu64 " of %" PRIu64 " places in %d situations, seed %" PRIu64 "\n", stops, all, played, seed);
+    printf("stopped at %" PRIu64 " of %" PRIu64 " places in %d situations, seed %" PRIu64 "\n", stops, all, played,
+           seed);
     if (check_failures)
         fprintf(stderr, "again: stopped_writer %" PRIu64 " %" PRIu64 "\n", places, seed);
     munmap(shared, sizeof *shared);

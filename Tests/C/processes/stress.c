@@ -51,7 +51,7 @@ typedef struct {
     account account;
     _Atomic uint64_t newest; /* the cache's own version: the highest that was completed or seen */
     uint64_t base;           /* what it was when the round began; 0: absent */
-    uint64_t since;          /* where it was absent and may have been evicted: what of this round and later ones may return */
+    uint64_t since; /* where it was absent and may have been evicted: what of this round and later ones may return */
 } key_state;
 
 typedef struct {
@@ -59,12 +59,26 @@ typedef struct {
 } counter_state;
 
 enum operation {
-    op_set, op_conditional, op_remove, op_touch, op_increment, op_invalidate, op_clear, op_get, op_get_many, op_cursor,
-    op_handle, op_verify, op_sync, op_evict, op_purge, op_kinds
+    op_set,
+    op_conditional,
+    op_remove,
+    op_touch,
+    op_increment,
+    op_invalidate,
+    op_clear,
+    op_get,
+    op_get_many,
+    op_cursor,
+    op_handle,
+    op_verify,
+    op_sync,
+    op_evict,
+    op_purge,
+    op_kinds
 };
 static const char *const operation_names[op_kinds] = {
-    "sets", "conditional", "removals", "touches", "increments", "invalidations", "clears", "gets", "batches", "cursors",
-    "handles", "verifications", "syncs", "evictions", "purges"};
+    "sets",    "conditional", "removals", "touches",       "increments", "invalidations", "clears", "gets",
+    "batches", "cursors",     "handles",  "verifications", "syncs",      "evictions",     "purges"};
 
 static struct {
     key_state keys[key_count];
@@ -100,8 +114,8 @@ static void wrong(const char *what, const char *name, uint64_t number, uint64_t 
                ": %s %" PRIu64 ", found %" PRIu64 ":%" PRIu64 ", after operation %" PRIu64 " (%s) of round %" PRIu64
                ", again: stress %" PRIu64 " %" PRIu64,
                name, number, found >> 32, found & UINT32_MAX, floor,
-               floor <= most_operations ? operation_names[atomic_load(&ledger->operations[floor].kind)] : "", the_round.number, seconds,
-               seed);
+               floor <= most_operations ? operation_names[atomic_load(&ledger->operations[floor].kind)] : "",
+               the_round.number, seconds, seed);
 }
 
 static void raise_to(_Atomic uint64_t *word, uint64_t value) {
@@ -333,7 +347,8 @@ static void set(worker *w, uint64_t key, uint32_t flags) {
     /* "Not atomic": "A large value that is set while clear runs may be a miss until its set returns." */
     bool may_be_missed = expires_at_once || (the_round.has_clears && size > in_parts);
 
-    uint64_t number = begin_change(account, flags ? op_conditional : op_set, may_be_missed), mark = the_round.number << 32 | number;
+    uint64_t number = begin_change(account, flags ? op_conditional : op_set, may_be_missed),
+             mark = the_round.number << 32 | number;
     pattern_fill(w->bytes, key, mark, size);
     if (mark % 2) {
         options.meta = &mark;
@@ -362,7 +377,8 @@ static void remove_key(worker *w, uint64_t key) {
 
 static void touch(worker *w, uint64_t key) {
     if (!expires(key)) {
-        shale_status status = shale_touch(w->cache, &key, sizeof key, 3600000 + (int64_t)random_below(&w->source, 1000));
+        shale_status status = shale_touch(w->cache, &key, sizeof key,
+                                          3600000 + (int64_t)random_below(&w->source, 1000));
         CHECK_EITHER(SHALE_OK, SHALE_MISS, status);
         return;
     }
@@ -430,9 +446,9 @@ static enum operation choose(random_source *source) {
         enum operation operation;
         unsigned weight;
     } choices[] = {
-        {op_set, 3500}, {op_conditional, 700}, {op_remove, 700},  {op_touch, 600},   {op_increment, 500},
+        {op_set, 3500}, {op_conditional, 700}, {op_remove, 700},     {op_touch, 600}, {op_increment, 500},
         {op_get, 3000}, {op_get_many, 400},    {op_invalidate, 200}, {op_cursor, 20}, {op_handle, 8},
-        {op_verify, 3}, {op_sync, 2},          {op_evict, 20},    {op_purge, 10},    {op_clear, 2},
+        {op_verify, 3}, {op_sync, 2},          {op_evict, 20},       {op_purge, 10},  {op_clear, 2},
     };
     unsigned sum = 0;
     for (size_t i = 0; i < sizeof choices / sizeof *choices; i++)
@@ -495,7 +511,10 @@ static void live(uint64_t process, uint64_t threads, shale_cache *inherited) {
     for (uint64_t i = 0; i < threads; i++) {
         worker *w = workers[i] = malloc(sizeof *w);
         REQUIRE(w);
-        *w = (worker){.cache = cache, .process = process, .value = SHALE_VALUE_INIT, .source = {the_round.seed * 1000 + process * 10 + i}};
+        *w = (worker){.cache = cache,
+                      .process = process,
+                      .value = SHALE_VALUE_INIT,
+                      .source = {the_round.seed * 1000 + process * 10 + i}};
     }
     run_threads(threads, work, workers);
     CHECK_STATUS(SHALE_OK, shale_close(cache));
@@ -506,7 +525,8 @@ static void live(uint64_t process, uint64_t threads, shale_cache *inherited) {
 static void wait_for_progress(uint64_t process, uint64_t count, pid_t child) {
     uint64_t aim = atomic_load(&ledger->progress[process]) + count;
     int64_t deadline = monotonic_ms() + 50000;
-    while (atomic_load(&ledger->progress[process]) < aim && atomic_load(&ledger->issued) < most_operations && is_alive(child))
+    while (atomic_load(&ledger->progress[process]) < aim && atomic_load(&ledger->issued) < most_operations &&
+           is_alive(child))
         if (CHECK(monotonic_ms() < deadline))
             sleep_us(200);
         else
@@ -539,8 +559,10 @@ static void settle(shale_cache *cache) {
         uint64_t found = read_key(cache, key, 0, &value);
         /* What was evicted may be back ("A rebuild"), or go ("Eviction"), and a clear that was cut off comes to its end
          * ("Not atomic": while it runs, "some shards are done and others not"). */
-        bool may_return = !first[key] && the_round.is_tight, may_go = !found && atomic_load(&ledger->all.being_taken) > 0;
-        if (found != first[key] && !(may_return && excused(3, "back when mended")) && !(may_go && excused(4, "cleared when mended")))
+        bool may_return = !first[key] && the_round.is_tight,
+             may_go = !found && atomic_load(&ledger->all.being_taken) > 0;
+        if (found != first[key] && !(may_return && excused(3, "back when mended")) &&
+            !(may_go && excused(4, "cleared when mended")))
             wrong("not what it was before its shard was mended", "key", key, found, first[key]);
         ledger->keys[key].base = found;
         if (begin_reading(key).floor > 0)
@@ -629,7 +651,8 @@ static void play_round(random_source *source, shale_stats *before) {
     CHECK(the_round.is_tight || stats.evictions == 0); /* there is room for all: a miss is a loss */
     uint64_t found = walk(cache, UINT64_MAX);
     /* "Known limits": large values that a clear or an eviction left without parts count until they are met. */
-    if (found < stats.entries && (the_round.has_clears || the_round.is_tight) && excused(5, "incomplete values counted"))
+    if (found < stats.entries && (the_round.has_clears || the_round.is_tight) &&
+        excused(5, "incomplete values counted"))
         found += count_incomplete(cache);
     CHECK_EQUAL(stats.entries, found);
     shale_report report = {.struct_size = sizeof report};
@@ -671,15 +694,16 @@ int main(int argument_count, char **arguments) {
         the_round.seed = random_next(&source);
         the_round.has_clears = random_below(&source, 4) == 0;
         play_round(&source, &stats);
-        if (rounds % rounds_each == rounds_each - 1) { /* this directory's last round: an eviction would be missed later */
+        /* This directory's last round: an eviction would be missed later. */
+        if (rounds % rounds_each == rounds_each - 1) {
             shale_cache *cache = open_cache(0);
             check_still_works(cache);
             check_account(the_round.directory, "afterwards");
             CHECK_STATUS(SHALE_OK, shale_close(cache));
         }
     }
-    printf("%" PRIu64 " rounds, %" PRIu64 " processes of %" PRIu64 " threads killed, %" PRIu64 " shards rebuilt, %" PRIu64
-           " evictions;",
+    printf("%" PRIu64 " rounds, %" PRIu64 " processes of %" PRIu64 " threads killed, %" PRIu64
+           " shards rebuilt, %" PRIu64 " evictions;",
            rounds, total.killed, total.killed_threads, total.rebuilds, total.evictions);
     for (int i = 0; i < op_kinds; i++)
         printf("%s %" PRIu64 " %s", i ? "," : "", atomic_load(&ledger->done[i]), operation_names[i]);

@@ -45,7 +45,8 @@ static void as(uid_t user, void (*work)(const char *), const char *directory) {
     CHECK_EQUAL(0, wait_for(child));
 }
 
-static void check_refused(shale_status expected, const char *directory, const shale_options *options, const char *words) {
+static void check_refused(shale_status expected, const char *directory, const shale_options *options,
+                          const char *words) {
     shale_cache *cache = NULL;
     CHECK_STATUS(expected, shale_open(directory, options, &cache));
     check_that(strstr(shale_last_error(), directory) && strstr(shale_last_error(), words), __FILE__, __LINE__, words,

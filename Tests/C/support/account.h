@@ -147,7 +147,8 @@ static inline uint64_t account_number(const audit *a, uint64_t place) {
 
 /* Files */
 
-static bool account_map(audit *a, const char *name, int *fd, unsigned char **memory, uint64_t *size, uint64_t *on_disk) {
+static bool account_map(audit *a, const char *name, int *fd, unsigned char **memory, uint64_t *size,
+                        uint64_t *on_disk) {
     char path[4096];
     struct stat status;
     snprintf(path, sizeof path, "%s/%s", a->directory, name);
@@ -171,7 +172,8 @@ static bool account_read_super(audit *a) {
     const unsigned char *best = NULL;
     for (int i = 0; i < 2; i++) {
         const unsigned char *copy = a->data + i * super_copy;
-        bool is_sound = word_at(copy) == SUPER_MAGIC && word_at(copy + super_check) == account_hash(copy, super_check, SUPER_MAGIC);
+        bool is_sound = word_at(copy) == SUPER_MAGIC &&
+                        word_at(copy + super_check) == account_hash(copy, super_check, SUPER_MAGIC);
         if (is_sound && (!best || word_at(copy + super_sequence) > word_at(best + super_sequence)))
             best = copy;
     }
@@ -192,7 +194,8 @@ static bool account_read_head(audit *a) {
     const unsigned char *head = a->index;
     struct stat index, data;
     uint64_t geometry[] = {a->l.shards, a->l.segment_size, a->l.rows, a->l.stride, sizeof(pthread_mutex_t)};
-    if (word_at(head) != INDEX_MAGIC || word_at(head + index_secret_check) != account_hash(&a->secret, 8, INDEX_MAGIC)) {
+    if (word_at(head) != INDEX_MAGIC ||
+        word_at(head + index_secret_check) != account_hash(&a->secret, 8, INDEX_MAGIC)) {
         account_fault(a, "the index is not this cache's");
         return false;
     }
@@ -200,8 +203,8 @@ static bool account_read_head(audit *a) {
         account_fault(a, "the index has another geometry than format.md gives");
         return false;
     }
-    if (fstat(a->index_fd, &index) != 0 || fstat(a->data_fd, &data) != 0 || word_at(head + index_own_device + 8) != index.st_ino ||
-        word_at(head + index_data_device + 8) != data.st_ino)
+    if (fstat(a->index_fd, &index) != 0 || fstat(a->data_fd, &data) != 0 ||
+        word_at(head + index_own_device + 8) != index.st_ino || word_at(head + index_data_device + 8) != data.st_ino)
         account_fault(a, "the index names other files");
     if (a->index_size < shard_offset(&a->l, a->l.shards - 1) + a->l.fixed) {
         account_fault(a, "the index ends before its last shard");
@@ -214,7 +217,8 @@ static bool account_read_head(audit *a) {
 
 /* Data where nothing is counted; what was allocated and never written is a hole to SEEK_DATA. `is_counted` answers for
  * the page at an offset, and says how far its answer holds. */
-static void account_check_holes(audit *a, int fd, const char *name, bool (*is_counted)(audit *a, uint64_t at, uint64_t *end)) {
+static void account_check_holes(audit *a, int fd, const char *name,
+                                bool (*is_counted)(audit *a, uint64_t at, uint64_t *end)) {
     off_t at = 0, end;
     unsigned found = 0;
     while (found < 3 && (at = lseek(fd, at, SEEK_DATA)) >= 0) {
@@ -304,7 +308,8 @@ static bool account_is_body_sound(const audit *a, uint64_t place, const record_v
         return true;
     uint64_t at[] = {account_number(a, place), r->offset};
     uint64_t seed = r->meta_size ? account_hash(a->data + r->meta, r->meta_size, a->secret) : a->secret;
-    return word_at(a->data + r->offset + 8) == (account_hash(a->data + r->stored, r->stored_size, seed) ^ account_hash(at, sizeof at, a->secret));
+    return word_at(a->data + r->offset + 8) ==
+           (account_hash(a->data + r->stored, r->stored_size, seed) ^ account_hash(at, sizeof at, a->secret));
 }
 
 static void account_note_record(audit *a, uint64_t place, uint64_t at, const record_view *r) {
@@ -313,12 +318,21 @@ static void account_note_record(audit *a, uint64_t place, uint64_t at, const rec
     const unsigned char *p = a->data + r->offset;
     bool keeps_stale = r->flags & 2;
     uint64_t expires = word_at(p + 40) >> 16, never = (UINT64_C(1) << 48) - 1;
-    *n = (logged){.offset = r->offset, .length = r->length, .lsn = r->lsn, .kind = (uint8_t)r->kind, .is_pinned = r->flags & 1,
-                  .location = (uint32_t)((place * a->l.segment_size + at) / 8), .tag_count = r->tags,
-                  .tags = r->offset + record_header_bytes + (keeps_stale ? 8 : 0), .raw = half_at(p + 28), .stored = r->stored_size,
+    *n = (logged){.offset = r->offset,
+                  .length = r->length,
+                  .lsn = r->lsn,
+                  .kind = (uint8_t)r->kind,
+                  .is_pinned = r->flags & 1,
+                  .location = (uint32_t)((place * a->l.segment_size + at) / 8),
+                  .tag_count = r->tags,
+                  .tags = r->offset + record_header_bytes + (keeps_stale ? 8 : 0),
+                  .raw = half_at(p + 28),
+                  .stored = r->stored_size,
                   .dictionary = r->codec == 2 ? (uint16_t)r->dictionary : 0,
                   .key_hash = r->key_size ? account_hash(a->data + r->key, r->key_size, a->secret) : 0,
-                  .gone = keeps_stale && expires != never ? word_at(p + record_header_bytes) : expires == never ? UINT64_MAX : expires};
+                  .gone = keeps_stale && expires != never ? word_at(p + record_header_bytes)
+                          : expires == never              ? UINT64_MAX
+                                                          : expires};
     const unsigned char *stored = a->data + r->stored;
     if (a->files != account_own_files && !account_is_body_sound(a, place, r)) {
         n->is_damaged = true;
@@ -351,7 +365,8 @@ static void account_note_record(audit *a, uint64_t place, uint64_t at, const rec
 
 /* One segment, from an offset on; the head has no end record. */
 static void account_walk_segment(audit *a, uint64_t place, uint64_t from, bool is_head) {
-    uint64_t at = from, end = is_head ? account_word(a, shard_head_offset) : a->l.segment_size - record_header_bytes + 1;
+    uint64_t at = from,
+             end = is_head ? account_word(a, shard_head_offset) : a->l.segment_size - record_header_bytes + 1;
     record_view r;
     while (at < end && at + record_header_bytes <= a->l.segment_size) {
         if (!account_verify_record(a, place, at, &r)) {
@@ -393,9 +408,11 @@ static void account_prove_tail(audit *a, uint64_t number, uint64_t offset) {
 
 static bool account_segment_header(audit *a, uint64_t place, uint64_t number) {
     const unsigned char *p = a->data + place_offset(&a->l, a->shard, place);
-    uint64_t words[] = {word_at(p), word_at(p + 8), word_at(p + 16), word_at(p + 24), word_at(p + 32), word_at(p + 48), word_at(p + 56)};
+    uint64_t words[] = {word_at(p),      word_at(p + 8),  word_at(p + 16), word_at(p + 24),
+                        word_at(p + 32), word_at(p + 48), word_at(p + 56)};
     bool has_offset = words[6] != 0; /* the tail's; in format 1 it is not there, and not checked */
-    return words[0] == SEGMENT_MAGIC && half_at(p + segment_place) == place && half_at(p + segment_shard) == a->shard && word_at(p + segment_number) == number &&
+    return words[0] == SEGMENT_MAGIC && half_at(p + segment_place) == place && half_at(p + segment_shard) == a->shard &&
+           word_at(p + segment_number) == number &&
            (word_at(p + segment_check) == account_hash(words, sizeof words, a->secret) ||
             (!has_offset && word_at(p + segment_check) == account_hash(words, sizeof words - 8, a->secret)));
 }
@@ -407,7 +424,8 @@ static void account_find_segments(audit *a) {
     a->proven_number = a->proven_offset = 0;
     for (uint64_t place = 0; place < a->l.rows; place++) {
         const unsigned char *p = a->data + place_offset(&a->l, a->shard, place);
-        if (account_is_state(a, place, place_absent) || place_offset(&a->l, a->shard, place) + a->l.segment_size > a->data_size ||
+        if (account_is_state(a, place, place_absent) ||
+            place_offset(&a->l, a->shard, place) + a->l.segment_size > a->data_size ||
             !account_segment_header(a, place, word_at(p + segment_number)))
             continue;
         a->segments = account_grow(a->segments, a->segment_count, &a->segment_room, sizeof *a->segments);
@@ -433,7 +451,8 @@ static bool account_walk_log(audit *a) {
             return false;
         }
         states[state]++;
-        if ((state == place_free || state == place_in_log) && place_offset(&a->l, a->shard, place) + a->l.segment_size > a->data_size) {
+        if ((state == place_free || state == place_in_log) &&
+            place_offset(&a->l, a->shard, place) + a->l.segment_size > a->data_size) {
             account_fault(a, "place %" PRIu64 " lies behind the end of the file", place);
             return false;
         }
@@ -459,17 +478,21 @@ static bool account_walk_log(audit *a) {
         if (!account_segment_header(a, place, number))
             account_fault(a, "segment %" PRIu64 ": its place %" PRIu64 " has another header", number, place);
     }
-    if (count && (queued_place(&a->l, a->header, count - 1) != account_word(a, shard_head_place) || previous != account_word(a, shard_head_number)))
+    if (count && (queued_place(&a->l, a->header, count - 1) != account_word(a, shard_head_place) ||
+                  previous != account_word(a, shard_head_number)))
         account_fault(a, "the head is not the last of the queue");
     if (previous > account_word(a, shard_last_number))
-        account_fault(a, "segment %" PRIu64 " is above the last number %" PRIu64, previous, account_word(a, shard_last_number));
+        account_fault(a, "segment %" PRIu64 " is above the last number %" PRIu64, previous,
+                      account_word(a, shard_last_number));
     if (a->result.faults != faults)
         return false;
     account_find_segments(a);
     if (count && a->proven_number > account_word(a, shard_tail_number))
-        account_fault(a, "a rebuild would begin at segment %" PRIu64 ", behind the tail %" PRIu64, a->proven_number, account_word(a, shard_tail_number));
+        account_fault(a, "a rebuild would begin at segment %" PRIu64 ", behind the tail %" PRIu64, a->proven_number,
+                      account_word(a, shard_tail_number));
     if (account_word(a, shard_proven_tail) > a->proven_number)
-        account_fault(a, "a rebuild would begin at segment %" PRIu64 ", the index says at %" PRIu64, a->proven_number, account_word(a, shard_proven_tail));
+        account_fault(a, "a rebuild would begin at segment %" PRIu64 ", the index says at %" PRIu64, a->proven_number,
+                      account_word(a, shard_proven_tail));
     /* (A log that was abandoned is empty: what is found of it lies before the tail, and before the synced position.) */
     uint64_t newest = count ? previous : account_word(a, shard_tail_number) - 1;
     if (a->segment_count && a->segments[a->segment_count - 1].number > newest)
@@ -478,7 +501,8 @@ static bool account_walk_log(audit *a) {
     for (size_t i = 0; i < a->segment_count; i++) {
         bool is_first = a->segments[i].number == a->proven_number;
         if (a->segments[i].number >= a->proven_number)
-            account_walk_segment(a, a->segments[i].place, is_first && a->proven_offset ? a->proven_offset : segment_header_bytes,
+            account_walk_segment(a, a->segments[i].place,
+                                 is_first && a->proven_offset ? a->proven_offset : segment_header_bytes,
                                  a->segments[i].number == previous);
     }
     a->result.records += a->record_count;
@@ -505,7 +529,8 @@ static logged *account_record(const audit *a, uint32_t location) {
 /* A rebuild drops what was made with a dictionary that is no more. */
 static bool account_has_dictionary(const audit *a, const logged *r) {
     uint64_t places = a->l.dictionary_places;
-    return r->dictionary == 0 || (places && word_at(a->index + index_dictionary_numbers + r->dictionary % places * 8) == r->dictionary);
+    return r->dictionary == 0 ||
+           (places && word_at(a->index + index_dictionary_numbers + r->dictionary % places * 8) == r->dictionary);
 }
 
 static void account_replay(audit *a) {
@@ -523,7 +548,9 @@ static void account_replay(audit *a) {
         while (a->places[i])
             i = (i + 1) & (a->table_size - 1);
         a->places[i] = n + 1;
-        enum key_kind kind = r->kind == record_part ? key_of_part : r->kind == record_invalidate ? key_of_tag : key_of_entry;
+        enum key_kind kind = r->kind == record_part         ? key_of_part
+                             : r->kind == record_invalidate ? key_of_tag
+                                                            : key_of_entry;
         known_key *key = account_key(a, r->key_hash, kind);
         key->hash = r->key_hash;
         key->kind = kind;
@@ -573,7 +600,8 @@ typedef struct {
 } sums;
 
 static uint64_t account_home(const unsigned char *header, uint32_t fraction) {
-    uint64_t shape = word_at(header + shard_shape), buckets = shape & 0xffffff, frontier = shape >> 24 & 0xffffff, mode = shape >> 48;
+    uint64_t shape = word_at(header + shard_shape), buckets = shape & 0xffffff, frontier = shape >> 24 & 0xffffff,
+             mode = shape >> 48;
     uint64_t home = fraction * buckets >> 32, next = buckets + larger(64, buckets / 4);
     if (mode == 2)
         next = larger(256, buckets - buckets / 5);
@@ -596,7 +624,8 @@ static void account_check_place(audit *a, uint64_t bucket, uint64_t word0, const
     if ((r->key_hash & 0xffffff) != (word0 >> 32 & 0xffffff))
         account_fault(a, "bucket %" PRIu64 ": a slot has another fingerprint than its record's key", bucket);
     else if (home + displacement != bucket)
-        account_fault(a, "bucket %" PRIu64 ": a slot is displaced by %" PRIu64 ", its home is %" PRIu64, bucket, displacement, home);
+        account_fault(a, "bucket %" PRIu64 ": a slot is displaced by %" PRIu64 ", its home is %" PRIu64, bucket,
+                      displacement, home);
     else if (account_reach(a, home) < displacement)
         account_fault(a, "bucket %" PRIu64 " does not reach its entry in %" PRIu64, home, bucket);
     if ((r->key_hash >> 32) * a->l.shards >> 32 != a->shard)
@@ -604,7 +633,10 @@ static void account_check_place(audit *a, uint64_t bucket, uint64_t word0, const
 }
 
 static void account_check_flags(audit *a, uint64_t bucket, uint64_t word0, uint64_t word1, const logged *r) {
-    unsigned kind = word0 >> 62, expected = r->kind == record_touch ? 3 : r->kind == record_part ? 2 : r->tag_count > 0 ? 1 : 0;
+    unsigned kind = word0 >> 62, expected = r->kind == record_touch  ? 3
+                                            : r->kind == record_part ? 2
+                                            : r->tag_count > 0       ? 1
+                                                                     : 0;
     if (kind != expected)
         account_fault(a, "bucket %" PRIu64 ": the slot says kind %u, its record %u", bucket, kind, expected);
     if ((word0 >> 61 & 1) != r->is_pinned)
@@ -655,13 +687,16 @@ static void account_check_slot(audit *a, uint64_t bucket, uint64_t word0, uint64
     known_key *key = account_key(a, r->key_hash, r->kind == record_part ? key_of_part : key_of_entry);
     const logged *newest = key->newest && key->newest != UINT32_MAX ? &a->records[key->newest - 1] : NULL;
     if (newest != r)
-        account_fault(a, "bucket %" PRIu64 ": the record of lsn %" PRIu64 " is current, and the log has one of kind %u and lsn %" PRIu64 " behind it",
+        account_fault(a,
+                      "bucket %" PRIu64 ": the record of lsn %" PRIu64
+                      " is current, and the log has one of kind %u and lsn %" PRIu64 " behind it",
                       bucket, r->lsn, newest ? newest->kind : 0, newest ? newest->lsn : 0);
     if (key->is_seen)
         account_fault(a, "bucket %" PRIu64 ": a second slot for one key", bucket);
     key->is_seen = true;
     const logged *value = r->kind == record_touch ? account_record(a, r->target) : r;
-    if (!value || value->key_hash != r->key_hash || (value->kind == record_touch) || (r->kind == record_touch && word_at(a->data + record_at(a->data, r->offset).stored + 16) != value->lsn)) {
+    if (!value || value->key_hash != r->key_hash || (value->kind == record_touch) ||
+        (r->kind == record_touch && word_at(a->data + record_at(a->data, r->offset).stored + 16) != value->lsn)) {
         account_fault(a, "bucket %" PRIu64 ": a touch record names another record than its value", bucket);
         return;
     }
@@ -669,7 +704,8 @@ static void account_check_slot(audit *a, uint64_t bucket, uint64_t word0, uint64
     for (uint64_t i = 0; i < value->tag_count; i++)
         is_known |= account_invalidation(a, word_at(a->data + value->tags + i * 8)) > value->lsn;
     if (!is_known && account_is_invalidated(a, value))
-        account_fault(a, "bucket %" PRIu64 ": the log invalidates a tag of lsn %" PRIu64 ", the tag table does not", bucket, value->lsn);
+        account_fault(a, "bucket %" PRIu64 ": the log invalidates a tag of lsn %" PRIu64 ", the tag table does not",
+                      bucket, value->lsn);
 }
 
 static void account_compare(audit *a, const char *what, unsigned field, uint64_t sum) {
@@ -680,9 +716,10 @@ static void account_compare(audit *a, const char *what, unsigned field, uint64_t
 static void account_check_table(audit *a) {
     sums sum = {0};
     uint64_t end = buckets_of(a->header), tags = 0;
-    if (shape_mode(a->header) > 2 || account_region_bytes(a, end - last_buckets) > account_word(a, shard_table_bytes) || end > most_buckets ||
-        shard_offset(&a->l, a->shard) + a->l.table + end * bucket_bytes > a->index_size) {
-        account_fault(a, "a table of %" PRIu64 " buckets in %" PRIu64 " bytes", end, account_word(a, shard_table_bytes));
+    if (shape_mode(a->header) > 2 || account_region_bytes(a, end - last_buckets) > account_word(a, shard_table_bytes) ||
+        end > most_buckets || shard_offset(&a->l, a->shard) + a->l.table + end * bucket_bytes > a->index_size) {
+        account_fault(a, "a table of %" PRIu64 " buckets in %" PRIu64 " bytes", end,
+                      account_word(a, shard_table_bytes));
         return;
     }
     for (uint64_t bucket = 0; bucket < end; bucket++) {
@@ -728,17 +765,21 @@ static void account_check_ghosts(audit *a) {
         ghosts += !account_is_invalidated(a, &a->records[key->value - 1]);
     }
     a->result.ghosts += ghosts;
-    if (ghosts && (account_word(a, shard_ghost) == 0 || account_word(a, shard_ghost) < account_word(a, shard_proven_tail)))
-        account_fault(a, "%" PRIu64 " keys of the log are not in the index, which says that none was dropped since segment %" PRIu64, ghosts,
-                      account_word(a, shard_proven_tail));
+    if (ghosts &&
+        (account_word(a, shard_ghost) == 0 || account_word(a, shard_ghost) < account_word(a, shard_proven_tail)))
+        account_fault(a,
+                      "%" PRIu64
+                      " keys of the log are not in the index, which says that none was dropped since segment %" PRIu64,
+                      ghosts, account_word(a, shard_proven_tail));
 }
 
 static void account_check_shard(audit *a, uint64_t shard) {
     a->shard = shard;
     a->header = a->index + shard_offset(&a->l, shard);
-    if (account_word(a, shard_state) != 0 || account_word(a, shard_pending) != 0 || account_word(a, shard_epoch) % 2 != 0) {
-        account_fault(a, "being changed: state %" PRIu64 ", pending %" PRIx64 ", epoch %" PRIu64, account_word(a, shard_state),
-                      account_word(a, shard_pending), account_word(a, shard_epoch));
+    if (account_word(a, shard_state) != 0 || account_word(a, shard_pending) != 0 ||
+        account_word(a, shard_epoch) % 2 != 0) {
+        account_fault(a, "being changed: state %" PRIu64 ", pending %" PRIx64 ", epoch %" PRIu64,
+                      account_word(a, shard_state), account_word(a, shard_pending), account_word(a, shard_epoch));
         return;
     }
     if (!account_walk_log(a))
@@ -760,7 +801,9 @@ static void account_check_parts(audit *a) {
         qsort(a->blobs, a->blob_count, sizeof *a->blobs, account_order);
     a->result.parts = a->part_count;
     for (size_t i = 0; i < a->part_count; i++) {
-        known_blob *owner = a->blob_count ? bsearch(&a->parts[i].blob, a->blobs, a->blob_count, sizeof *a->blobs, account_order) : NULL;
+        known_blob *owner = a->blob_count
+                                ? bsearch(&a->parts[i].blob, a->blobs, a->blob_count, sizeof *a->blobs, account_order)
+                                : NULL;
         if (owner) {
             owner->found++;
             continue;
@@ -790,28 +833,33 @@ static void account_check_disk(audit *a, uint64_t capacity) {
     }
     if (stat(a->directory, &status) == 0)
         a->result.directory_bytes = (uint64_t)status.st_blocks * 512;
-    uint64_t least = (a->result.is_free + a->result.in_log) * l->segment_size, all = a->result.data_bytes + a->result.index_bytes + a->result.directory_bytes;
-    uint64_t most = page_bytes + round_up(l->shards * 32, page_bytes) + l->dictionary_places * l->dictionary_size + places;
+    uint64_t least = (a->result.is_free + a->result.in_log) * l->segment_size,
+             all = a->result.data_bytes + a->result.index_bytes + a->result.directory_bytes;
+    uint64_t most = page_bytes + round_up(l->shards * 32, page_bytes) + l->dictionary_places * l->dictionary_size +
+                    places;
     /* A file system's own blocks (extents, indirections) count as the file's. */
     uint64_t slack = (32 << 10) + capacity / 512;
     if (a->files != account_copied_files && a->result.data_bytes < least)
-        account_fault(a, "shale.data takes %" PRIu64 " bytes, its places alone should take %" PRIu64, a->result.data_bytes, least);
+        account_fault(a, "shale.data takes %" PRIu64 " bytes, its places alone should take %" PRIu64,
+                      a->result.data_bytes, least);
     if (a->files == account_own_files && a->result.data_bytes > most + slack)
         account_fault(a, "shale.data takes %" PRIu64 " bytes, %" PRIu64 " are counted", a->result.data_bytes, most);
     if (a->files == account_own_files && a->result.index_bytes > index_head_bytes + tables + slack)
-        account_fault(a, "shale.index takes %" PRIu64 " bytes, %" PRIu64 " are counted", a->result.index_bytes, index_head_bytes + tables);
+        account_fault(a, "shale.index takes %" PRIu64 " bytes, %" PRIu64 " are counted", a->result.index_bytes,
+                      index_head_bytes + tables);
     if (all > capacity)
         account_fault(a, "the directory takes %" PRIu64 " bytes, the capacity is %" PRIu64, all, capacity);
     if (most + index_head_bytes + tables > capacity)
-        account_fault(a, "%" PRIu64 " bytes are counted, the capacity is %" PRIu64, most + index_head_bytes + tables, capacity);
+        account_fault(a, "%" PRIu64 " bytes are counted, the capacity is %" PRIu64, most + index_head_bytes + tables,
+                      capacity);
 }
 
 /* All of it. Each fault is printed; the result says how many there were. */
 static inline accounts take_account(const char *directory, enum account_files files) {
     audit a = {.directory = directory, .data_fd = -1, .index_fd = -1, .files = files};
     if (account_map(&a, "shale.data", &a.data_fd, &a.data, &a.data_size, &a.result.data_bytes) &&
-        account_map(&a, "shale.index", &a.index_fd, &a.index, &a.index_size, &a.result.index_bytes) && account_read_super(&a) &&
-        account_read_head(&a)) {
+        account_map(&a, "shale.index", &a.index_fd, &a.index, &a.index_size, &a.result.index_bytes) &&
+        account_read_super(&a) && account_read_head(&a)) {
         for (uint64_t shard = 0; shard < a.l.shards; shard++)
             account_check_shard(&a, shard);
         account_check_parts(&a);
@@ -838,12 +886,13 @@ static inline accounts take_account(const char *directory, enum account_files fi
 
 static inline void print_account(const accounts *n, FILE *to) {
     fprintf(to,
-            "%" PRIu64 " entries in %" PRIu64 " shards, %" PRIu64 " pinned, %" PRIu64 " bytes live, %" PRIu64 " raw, %" PRIu64
-            " stored; %" PRIu64 " records, %" PRIu64 " damaged, %" PRIu64 " keys of the log alone; %" PRIu64 " places in the log, %" PRIu64 " free, %" PRIu64
-            " being prepared; %" PRIu64 " parts, %" PRIu64 " of nobody (%" PRIu64 " bytes), %" PRIu64 " values incomplete, %" PRIu64
-            " being written; %" PRIu64 " bytes on the disk of %" PRIu64 "; %u faults\n",
-            n->entries, n->shards, n->pinned, n->live, n->raw, n->stored, n->records, n->damaged, n->ghosts, n->in_log, n->is_free,
-            n->in_preparation, n->parts, n->orphans, n->orphan_bytes, n->incomplete, n->being_written,
+            "%" PRIu64 " entries in %" PRIu64 " shards, %" PRIu64 " pinned, %" PRIu64 " bytes live, %" PRIu64
+            " raw, %" PRIu64 " stored; %" PRIu64 " records, %" PRIu64 " damaged, %" PRIu64
+            " keys of the log alone; %" PRIu64 " places in the log, %" PRIu64 " free, %" PRIu64
+            " being prepared; %" PRIu64 " parts, %" PRIu64 " of nobody (%" PRIu64 " bytes), %" PRIu64
+            " values incomplete, %" PRIu64 " being written; %" PRIu64 " bytes on the disk of %" PRIu64 "; %u faults\n",
+            n->entries, n->shards, n->pinned, n->live, n->raw, n->stored, n->records, n->damaged, n->ghosts, n->in_log,
+            n->is_free, n->in_preparation, n->parts, n->orphans, n->orphan_bytes, n->incomplete, n->being_written,
             n->data_bytes + n->index_bytes + n->directory_bytes, n->capacity, n->faults);
 }
 

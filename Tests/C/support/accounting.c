@@ -11,7 +11,8 @@ static random_source source;
 
 static shale_cache *open_cache(const char *directory, uint64_t capacity, uint32_t shards) {
     shale_cache *cache = NULL;
-    shale_options options = {.struct_size = sizeof options, .capacity = capacity, .shards = shards, .flags = SHALE_OPEN_NO_SYNC};
+    shale_options options = {
+        .struct_size = sizeof options, .capacity = capacity, .shards = shards, .flags = SHALE_OPEN_NO_SYNC};
     REQUIRE_STATUS(SHALE_OK, shale_open(directory, &options, &cache));
     return cache;
 }
@@ -87,7 +88,7 @@ static struct {
     int data_fd, index_fd;
     layout l;
     uint64_t old_slot, old_stamp, gone_slot; /* of keys that were replaced and removed since */
-    uint64_t replaced, removed;              /* where those slots are or were, in the index */
+    uint64_t replaced, removed; /* where those slots are or were, in the index */
 } planted;
 
 static unsigned char *map_file(const char *name, int *fd, size_t *size) {
@@ -111,7 +112,8 @@ static unsigned char *slot_at(uint64_t n) {
 
 /* The first slot, from `n` on, with these bits of its first word; or the first that is free. */
 static uint64_t find_slot(uint64_t n, uint64_t mask, uint64_t bits) {
-    while (n < buckets_of(shard_header()) * 4 && ((uint32_t)word_at(slot_at(n)) == 0 || (word_at(slot_at(n)) & mask) != bits))
+    while (n < buckets_of(shard_header()) * 4 &&
+           ((uint32_t)word_at(slot_at(n)) == 0 || (word_at(slot_at(n)) & mask) != bits))
         n++;
     REQUIRE(n < buckets_of(shard_header()) * 4);
     return n;
@@ -131,17 +133,39 @@ enum { kind_plain = 0, kind_tagged = 1, kind_part = 2, kind_touched = 3 };
 #define REACH (UINT64_C(1) << 60)
 #define DISPLACEMENT (UINT64_C(15) << 56)
 
-static void entries(void) { add_to(shard_entries); }
-static void used(void) { add_to(shard_used); }
-static void live(void) { add_to(shard_live); }
-static void raw(void) { add_to(shard_raw); }
-static void stored_sum(void) { add_to(shard_stored); }
-static void pinned(void) { add_to(shard_pinned); }
-static void dictionary(void) { add_to(shard_dictionaries + 8); }
-static void tag_count(void) { add_to(shard_tag_count); }
-static void allocated(void) { add_to(shard_allocated); }
-static void state(void) { add_to(shard_state); }
-static void pages(void) { poke(shard_header() + shard_table_bytes, page_bytes); }
+static void entries(void) {
+    add_to(shard_entries);
+}
+static void used(void) {
+    add_to(shard_used);
+}
+static void live(void) {
+    add_to(shard_live);
+}
+static void raw(void) {
+    add_to(shard_raw);
+}
+static void stored_sum(void) {
+    add_to(shard_stored);
+}
+static void pinned(void) {
+    add_to(shard_pinned);
+}
+static void dictionary(void) {
+    add_to(shard_dictionaries + 8);
+}
+static void tag_count(void) {
+    add_to(shard_tag_count);
+}
+static void allocated(void) {
+    add_to(shard_allocated);
+}
+static void state(void) {
+    add_to(shard_state);
+}
+static void pages(void) {
+    poke(shard_header() + shard_table_bytes, page_bytes);
+}
 static void place(void) {
     uint64_t n = queued_place(&planted.l, shard_header(), 1);
     shard_header()[planted.l.states + n] = place_free;
@@ -202,7 +226,8 @@ static void expiry(void) {
     poke(slot_at(n) + 8, (word_at(slot_at(n) + 8) ^ UINT64_C(4) << 40));
 }
 static void stale_slot(void) {
-    poke(planted.index + planted.replaced, (word_at(planted.index + planted.replaced) & ~(uint64_t)UINT32_MAX) | (uint32_t)planted.old_slot);
+    poke(planted.index + planted.replaced,
+         (word_at(planted.index + planted.replaced) & ~(uint64_t)UINT32_MAX) | (uint32_t)planted.old_slot);
 }
 static void removed_slot(void) {
     poke(planted.index + planted.removed, planted.gone_slot);
@@ -216,7 +241,9 @@ static void forgotten_tag(void) {
     memset(table, 0, tag_places * 16);
     poke(shard_header() + shard_tag_count, 0);
 }
-static void ghost(void) { poke(shard_header() + shard_ghost, 0); }
+static void ghost(void) {
+    poke(shard_header() + shard_ghost, 0);
+}
 static void damaged_record(void) {
     uint64_t n = queued_place(&planted.l, shard_header(), 0);
     planted.data[place_offset(&planted.l, 0, n) + segment_header_bytes + record_header_bytes] ^= 1;
@@ -264,8 +291,11 @@ static void superblock(void) {
     planted.data[40] ^= 1;
     planted.data[super_copy + 40] ^= 1;
 }
-static void other_index(void) { planted.index[index_secret_check] ^= 1; }
+static void other_index(void) {
+    planted.index[index_secret_check] ^= 1;
+}
 
+/* clang-format off */
 static const struct {
     void (*plant)(void);
     const char *found;
@@ -283,6 +313,7 @@ static const struct {
     {over_capacity, "shale.data takes", within_capacity}, {superblock, "no copy of the superblock", superblock},
     {other_index, "not this cache's", NULL}, {lost_blocks, "another header", NULL}, /* the last: there is no way back */
 };
+/* clang-format on */
 
 /* Entries of all kinds in one shard; some were replaced, removed, evicted, invalidated, touched. */
 static void prepare(void) {
@@ -292,7 +323,9 @@ static void prepare(void) {
     for (uint64_t key = 0; key < 1800; key++) {
         uint64_t tag = key % 8;
         shale_bytes tags = {&tag, sizeof tag};
-        shale_set_options options = {.struct_size = sizeof options, .tags = &tags, .tag_count = key % 8 < 2,
+        shale_set_options options = {.struct_size = sizeof options,
+                                     .tags = &tags,
+                                     .tag_count = key % 8 < 2,
                                      .flags = key % 16 == 3 ? SHALE_SET_PINNED : 0};
         size_t size = key % 100 == 50 ? 100000 : 600;
         pattern_fill(bytes, key, ++number, size);
@@ -317,7 +350,8 @@ static void prepare(void) {
         else
             CHECK_STATUS(SHALE_OK, shale_remove(cache, &keys[i], sizeof keys[i], 0));
         for (uint64_t at = index_head_bytes + planted.l.table; at < planted.index_size; at += slot_bytes)
-            if ((uint32_t)word_at(before + at) && (uint32_t)word_at(before + at) != (uint32_t)word_at(planted.index + at)) {
+            if ((uint32_t)word_at(before + at) &&
+                (uint32_t)word_at(before + at) != (uint32_t)word_at(planted.index + at)) {
                 if (i == 0)
                     planted.replaced = at, planted.old_slot = word_at(before + at);
                 else

@@ -77,7 +77,8 @@ static page_version *version_at(const disk_file *file, size_t page, int time) {
 
 static void keep_version(disk_file *file, size_t page, const unsigned char *bytes) {
     page_version *newest = file->pages[page];
-    if (!bytes ? !newest || newest->is_hole : newest && !newest->is_hole && memcmp(newest->bytes, bytes, disk_page) == 0)
+    if (!bytes ? !newest || newest->is_hole
+               : newest && !newest->is_hole && memcmp(newest->bytes, bytes, disk_page) == 0)
         return;
     page_version *version = malloc(sizeof *version + (bytes ? disk_page : 0));
     REQUIRE(version != NULL);
@@ -144,8 +145,11 @@ static void disk_look(void) {
         if (!file) {
             REQUIRE(disk.file_count < disk_files);
             file = &disk.files[disk.file_count++];
-            *file = (disk_file){.descriptor = open(path, O_RDONLY | O_CLOEXEC), .device = status.st_dev, .inode = status.st_ino,
-                                .first = disk.now, .durable = disk.now};
+            *file = (disk_file){.descriptor = open(path, O_RDONLY | O_CLOEXEC),
+                                .device = status.st_dev,
+                                .inode = status.st_ino,
+                                .first = disk.now,
+                                .durable = disk.now};
             REQUIRE(file->descriptor >= 0);
         }
         file->name[disk.now] = (uint8_t)name;
@@ -322,7 +326,8 @@ static int moment_of(const power_cut *cut, const disk_file *file, size_t page, b
     case one_missing: return page == cut->missing ? between(source, old, new - (new > old)) : new;
     case headers_missing: return is_header ? old : random_below(source, 8) ? new : between(source, old, new);
     case by_segment: {
-        random_source choice = {cut->salt + (is_data && at >= cut->segments ? 1 + (at - cut->segments) / cut->segment_size : 0)};
+        random_source choice = {cut->salt +
+                                (is_data && at >= cut->segments ? 1 + (at - cut->segments) / cut->segment_size : 0)};
         uint64_t which = random_next(&choice);
         if (random_below(source, 16) == 0)
             return between(source, old, new);
@@ -341,7 +346,8 @@ static bool find_page(const power_cut *cut, const disk_file *file, size_t page, 
         return false;
     const page_version *found = version_at(file, page, time);
     /* What lay there before a hole was punched is gone with its blocks; what came later is in blocks nobody knows of. */
-    for (const page_version *v = version_at(file, page, time > journal ? time : journal); v && v->time > (time < journal ? time : journal); v = v->older)
+    for (const page_version *v = version_at(file, page, time > journal ? time : journal);
+         v && v->time > (time < journal ? time : journal); v = v->older)
         if (v->is_hole) {
             if (time < journal)
                 return false;

@@ -44,7 +44,8 @@ static inline void print_excuses(void) {
     for (int i = 0; i < most_excuses; i++) {
         uint64_t used = atomic_load(&excuses_shared->excuses[i].used);
         if (used)
-            printf("%s %s %" PRIu64 " (%.2f %%)", shown++ ? "," : "", excuses_shared->excuses[i].why, used, looks ? 100.0 * (double)used / (double)looks : 0);
+            printf("%s %s %" PRIu64 " (%.2f %%)", shown++ ? "," : "", excuses_shared->excuses[i].why, used,
+                   looks ? 100.0 * (double)used / (double)looks : 0);
     }
     printf("%s\n", shown ? "" : " none");
 }

@@ -23,10 +23,22 @@
 
 #include "check.h"
 
-enum call_kind { call_set, call_set_absent, call_set_present, call_set_version, call_get, call_remove, call_touch,
-                 call_increment, call_invalidate, call_clear, call_kinds };
-static const char *const call_names[call_kinds] = {"set", "set if absent", "set if present", "set if version", "get", "remove",
-                                                   "touch", "increment", "invalidate", "clear"};
+enum call_kind {
+    call_set,
+    call_set_absent,
+    call_set_present,
+    call_set_version,
+    call_get,
+    call_remove,
+    call_touch,
+    call_increment,
+    call_invalidate,
+    call_clear,
+    call_kinds
+};
+static const char *const call_names[call_kinds] = {"set",        "set if absent", "set if present", "set if version",
+                                                   "get",        "remove",        "touch",          "increment",
+                                                   "invalidate", "clear"};
 
 #define NEVER_ENDED UINT64_MAX
 
@@ -54,7 +66,8 @@ static inline bool call_applies(register_state *s, const call *c) {
     case call_set_absent:
     case call_set_present:
     case call_set_version: {
-        bool holds = c->kind == call_set || (c->kind == call_set_absent && !s->present) || (c->kind == call_set_present && s->present) ||
+        bool holds = c->kind == call_set || (c->kind == call_set_absent && !s->present) ||
+                     (c->kind == call_set_present && s->present) ||
                      (c->kind == call_set_version && s->present && (s->version == 0 || s->version == c->asked));
         bool may_fail = c->kind == call_set_version ? !s->present || s->version == 0 || s->version != c->asked : !holds;
         if (ended && c->status == SHALE_CONFLICT)
@@ -91,8 +104,7 @@ static inline bool call_applies(register_state *s, const call *c) {
             return false;
         s->present = s->was_lost = false;
         return true;
-    case call_touch:
-        return !ended || (c->status == SHALE_OK ? s->present : c->status == SHALE_MISS && !s->present);
+    case call_touch: return !ended || (c->status == SHALE_OK ? s->present : c->status == SHALE_MISS && !s->present);
     case call_increment: {
         uint64_t sum = s->present ? s->value + 1 : 1;
         if (ended && (c->status != SHALE_OK || c->value != sum))
@@ -108,9 +120,7 @@ static inline bool call_applies(register_state *s, const call *c) {
         if (s->tag == c->tag)
             s->present = s->was_lost = false;
         return true;
-    case call_clear:
-        s->present = s->was_lost = false;
-        return true;
+    case call_clear: s->present = s->was_lost = false; return true;
     case call_kinds: break;
     }
     return false;
@@ -223,9 +233,11 @@ typedef struct {
 
 enum { history_most_steps = 20000000 };
 
-static inline history_result history_search(const call *calls, size_t count, register_state state, const allowance *allowed) {
+static inline history_result history_search(const call *calls, size_t count, register_state state,
+                                            const allowance *allowed) {
     history_event *events = malloc((2 * count + 1) * sizeof *events);
-    size_t *end_of = malloc(count * sizeof *end_of + 1), *stack = malloc(count * sizeof *stack + 1), depth = 0, deepest = 0, left = 0;
+    size_t *end_of = malloc(count * sizeof *end_of + 1), *stack = malloc(count * sizeof *stack + 1), depth = 0,
+           deepest = 0, left = 0;
     register_state *states = malloc(count * sizeof *states + 1);
     history_memory memory = {0};
     history_mark done = {0};
@@ -300,7 +312,8 @@ static inline history_result history_search(const call *calls, size_t count, reg
 }
 
 /* With as few losses as possible, of at most `losses`. */
-static inline history_result history_check(const call *calls, size_t count, register_state begin, uint64_t losses, bool may_return) {
+static inline history_result history_check(const call *calls, size_t count, register_state begin, uint64_t losses,
+                                           bool may_return) {
     uint64_t steps = 0;
     for (uint64_t n = 0;; n = n ? n * 2 : 1) {
         allowance allowed = {.losses = n < losses ? n : losses, .may_return = may_return};
@@ -317,8 +330,8 @@ static inline void history_print_call(const call *c, FILE *to) {
         fprintf(to, "   never  %-14s", call_names[c->kind]);
     else
         fprintf(to, "%8" PRIu64 "  %-14s %-8s", c->end, call_names[c->kind], shale_status_text(c->status));
-    fprintf(to, " value %" PRIu64 ":%" PRIu64 " version %" PRIu64 " asked %" PRIu64 " tag %" PRIu64 " by %" PRIu64 "\n", c->value >> 32,
-            c->value & UINT32_MAX, c->version, c->asked, c->tag, c->who);
+    fprintf(to, " value %" PRIu64 ":%" PRIu64 " version %" PRIu64 " asked %" PRIu64 " tag %" PRIu64 " by %" PRIu64 "\n",
+            c->value >> 32, c->value & UINT32_MAX, c->version, c->asked, c->tag, c->who);
 }
 
 /* What is near the call that found no place. */
@@ -328,12 +341,14 @@ static inline void history_explain(const call *calls, size_t count, const histor
     const call *odd = &calls[result->furthest];
     fprintf(to, "  no place for\n");
     history_print_call(odd, to);
-    fprintf(to, "  where the key is %s, value %" PRIu64 ":%" PRIu64 ", version %" PRIu64 "; around it:\n", result->state.present ? "present" : "absent",
-            result->state.value >> 32, result->state.value & UINT32_MAX, result->state.version);
+    fprintf(to, "  where the key is %s, value %" PRIu64 ":%" PRIu64 ", version %" PRIu64 "; around it:\n",
+            result->state.present ? "present" : "absent", result->state.value >> 32, result->state.value & UINT32_MAX,
+            result->state.version);
     uint64_t from = odd->begin > 60 ? odd->begin - 60 : 0, to_time = odd->end + 20;
     int lines = 0;
     for (size_t i = 0; i < count && lines < 40; i++)
-        if (calls[i].end >= from && calls[i].begin <= to_time && (calls[i].end != NEVER_ENDED || calls[i].kind < call_get || calls[i].kind > call_get)) {
+        if (calls[i].end >= from && calls[i].begin <= to_time &&
+            (calls[i].end != NEVER_ENDED || calls[i].kind < call_get || calls[i].kind > call_get)) {
             history_print_call(&calls[i], to);
             lines++;
         }

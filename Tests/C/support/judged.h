@@ -101,7 +101,8 @@ static bool check_new_index(const situation *s, uint64_t n) {
         CHECK(!fault);
         /* "Evicted and expired entries may be in the index again." */
         bool is_back = s->evicts && !seen_mended[key] && seen_later[key] == last[key];
-        holds &= check_that(seen_later[key] == seen_mended[key] || is_back, __FILE__, __LINE__, "a new index shows something else",
+        holds &= check_that(seen_later[key] == seen_mended[key] || is_back, __FILE__, __LINE__,
+                            "a new index shows something else",
                             ": %s, event %" PRIu64 ", key %" PRIu64 ", was %" PRIu64 ", is %" PRIu64, s->name, n, key,
                             seen_mended[key], seen_later[key]);
     }
@@ -146,7 +147,8 @@ static void find_first_kill(const situation *s, const saved_file *data, const sa
 }
 
 /* True where it was struck. */
-static bool play(const situation *s, uint64_t n, bool attached, saved_file *data, saved_file *idx, const ledger *prepared) {
+static bool play(const situation *s, uint64_t n, bool attached, saved_file *data, saved_file *idx,
+                 const ledger *prepared) {
     shale_cache *cache = NULL;
     pretend_boot(NULL);
     set_up(s, data, idx, prepared);
@@ -173,12 +175,14 @@ static bool play(const situation *s, uint64_t n, bool attached, saved_file *data
     for (uint64_t key = 0; key < shared->ledger.keys; key++) {
         /* What mending evicts ("Eviction"); what a clear that had begun removes ("Not atomic": it goes from shard to
          * shard). Nothing comes back. */
-        bool was_evicted = !seen_mended[key] && s->evicts && writes, came_to_its_end = !seen_mended[key] && (s->act == clear_all || s->killed_in == clear_all);
-        holds &= check_that(seen[key] == seen_mended[key] || (was_evicted && excused(1, "evicted when it was mended")) ||
+        bool was_evicted = !seen_mended[key] && s->evicts && writes,
+             came_to_its_end = !seen_mended[key] && (s->act == clear_all || s->killed_in == clear_all);
+        holds &= check_that(seen[key] == seen_mended[key] ||
+                                (was_evicted && excused(1, "evicted when it was mended")) ||
                                 (came_to_its_end && excused(2, "cleared when it was mended")),
                             __FILE__, __LINE__, "changed when it was mended",
-                            ": %s, event %" PRIu64 ", key %" PRIu64 ", was %" PRIu64 ", is %" PRIu64, s->name, n, key, seen[key],
-                            seen_mended[key]);
+                            ": %s, event %" PRIu64 ", key %" PRIu64 ", was %" PRIu64 ", is %" PRIu64, s->name, n, key,
+                            seen[key], seen_mended[key]);
         shared->ledger.completed[key] = shared->ledger.intended[key] = seen_mended[key];
     }
     bool is_new = s->closes && (s->boot_id || s->other_capacity || s->prepare == prepare_empty);
@@ -189,7 +193,8 @@ static bool play(const situation *s, uint64_t n, bool attached, saved_file *data
     shale_stats stats = {.struct_size = sizeof stats};
     CHECK_STATUS(SHALE_OK, shale_get_stats(cache, &stats));
     /* (A damaged record counts when it is read, and again when the cleaner passes it.) */
-    if (!CHECK(stats.rebuilds <= (is_new ? (s->shards ? s->shards : 1) + 1 : 0)) | !CHECK(stats.corrupt_records <= (s->spoil ? 2 * spoiled : 0)))
+    if (!CHECK(stats.rebuilds <= (is_new ? (s->shards ? s->shards : 1) + 1 : 0)) |
+        !CHECK(stats.corrupt_records <= (s->spoil ? 2 * spoiled : 0)))
         fprintf(stderr, "  %s, event %" PRIu64 "\n", s->name, n);
     CHECK_STATUS(SHALE_OK, shale_close(cache));
 
@@ -233,7 +238,8 @@ static toll kill_in(const situation *s, uint64_t (*choose)(uint64_t count, uint6
         hits += play(s, places[k / ways], ways == 2 ? k % 2 : k / 2 % 2, &data, &idx, prepared);
     }
     hits /= ways;
-    printf("%-26s %5" PRIu64 " of %6" PRIu64 " places, %6" PRId64 " ms\n", s->name, hits, count, monotonic_ms() - start);
+    printf("%-26s %5" PRIu64 " of %6" PRIu64 " places, %6" PRId64 " ms\n", s->name, hits, count,
+           monotonic_ms() - start);
     CHECK(hits * 10 >= tries * 9); /* what depends on chance may end sooner */
     if (!s->closes) {
         forget_file(&data);

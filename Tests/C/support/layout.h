@@ -13,6 +13,8 @@
 
 enum { page_bytes = 4096, index_head_bytes = 3 * page_bytes, record_header_bytes = 48, segment_header_bytes = 64 };
 
+/* clang-format off */
+
 /* Fields of the superblock and the words beside it. */
 enum { super_copy = 2048, super_version = 8, super_sequence = 16, super_capacity = 32, super_check = 120, super_bytes = 128,
        super_clean_mark = 1024, super_generation = 1032 };
@@ -26,18 +28,19 @@ enum { segment_place = 8, segment_shard = 12, segment_number = 16, segment_previ
        segment_check = 40, segment_lsn = 48, segment_tail_offset = 56 };
 
 /* Fields of the index head. */
-enum { index_version = 8, index_secret_check = 16, index_geometry_check = 24, index_boot = 32, index_own_device = 48, index_data_device = 64,
-       index_clean_mark = 80, index_lsn = 512, index_dictionary_words = 640, index_dictionary_numbers = 704,
+enum { index_version = 8, index_secret_check = 16, index_geometry_check = 24, index_boot = 32, index_own_device = 48,
+       index_data_device = 64, index_clean_mark = 80, index_lsn = 512, index_dictionary_words = 640, index_dictionary_numbers = 704,
        index_writing = 1024, index_writing_places = 64, index_counters = 4096 };
 
 /* Fields of a shard header. */
 enum { shard_shape = 64, shard_moves = 72, shard_epoch = 80, shard_tag_count = 88, shard_stamp = 128, shard_state = 192,
        shard_entries = 200, shard_live = 208, shard_raw = 216, shard_stored = 224, shard_pinned = 232, shard_used = 240,
        shard_head_place = 256, shard_head_offset = 264, shard_head_number = 272, shard_tail_offset = 280,
-       shard_queue_first = 288, shard_queue_count = 296, shard_allocated = 304, shard_proven_tail = 312, shard_table_bytes = 320, shard_ghost = 328,
-       shard_last_number = 336, shard_pending = 368, shard_tail_number = 376, shard_heap_counts = 408, shard_dictionaries = 512,
-       shard_transaction = 704, shard_frame = 752, shard_move_count = 776, shard_copied_slot = 792, shard_saved = 200, shard_savepoint = 1024, shard_saved_bytes = 440,
-       shard_header_bytes = 2048 };
+       shard_queue_first = 288, shard_queue_count = 296, shard_allocated = 304, shard_proven_tail = 312,
+       shard_table_bytes = 320, shard_ghost = 328, shard_last_number = 336, shard_pending = 368,
+       shard_tail_number = 376, shard_heap_counts = 408, shard_dictionaries = 512, shard_transaction = 704,
+       shard_frame = 752, shard_move_count = 776, shard_copied_slot = 792, shard_saved = 200, shard_savepoint = 1024,
+       shard_saved_bytes = 440, shard_header_bytes = 2048 };
 
 /* Of a place in shale.data. */
 enum place_state { place_absent, place_free, place_in_log, place_preparing };
@@ -47,6 +50,8 @@ enum { tag_places = 512, lease_bytes = 1536, dictionary_words = 16, bucket_bytes
 
 enum record_kind { record_value = 1, record_manifest, record_part, record_tombstone, record_touch, record_invalidate,
                    record_end, record_gap, record_loss };
+
+/* clang-format on */
 
 typedef struct {
     uint64_t shards, segment_size, rows, dictionary_places, dictionary_size;
@@ -91,12 +96,18 @@ static inline uint64_t table_bytes_of(uint64_t buckets) {
 }
 
 static inline layout layout_of(const unsigned char *data) {
-    const unsigned char *super = word_at(data + super_sequence) > word_at(data + super_copy + super_sequence) ? data : data + super_copy;
-    layout l = {.shards = half_at(super + 48), .segment_size = half_at(super + 52), .rows = half_at(super + 80),
-                .dictionary_places = half_at(super + 88), .dictionary_size = half_at(super + 92)};
+    const unsigned char *super = word_at(data + super_sequence) > word_at(data + super_copy + super_sequence)
+                                     ? data
+                                     : data + super_copy;
+    layout l = {.shards = half_at(super + 48),
+                .segment_size = half_at(super + 52),
+                .rows = half_at(super + 80),
+                .dictionary_places = half_at(super + 88),
+                .dictionary_size = half_at(super + 92)};
     l.has_tails = half_at(super + 96) == 32;
     l.dictionaries = page_bytes + round_up(l.shards * (l.has_tails ? 32 : 16), page_bytes);
-    l.segments = round_up(l.dictionaries + l.dictionary_places * l.dictionary_size, l.segment_size < 2 << 20 ? l.segment_size : 2 << 20);
+    l.segments = round_up(l.dictionaries + l.dictionary_places * l.dictionary_size,
+                          l.segment_size < 2 << 20 ? l.segment_size : 2 << 20);
     l.queue = shard_header_bytes + l.rows * 8;
     l.states = round_up(l.queue + l.rows * 4, 8);
     l.tags = round_up(l.states + l.rows, 64);
@@ -140,8 +151,13 @@ static inline uint64_t queued_place(const layout *l, const unsigned char *shard,
 
 static inline record_view record_at(const unsigned char *data, uint64_t offset) {
     const unsigned char *p = data + offset;
-    record_view r = {.offset = offset, .lsn = word_at(p), .kind = p[20] & 15, .codec = p[20] >> 4, .tags = p[21] & 15,
-                     .flags = p[21] >> 4, .dictionary = (unsigned)p[40] | (unsigned)p[41] << 8};
+    record_view r = {.offset = offset,
+                     .lsn = word_at(p),
+                     .kind = p[20] & 15,
+                     .codec = p[20] >> 4,
+                     .tags = p[21] & 15,
+                     .flags = p[21] >> 4,
+                     .dictionary = (unsigned)p[40] | (unsigned)p[41] << 8};
     r.key = offset + record_header_bytes + (r.flags & 2 ? 8 : 0) + r.tags * 8;
     r.key_size = (uint64_t)p[22] | (uint64_t)p[23] << 8;
     r.meta = r.key + r.key_size;
@@ -153,12 +169,19 @@ static inline record_view record_at(const unsigned char *data, uint64_t offset) 
 }
 
 /* What its head check is in a segment of that number, at that offset of shale.data. */
-static inline uint32_t head_check_of(const unsigned char *data, const record_view *r, uint64_t number, uint64_t at, uint64_t secret) {
+static inline uint32_t head_check_of(const unsigned char *data, const record_view *r, uint64_t number, uint64_t at,
+                                     uint64_t secret) {
     const unsigned char *p = data + r->offset;
     uint64_t extension = r->key - r->offset - record_header_bytes;
-    uint64_t words[] = {word_at(p), word_at(p + 16) >> 32 << 32, word_at(p + 24), word_at(p + 32), word_at(p + 40),
+    uint64_t words[] = {word_at(p),
+                        word_at(p + 16) >> 32 << 32,
+                        word_at(p + 24),
+                        word_at(p + 32),
+                        word_at(p + 40),
                         r->key_size ? XXH3_64bits_withSeed(data + r->key, r->key_size, secret) : 0,
-                        extension ? XXH3_64bits_withSeed(p + record_header_bytes, extension, secret) : 0, number, at};
+                        extension ? XXH3_64bits_withSeed(p + record_header_bytes, extension, secret) : 0,
+                        number,
+                        at};
     return (uint32_t)XXH3_64bits_withSeed(words, sizeof words, secret);
 }
 

@@ -14,7 +14,8 @@ typedef struct {
 } pattern_head;
 
 static inline uint64_t pattern_word(pattern_head head, uint64_t place) {
-    uint64_t z = head.key * 0x9e3779b97f4a7c15u + head.version * 0xbf58476d1ce4e5b9u + (place / 4 + 1) * 0x94d049bb133111ebu;
+    uint64_t z = head.key * 0x9e3779b97f4a7c15u + head.version * 0xbf58476d1ce4e5b9u +
+                 (place / 4 + 1) * 0x94d049bb133111ebu;
     z ^= z >> 29;
     return place % 4 < 2 ? head.version : z * 0xff51afd7ed558ccdu;
 }

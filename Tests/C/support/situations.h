@@ -135,10 +135,10 @@ typedef struct {
     /* A writer was killed in this before: what is struck begins with the mending, by who opens the cache, or is attached. */
     void (*killed_in)(shale_cache *cache);
     bool (*killed_when)(const layout *l, const unsigned char *header); /* what that has to leave in the first shard */
-    void (*spoil)(void);                   /* after it was prepared and closed, before it is used */
-    bool closes;     /* struck from the opening on to the end of the close, if it acts, which then closes */
-    bool beside;     /* while another process is attached */
-    const char *boot_id;    /* opened under another boot: the index is made anew */
+    void (*spoil)(void); /* after it was prepared and closed, before it is used */
+    bool closes; /* struck from the opening on to the end of the close, if it acts, which then closes */
+    bool beside; /* while another process is attached */
+    const char *boot_id; /* opened under another boot: the index is made anew */
     uint64_t other_capacity; /* opened with another capacity */
 } situation;
 
@@ -159,8 +159,11 @@ static inline void each_mapping(void (*visit)(char *from, char *to, bool is_writ
 }
 
 static inline shale_status try_open(const situation *s, bool again, shale_cache **cache) {
-    shale_options options = {.struct_size = sizeof options, .capacity = s->capacity ? s->capacity : 2 << 20,
-                             .max_entries = s->max_entries, .segment_size = segment_size, .shards = s->shards ? s->shards : 1,
+    shale_options options = {.struct_size = sizeof options,
+                             .capacity = s->capacity ? s->capacity : 2 << 20,
+                             .max_entries = s->max_entries,
+                             .segment_size = segment_size,
+                             .shards = s->shards ? s->shards : 1,
                              .flags = s->closes ? 0 : SHALE_OPEN_NO_SYNC};
     if (again && s->other_capacity)
         options.capacity = s->other_capacity;
@@ -414,7 +417,8 @@ static void spoil_tail(void) {
     spoiled = 0;
     uint64_t place = queued_place(&l, header, 0), base = place_offset(&l, 0, place);
     record_view r;
-    for (uint64_t at = base + word_at(header + shard_tail_offset); (r = record_at(data, at)).kind != record_end; at += r.length) {
+    for (uint64_t at = base + word_at(header + shard_tail_offset); (r = record_at(data, at)).kind != record_end;
+         at += r.length) {
         uint64_t key = 0;
         if (r.key_size == sizeof key)
             memcpy(&key, data + r.key, sizeof key);
@@ -432,7 +436,8 @@ static void spoil_tail(void) {
 /* What a killed writer has left to be mended (Documentation/format.md). */
 
 static bool has_open_change(const layout *l UNUSED, const unsigned char *header) {
-    return word_at(header + shard_transaction) && memcmp(header + shard_saved, header + shard_savepoint, shard_saved_bytes) != 0;
+    return word_at(header + shard_transaction) &&
+           memcmp(header + shard_saved, header + shard_savepoint, shard_saved_bytes) != 0;
 }
 static bool has_open_head(const layout *l, const unsigned char *header) {
     return has_open_change(l, header) && word_at(header + shard_frame) >> 40 & 1;
@@ -449,9 +454,11 @@ static bool has_open_copy(const layout *l, const unsigned char *header) {
     return slot && half_at(header + slot) == head;
 }
 static bool has_orphans(const layout *l UNUSED, const unsigned char *header) {
-    return word_at(header + shard_used) > word_at(header + shard_entries) + 15 + 3; /* three parts beside those of three values */
+    /* Three parts beside those of three values. */
+    return word_at(header + shard_used) > word_at(header + shard_entries) + 15 + 3;
 }
 
+/* clang-format off */
 static const situation situations[] = {
     {.name = "set", .prepare = prepare_base, .act = set_new},
     {.name = "replace", .prepare = prepare_base, .act = set_again},
@@ -504,6 +511,7 @@ static const situation situations[] = {
     {.name = "larger", .prepare = prepare_base, .closes = true, .other_capacity = 16 << 20},
     {.name = "much larger", .prepare = prepare_full_log, .closes = true, .other_capacity = 1 << 30, .evicts = true},
 };
+/* clang-format on */
 enum { situation_count = sizeof situations / sizeof *situations };
 
 /* Looking */
@@ -542,7 +550,8 @@ static inline bool check_keys(shale_cache *cache, const situation *s, uint64_t n
             fault = "evicted before what was used less recently";
         is_older_there |= found != 0;
         holds &= check_that(!fault, __FILE__, __LINE__, fault ? fault : "",
-                            ": %s, event %" PRIu64 ", %s: key %" PRIu64 ", completed %" PRIu64 ", intended %" PRIu64 ", found %" PRIu64,
+                            ": %s, event %" PRIu64 ", %s: key %" PRIu64 ", completed %" PRIu64 ", intended %" PRIu64
+                            ", found %" PRIu64,
                             s->name, n, when, key, completed, intended, found);
         if (seen)
             seen[key] = found;
@@ -596,7 +605,8 @@ static inline void allocate_places(const saved_file *data, const saved_file *idx
     for (uint64_t shard = 0; shard < l.shards; shard++)
         for (uint64_t place = 0; place < l.rows; place++)
             if (index[shard_offset(&l, shard) + l.states + place] != place_absent)
-                REQUIRE(fallocate(data->fd, FALLOC_FL_KEEP_SIZE, (off_t)place_offset(&l, shard, place), (off_t)l.segment_size) == 0);
+                REQUIRE(fallocate(data->fd, FALLOC_FL_KEEP_SIZE, (off_t)place_offset(&l, shard, place),
+                                  (off_t)l.segment_size) == 0);
     munmap(bytes, page_bytes);
     munmap(index, (size_t)idx->size);
 }

@@ -20,7 +20,8 @@ static inline shale_status store(shale_cache *cache, uint64_t key, size_t size, 
     static unsigned char bytes[stored_largest];
     uint64_t version = ++stored_versions, tag = key % stored_tags;
     shale_bytes tags = {&tag, sizeof tag};
-    shale_set_options options = {.struct_size = sizeof options, .flags = flags, .tags = &tags, .tag_count = stored[key].tagged};
+    shale_set_options options = {
+        .struct_size = sizeof options, .flags = flags, .tags = &tags, .tag_count = stored[key].tagged};
     pattern_fill(bytes, key, version, size);
     shale_status status = shale_set(cache, &key, sizeof key, bytes, size, &options);
     if (status == SHALE_OK) {

@@ -9,7 +9,7 @@
 static uint64_t usage_bytes;
 
 static inline int usage_add_file(const char *path UNUSED, const struct stat *status, int type UNUSED,
-                                     struct FTW *walk UNUSED) {
+                                 struct FTW *walk UNUSED) {
     usage_bytes += (uint64_t)status->st_blocks * 512;
     return 0;
 }
