@@ -78,7 +78,8 @@ static void walk_places(const layout *l, const unsigned char *data, uint32_t siz
         bool is_segment = word(place, 0) == 0x31474553454C4853u && word(place, 40);
         if (notes) {
             if (is_segment) {
-                note(&segments_seen, word(place, 16)), note(&segments_seen, word(place, 24)), note(&segments_seen, word(place, 32));
+                note(&segments_seen, word(place, 16)), note(&segments_seen, word(place, 24)),
+                    note(&segments_seen, word(place, 32));
                 note(&lsns, word(place, 48));
             }
             for (size_t at = segment_header; next_record(l, place, &at, &p);) {
@@ -134,8 +135,11 @@ static void walk_places(const layout *l, const unsigned char *data, uint32_t siz
 }
 
 static void walk_shard(const shard_view *v, bool notes) {
-    static const size_t plain[] = {w_shape, w_state, w_entries, w_live, w_pinned, w_used, w_head_place, w_head_offset, w_tail_offset, w_queue_first, w_queue_count,
-                                   w_allocated, w_table_pages, w_no_space, w_unsure, w_sweep_at, w_sweep_state, w_heap_counts, w_heap_counts + 8, w_heap_current, w_tag_count, w_free_count};
+    static const size_t plain[] = {
+        w_shape,           w_state,        w_entries,     w_live,        w_pinned,      w_used,
+        w_head_place,      w_head_offset,  w_tail_offset, w_queue_first, w_queue_count, w_allocated,
+        w_table_pages,     w_no_space,     w_unsure,      w_sweep_at,    w_sweep_state, w_heap_counts,
+        w_heap_counts + 8, w_heap_current, w_tag_count,   w_free_count};
     static const size_t numbered[] = {w_head_number, w_ghost, w_last_number, w_tail_number, w_proven_tail};
     static const size_t stamped[] = {w_stamp, w_sweep_limit, w_heap_limit};
     const uint64_t stamp_mask = ((uint64_t)1 << 38) - 1;
@@ -170,7 +174,8 @@ static void walk_shard(const shard_view *v, bool notes) {
     for (size_t i = 1; i <= field(v, w_free_count) && i <= v->layout.rows; i++)
         add(queued(v, 2 * v->layout.rows - i));
     for (size_t i = 0; i < tag_places; i++)
-        add(word(v->header, v->layout.tags + i * 16)), add(rank_of(&lsns, word(v->header, v->layout.tags + i * 16 + 8)));
+        add(word(v->header, v->layout.tags + i * 16)),
+            add(rank_of(&lsns, word(v->header, v->layout.tags + i * 16 + 8)));
     for (size_t i = 0; next_slot(v, &i, &s);)
         add(i), add(s.word0), add(rank_of(&stamps_seen, s.word1 & stamp_mask)), add(s.word1 >> 38);
     for (int which = 0; which < 2; which++)
@@ -201,18 +206,21 @@ static uint64_t canonical(void) {
     sum = 0;
     lsns.count = segments_seen.count = stamps_seen.count = ids_seen.count = 0;
     int data = machine.names[name_data], index = machine.names[name_index];
-    layout l = data < 0 ? (layout){0} : read_layout(bytes_of(data)), durable = data < 0 ? l : read_layout(durable_of(data));
+    layout l = data < 0 ? (layout){0} : read_layout(bytes_of(data)),
+           durable = data < 0 ? l : read_layout(durable_of(data));
     for (int pass = 0; pass < 2; pass++) {
         bool notes = pass == 0;
         if (l.exists)
             walk_places(&l, bytes_of(data), machine.files[data].size, machine.files[data].allocated, notes);
         if (durable.exists && machine.files[data].durable_size)
-            walk_places(&durable, durable_of(data), machine.files[data].durable_size, machine.files[data].durably_allocated, notes);
+            walk_places(&durable, durable_of(data), machine.files[data].durable_size,
+                        machine.files[data].durably_allocated, notes);
         if (l.exists)
             for (size_t s = 0; s < l.shards; s++) {
                 uint64_t synced = word(bytes_of(data), superblock_page + s * 16);
                 if (notes)
-                    note(&segments_seen, synced), note(&segments_seen, word(bytes_of(data), superblock_page + l.shards * 16 + s * 16));
+                    note(&segments_seen, synced),
+                        note(&segments_seen, word(bytes_of(data), superblock_page + l.shards * 16 + s * 16));
                 else
                     add(rank_of(&segments_seen, synced)), add(half(bytes_of(data), superblock_page + s * 16 + 8)),
                         add(rank_of(&segments_seen, word(bytes_of(data), superblock_page + l.shards * 16 + s * 16)));
@@ -233,7 +241,8 @@ static uint64_t canonical(void) {
         for (size_t i = 0; i < 4; i++)
             add(word(bytes_of(index), 640 + i * 8)), add(word(bytes_of(index), 704 + i * 8));
     add((uint64_t)l.capacity);
-    add((uint64_t)model.actor << 8 | (uint64_t)model.world_count << 4 | (machine.processes[0].handle != NULL) << 1 | (machine.processes[1].handle != NULL));
+    add((uint64_t)model.actor << 8 | (uint64_t)model.world_count << 4 | (machine.processes[0].handle != NULL) << 1 |
+        (machine.processes[1].handle != NULL));
     add((uint64_t)machine.names[name_index] << 16 | (uint64_t)machine.names[name_new_index] << 8);
     return sum ? sum : 1;
 }

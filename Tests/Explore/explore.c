@@ -184,7 +184,8 @@ static void shrink(sequence *s, uint64_t kind) {
         for (int from = 0; from + chunk <= s->count && now_seconds() < deadline;) {
             static sequence less;
             less = *s;
-            memmove(less.operations + from, less.operations + from + chunk, (size_t)(s->count - from - chunk) * sizeof *s->operations);
+            memmove(less.operations + from, less.operations + from + chunk,
+                    (size_t)(s->count - from - chunk) * sizeof *s->operations);
             less.count -= chunk;
             int at = run(&less);
             if (at >= 0 && kind_of_failure() == kind) {
@@ -347,7 +348,9 @@ enum { most_sources = 2048 };
 static source sources[most_sources];
 static int source_count;
 static uint64_t offered;
-static struct { uint64_t full, passes, tags, dictionaries, pinned, unquiet, large; } classes;
+static struct {
+    uint64_t full, passes, tags, dictionaries, pinned, unquiet, large;
+} classes;
 static uint64_t chance = 1;
 
 static void offer(const sequence *path, uint64_t hash) {
@@ -355,12 +358,15 @@ static void offer(const sequence *path, uint64_t hash) {
         if (sources[i].hash == hash)
             return;
     offered++;
-    int at = source_count < most_sources ? source_count++ : mix(&chance) % offered < most_sources ? (int)(mix(&chance) % most_sources) : -1;
+    int at = source_count < most_sources             ? source_count++
+             : mix(&chance) % offered < most_sources ? (int)(mix(&chance) % most_sources)
+                                                     : -1;
     if (at < 0)
         return;
     save(&sources[at].state);
     sources[at].hash = hash;
-    sources[at].path = realloc(sources[at].path, offsetof(sequence, operations) + (size_t)path->count * sizeof *path->operations);
+    sources[at].path = realloc(sources[at].path,
+                               offsetof(sequence, operations) + (size_t)path->count * sizeof *path->operations);
     memcpy(sources[at].path, path, offsetof(sequence, operations) + (size_t)path->count * sizeof *path->operations);
 }
 
@@ -370,7 +376,8 @@ static void classify(void) {
     if (!l.exists)
         return;
     shard_view v = view_of(&l, bytes_of(data), bytes_of(index), 0);
-    size_t places = 0, budget = l.capacity - (superblock_page + up(l.shards * 32, unit) + l.dictionary_places * l.dictionary_size + index_head + l.capacity / 512);
+    size_t places = 0, budget = l.capacity - (superblock_page + up(l.shards * 32, unit) +
+                                              l.dictionary_places * l.dictionary_size + index_head + l.capacity / 512);
     if (budget / l.shards > field(&v, w_table_pages))
         places = (budget / l.shards - field(&v, w_table_pages)) / l.segment;
     classes.full += places <= field(&v, w_queue_count) + reserve;
@@ -500,7 +507,9 @@ static void kill_everywhere(const source *from, bool all_seconds) {
                 fails("kill");
                 continue;
             }
-            int second_count = alphabet(seconds), first = all_seconds ? 0 : (int)(mix(&chance) % (uint64_t)second_count), end = all_seconds ? second_count : first + 1;
+            int second_count = alphabet(seconds),
+                first = all_seconds ? 0 : (int)(mix(&chance) % (uint64_t)second_count),
+                end = all_seconds ? second_count : first + 1;
             if (all_seconds)
                 save(&after);
             for (int j = first; j < end && !stops; j++) {
@@ -546,15 +555,18 @@ static void walk(int c, uint64_t seed) {
         if (strchr("xXQdc", op.what) && r % 3)
             continue;
         if (favour & 1 && r % 2)
-            op = (operation){.what = 's', .key = (uint8_t)(r >> 8) % (uint8_t)configured->keys, .size = (uint8_t)((r >> 16) % 3)};
+            op = (operation){
+                .what = 's', .key = (uint8_t)(r >> 8) % (uint8_t)configured->keys, .size = (uint8_t)((r >> 16) % 3)};
         if (favour & 2 && r % 16 == 1)
-            op = (operation){.what = 'p', .key = (uint8_t)(r >> 8) % (uint8_t)configured->keys, .size = (uint8_t)((r >> 16) % 3)};
+            op = (operation){
+                .what = 'p', .key = (uint8_t)(r >> 8) % (uint8_t)configured->keys, .size = (uint8_t)((r >> 16) % 3)};
         if (favour & 4 && r % 8 == 3)
             op = (operation){.what = 'v', .key = (uint8_t)(r >> 8) % 7};
         if (favour >> 9 & 1 && r % 32 == 7)
             op = (operation){.what = 'h'};
         if (favour >> 8 & 1 && r % 32 == 5)
-            op = (operation){.what = 'z', .key = (uint8_t)(r >> 8) % (uint8_t)configured->keys, .size = (uint8_t)(r >> 16 & 1)};
+            op = (operation){
+                .what = 'z', .key = (uint8_t)(r >> 8) % (uint8_t)configured->keys, .size = (uint8_t)(r >> 16 & 1)};
         if (op.what == 'k')
             op.key = (uint8_t)(r >> 24), op.size = (uint8_t)(r >> 32);
         if ((favour >> 4) % 4 != 0 && mix(&random) % 5 == 0)
@@ -582,14 +594,18 @@ static void walk(int c, uint64_t seed) {
 
 /* What is in the files, for whoever repeats a failure. */
 static void show(void) {
-    static const char *const kinds_of_records[] = {"?", "value", "manifest", "part", "tombstone", "touch", "invalidate", "end", "gap"};
+    static const char *const kinds_of_records[] = {"?",     "value",      "manifest", "part", "tombstone",
+                                                   "touch", "invalidate", "end",      "gap"};
     int data = machine.names[name_data], index = machine.names[name_index];
     layout l = data < 0 || index < 0 ? (layout){0} : read_layout(bytes_of(data));
     for (size_t n = 0; l.exists && n < l.shards; n++) {
         shard_view v = view_of(&l, bytes_of(data), bytes_of(index), n);
-        printf("  shard %zu: state %llu, %llu entries, head at place %llu offset %llu, tail offset %llu, shape %llx, replays %d, capacity %zu, du %u\n", n, (unsigned long long)field(&v, w_state),
-               (unsigned long long)field(&v, w_entries), (unsigned long long)field(&v, w_head_place), (unsigned long long)field(&v, w_head_offset), (unsigned long long)field(&v, w_tail_offset),
-               (unsigned long long)field(&v, w_shape), replays, l.capacity, disk_bytes());
+        printf(
+            "  shard %zu: state %llu, %llu entries, head at place %llu offset %llu, tail offset %llu, shape %llx, replays %d, capacity %zu, du %u\n",
+            n, (unsigned long long)field(&v, w_state), (unsigned long long)field(&v, w_entries),
+            (unsigned long long)field(&v, w_head_place), (unsigned long long)field(&v, w_head_offset),
+            (unsigned long long)field(&v, w_tail_offset), (unsigned long long)field(&v, w_shape), replays, l.capacity,
+            disk_bytes());
         for (size_t place = 0; place < l.rows; place++) {
             const unsigned char *p = bytes_of(data) + place_start(&v, place), *r;
             if (place_state(&v, place) == place_absent && !word(p, 40))
@@ -598,15 +614,20 @@ static void show(void) {
             for (size_t i = 0; i < field(&v, w_queue_count); i++)
                 if (queued(&v, i) == place)
                     at_queue = (int)i;
-            printf("    place %zu, state %zu, queue %d, number %llu; header %llu, before it %llu, tail %llu%s:", place, place_state(&v, place), at_queue, (unsigned long long)place_number(&v, place),
-                   (unsigned long long)word(p, 16), (unsigned long long)word(p, 24), (unsigned long long)word(p, 32), word(p, 40) ? "" : " (no check)");
+            printf("    place %zu, state %zu, queue %d, number %llu; header %llu, before it %llu, tail %llu%s:", place,
+                   place_state(&v, place), at_queue, (unsigned long long)place_number(&v, place),
+                   (unsigned long long)word(p, 16), (unsigned long long)word(p, 24), (unsigned long long)word(p, 32),
+                   word(p, 40) ? "" : " (no check)");
             for (size_t at = segment_header; next_record(&l, p, &at, &r);) {
                 printf(" [%td %s lsn %llu", r - p, kinds_of_records[record_kind(r)], (unsigned long long)word(r, 0));
                 if (record_kind(r) != kind_part && key_of(r) >= 0)
                     printf(" %c=%u", 'a' + key_of(r), id_of(r));
                 if (record_kind(r) == kind_touch)
-                    printf(" of place %zu offset %zu, segment %llu, lsn %llu", place_of(&v, (uint32_t)word(r, stored_offset(r))), (size_t)word(r, stored_offset(r)) * 8 % l.segment,
-                           (unsigned long long)word(r, stored_offset(r) + 8), (unsigned long long)word(r, stored_offset(r) + 16));
+                    printf(" of place %zu offset %zu, segment %llu, lsn %llu",
+                           place_of(&v, (uint32_t)word(r, stored_offset(r))),
+                           (size_t)word(r, stored_offset(r)) * 8 % l.segment,
+                           (unsigned long long)word(r, stored_offset(r) + 8),
+                           (unsigned long long)word(r, stored_offset(r) + 16));
                 if (record_kind(r) == kind_part)
                     printf(" of blob %llu", (unsigned long long)word(r, key_offset(r)));
                 printf("]");
@@ -615,7 +636,8 @@ static void show(void) {
         }
         slot s;
         for (size_t i = 0; next_slot(&v, &i, &s);)
-            printf("    slot %zu.%zu: place %zu offset %zu, kind %u%s, stamp %llu\n", s.position, s.i, place_of(&v, s.location), (size_t)s.location * 8 % l.segment, s.kind, s.is_pinned ? " pinned" : "",
+            printf("    slot %zu.%zu: place %zu offset %zu, kind %u%s, stamp %llu\n", s.position, s.i,
+                   place_of(&v, s.location), (size_t)s.location * 8 % l.segment, s.kind, s.is_pinned ? " pinned" : "",
                    (unsigned long long)(s.word1 & (((uint64_t)1 << 38) - 1)));
     }
 }
@@ -716,13 +738,19 @@ int main(int count, char **arguments) {
     printf("depth");
     for (int c = from; c < to; c++)
         printf(" %d", depth_reached[c]);
-    printf(" of %d configurations; %" PRIu64 " distinct states, %" PRIu64 " sequences; %" PRIu64 " walks of %" PRIu64 " operations\n", to - from, states_seen, sequences_run, walks, walked);
-    printf("%d of %d states: %" PRIu64 " operations killed everywhere, %" PRIu64 " second operations; log full %" PRIu64 ", pass half done %" PRIu64 ", tag table full %" PRIu64
-           ", dictionaries replaced %" PRIu64 ", pinned %" PRIu64 ", in parts %" PRIu64 ", killed %" PRIu64 "\n",
-           sources_killed, source_count, killed_operations, second_operations, classes.full, classes.passes, classes.tags, classes.dictionaries, classes.pinned, classes.large, classes.unquiet);
+    printf(" of %d configurations; %" PRIu64 " distinct states, %" PRIu64 " sequences; %" PRIu64 " walks of %" PRIu64
+           " operations\n",
+           to - from, states_seen, sequences_run, walks, walked);
+    printf("%d of %d states: %" PRIu64 " operations killed everywhere, %" PRIu64 " second operations; log full %" PRIu64
+           ", pass half done %" PRIu64 ", tag table full %" PRIu64 ", dictionaries replaced %" PRIu64
+           ", pinned %" PRIu64 ", in parts %" PRIu64 ", killed %" PRIu64 "\n",
+           sources_killed, source_count, killed_operations, second_operations, classes.full, classes.passes,
+           classes.tags, classes.dictionaries, classes.pinned, classes.large, classes.unquiet);
     printf("excuses:");
     for (int i = 0; i < excuses; i++)
         printf("%s %s %" PRIu64, i ? "," : "", excuse_names[i], excuses_used[i]);
-    printf("\n%" PRIu64 " operations in %.0f s, %.0f a second; %" PRIu64 " kills, %" PRIu64 " cuts, %" PRIu64 " checks, %d failures\n", operations_done, took, (double)operations_done / took, kills, cuts, checks, failures);
+    printf("\n%" PRIu64 " operations in %.0f s, %.0f a second; %" PRIu64 " kills, %" PRIu64 " cuts, %" PRIu64
+           " checks, %d failures\n",
+           operations_done, took, (double)operations_done / took, kills, cuts, checks, failures);
     return failures > 0;
 }

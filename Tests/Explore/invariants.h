@@ -28,7 +28,8 @@ static void check_shard(const shard_view *v) {
             locations[used] = s.location;
         used++;
         const unsigned char *value = value_record(v, s.location);
-        if (record_kind(p) == kind_touch && value && place_number(v, place_of(v, (uint32_t)word(p, stored_offset(p)))) != word(p, stored_offset(p) + 8))
+        if (record_kind(p) == kind_touch && value &&
+            place_number(v, place_of(v, (uint32_t)word(p, stored_offset(p)))) != word(p, stored_offset(p) + 8))
             complain("the touch record at location %u names a segment that is gone", s.location);
         if (!value) {
             complain("the touch record at location %u names no place", s.location);
@@ -50,21 +51,29 @@ static void check_shard(const shard_view *v) {
         if (value && value[20] >> 4 == 2)
             dictionaries[(value[40] | value[41] << 8) % most(1, l->dictionary_places)]++;
     }
-    const struct { const char *name; size_t at; uint64_t sum; } sums[] = {{"entries", w_entries, entries}, {"used", w_used, used}, {"live", w_live, live}, {"raw", w_raw, raw},
-                                                                         {"stored", w_stored, stored}, {"pinned", w_pinned, pinned}};
+    const struct {
+        const char *name;
+        size_t at;
+        uint64_t sum;
+    } sums[] = {{"entries", w_entries, entries}, {"used", w_used, used},
+                {"live", w_live, live},          {"raw", w_raw, raw},
+                {"stored", w_stored, stored},    {"pinned", w_pinned, pinned}};
     for (size_t i = 0; i < sizeof sums / sizeof *sums; i++)
         if (field(v, sums[i].at) != sums[i].sum)
-            complain("%s is %llu, its sum is %llu", sums[i].name, (unsigned long long)field(v, sums[i].at), (unsigned long long)sums[i].sum);
+            complain("%s is %llu, its sum is %llu", sums[i].name, (unsigned long long)field(v, sums[i].at),
+                     (unsigned long long)sums[i].sum);
     for (size_t i = 0; i < 16; i++)
         if (field(v, w_dictionaries + i * 8) != dictionaries[i])
-            complain("dictionary place %zu has %llu records, counted %llu", i, (unsigned long long)field(v, w_dictionaries + i * 8), (unsigned long long)dictionaries[i]);
+            complain("dictionary place %zu has %llu records, counted %llu", i,
+                     (unsigned long long)field(v, w_dictionaries + i * 8), (unsigned long long)dictionaries[i]);
 
     size_t count = field(v, w_queue_count), allocated = 0, in_log = 0;
     uint64_t previous = 0;
     for (size_t i = 0; i < count && i < l->rows; i++) {
         size_t place = queued(v, i);
         if (place >= l->rows || place_state(v, place) != place_in_log || place_number(v, place) <= previous) {
-            complain("place %zu of the queue is %zu, state %zu, segment %llu after %llu", i, place, place < l->rows ? place_state(v, place) : 99,
+            complain("place %zu of the queue is %zu, state %zu, segment %llu after %llu", i, place,
+                     place < l->rows ? place_state(v, place) : 99,
                      place < l->rows ? (unsigned long long)place_number(v, place) : 0, (unsigned long long)previous);
             return;
         }
@@ -76,7 +85,10 @@ static void check_shard(const shard_view *v) {
         allocated += place_state(v, place) != place_absent;
         in_log += place_state(v, place) == place_in_log;
         int f = machine.names[name_data];
-        for (size_t at = place_start(v, place); f >= 0 && (place_state(v, place) == place_in_log || place_state(v, place) == place_free) && at < place_start(v, place) + l->segment; at += unit)
+        for (size_t at = place_start(v, place);
+             f >= 0 && (place_state(v, place) == place_in_log || place_state(v, place) == place_free) &&
+             at < place_start(v, place) + l->segment;
+             at += unit)
             if (!machine.files[f].allocated[at / unit]) {
                 complain("place %zu, state %zu, is a hole", place, place_state(v, place));
                 break;
@@ -109,7 +121,8 @@ static void check_files(void) {
         if (handle())
             check_shard(&v);
         if (!model.was_cut && field(&v, w_corrupt))
-            complain("%llu records are counted as corrupt, and no power was cut", (unsigned long long)field(&v, w_corrupt));
+            complain("%llu records are counted as corrupt, and no power was cut",
+                     (unsigned long long)field(&v, w_corrupt));
     }
 }
 

@@ -4,7 +4,9 @@
 
 #include "machine.h"
 
-/* Sources/ShaleCore/Format/Sizes.swift, SHALE_TINY. */
+/* clang-format off */
+
+/* Sources/ShaleCore/Platform/Sizes.swift, SHALE_TINY. */
 enum {
     superblock_page = 512, superblock_copy = 256, index_head = 2048,
     least_buckets = 2, most_buckets = 16, spare_buckets = 4, spill = 4,
@@ -25,6 +27,8 @@ enum {
 };
 enum { kind_value = 1, kind_manifest, kind_part, kind_tombstone, kind_touch, kind_invalidate, kind_end, kind_gap, kind_loss };
 enum { place_absent, place_free, place_in_log, place_preparing };
+
+/* clang-format on */
 
 typedef struct {
     bool exists;
@@ -62,7 +66,8 @@ static size_t table_bytes(size_t buckets) {
 
 /* What follows from the superblock's numbers. */
 static void derive(layout *l) {
-    l->segments = up(superblock_page + up(l->shards * 32, unit) + l->dictionary_places * l->dictionary_size, l->segment);
+    l->segments = up(superblock_page + up(l->shards * 32, unit) + l->dictionary_places * l->dictionary_size,
+                     l->segment);
     l->queue = shard_header + l->rows * 8;
     l->states = up(l->queue + l->rows * 4, 8);
     l->tags = up(l->states + l->rows, 64);
@@ -79,8 +84,15 @@ static layout read_layout(const unsigned char *data) {
         const unsigned char *p = data + copy * superblock_copy;
         if (word(p, 0) != 0x41544144454c4853u || !word(p, 120) || (l.exists && word(p, 16) < l.sequence))
             continue;
-        l = (layout){.exists = true, .sequence = word(p, 16), .capacity = word(p, 32), .max_entries = word(p, 40), .shards = half(p, 48),
-                     .segment = half(p, 52), .rows = half(p, 80), .dictionary_places = half(p, 88), .dictionary_size = half(p, 92)};
+        l = (layout){.exists = true,
+                     .sequence = word(p, 16),
+                     .capacity = word(p, 32),
+                     .max_entries = word(p, 40),
+                     .shards = half(p, 48),
+                     .segment = half(p, 52),
+                     .rows = half(p, 80),
+                     .dictionary_places = half(p, 88),
+                     .dictionary_size = half(p, 92)};
     }
     if (l.exists)
         derive(&l);
@@ -169,7 +181,8 @@ static bool next_slot(const shard_view *v, size_t *at, slot *s) {
         uint64_t word0 = word(p, 0);
         if (!(uint32_t)word0)
             continue;
-        *s = (slot){*at / 4, *at % 4, word0, word(p, 8), (uint32_t)word0, word0 >> 62 == 2, word0 >> 61 & 1, (unsigned)(word0 >> 62)};
+        *s = (slot){*at / 4,         *at % 4,          word0,           word(p, 8),
+                    (uint32_t)word0, word0 >> 62 == 2, word0 >> 61 & 1, (unsigned)(word0 >> 62)};
         (*at)++;
         return true;
     }

@@ -29,11 +29,16 @@
 #include "faults.h"
 
 enum {
-    unit = 128,              /* what is allocated, and what a power cut leaves whole: Sizes.page */
-    files = 6,               /* at once: shale.data, an index, a new one, an old one that is still mapped */
-    most_data = 72 << 10, most_index = 24 << 10,
-    processes = 2, descriptors = 12, lock_bytes = 3,
-    heap_size = 24 << 10, big_size = 20 << 10, big_blocks = 16,
+    unit = 128, /* what is allocated, and what a power cut leaves whole: Sizes.page */
+    files = 6, /* at once: shale.data, an index, a new one, an old one that is still mapped */
+    most_data = 72 << 10,
+    most_index = 24 << 10,
+    processes = 2,
+    descriptors = 12,
+    lock_bytes = 3,
+    heap_size = 24 << 10,
+    big_size = 20 << 10,
+    big_blocks = 16,
     first_descriptor = 1000,
 };
 #define lock_base ((int64_t)1 << 60)
@@ -128,7 +133,8 @@ static bool is_referred(int i) {
 
 static void forget_file(int i) {
     if (machine.files[i].exists && !is_referred(i)) {
-        uint32_t size = machine.files[i].size > machine.files[i].durable_size ? machine.files[i].size : machine.files[i].durable_size;
+        uint32_t size = machine.files[i].size > machine.files[i].durable_size ? machine.files[i].size
+                                                                              : machine.files[i].durable_size;
         memset(bytes_of(i), 0, size);
         memset(durable_of(i), 0, size);
         memset(&machine.files[i], 0, sizeof machine.files[i]);
@@ -295,9 +301,9 @@ static void machine_start(void) {
 
 /* ---- in place of libc's --------------------------------------------------- */
 
-#define WRAP(result, name, ...) \
-    result __real_##name(__VA_ARGS__); \
-    result __wrap_##name(__VA_ARGS__); \
+#define WRAP(result, name, ...)                                                                                        \
+    result __real_##name(__VA_ARGS__);                                                                                 \
+    result __wrap_##name(__VA_ARGS__);                                                                                 \
     result __wrap_##name(__VA_ARGS__)
 
 static int fail(int e) {
@@ -367,7 +373,7 @@ WRAP(void, free, void *p) {
         }
         for (int j = 0; j < big_blocks; j++)
             if (b == bigs[i][j]) {
-                machine.processes[i].big_used &= (uint16_t) ~(1 << j);
+                machine.processes[i].big_used &= (uint16_t)~(1 << j);
                 return;
             }
     }
@@ -526,7 +532,8 @@ WRAP(int, fcntl, int fd, int command, ...) {
     for (int p = 0; p < processes; p++)
         for (int i = 0; i < descriptors; i++) {
             descriptor *other = &machine.processes[p].descriptors[i];
-            if (other != d && other->kind == 2 && other->file == d->file && other->locks[byte] && (wanted == 2 || other->locks[byte] == 2))
+            if (other != d && other->kind == 2 && other->file == d->file && other->locks[byte] &&
+                (wanted == 2 || other->locks[byte] == 2))
                 is_taken = wanted != 0;
         }
     if (command == 36 /* F_OFD_GETLK */) {

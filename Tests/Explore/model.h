@@ -7,8 +7,15 @@
 #include "layout.h"
 
 enum { most_keys = 5, most_choices = 24, most_worlds = 4 };
-enum { is_pinned_value = 1, is_tagged_value = 2, is_lost_by_cut = 4, may_lack_parts = 8, is_damaged = 16,
-    is_passed_by_tail = 64, is_older = 32 /* than one that is damaged: it may come back until somebody has met the damage */ };
+enum {
+    is_pinned_value = 1,
+    is_tagged_value = 2,
+    is_lost_by_cut = 4,
+    may_lack_parts = 8,
+    is_damaged = 16,
+    is_passed_by_tail = 64,
+    is_older = 32 /* than one that is damaged: it may come back until somebody has met the damage */
+};
 /* Of a value: it has to be there; it was evicted, and nobody has looked since; somebody has seen that it is not there. */
 enum { resident, evicted, seen_missing };
 
@@ -42,7 +49,10 @@ static struct {
     int world_count;
     choices history[most_keys]; /* what was current at some moment since the last sync */
     /* Where its records were then, each part's too. */
-    struct { position at[most_positions]; int count; } synced[most_keys];
+    struct {
+        position at[most_positions];
+        int count;
+    } synced[most_keys];
     bool is_changed[most_keys]; /* since then, be it to the same */
     uint16_t last_id;
     bool was_cut, was_damaged;
@@ -88,11 +98,24 @@ typedef enum {
     excuse_unknown,
     excuses
 } excuse;
-static const char *const excuse_names[excuses] = {"full of pins", "full disk", "forced eviction", "evicted", "came back in a rebuild", "killed call", "lost by a cut", "passed by the tail since the sync", "lacks parts", "forgotten for damage", "clear pending", "index deleted unsettled", "not noted"};
+static const char *const excuse_names[excuses] = {"full of pins",
+                                                  "full disk",
+                                                  "forced eviction",
+                                                  "evicted",
+                                                  "came back in a rebuild",
+                                                  "killed call",
+                                                  "lost by a cut",
+                                                  "passed by the tail since the sync",
+                                                  "lacks parts",
+                                                  "forgotten for damage",
+                                                  "clear pending",
+                                                  "index deleted unsettled",
+                                                  "not noted"};
 static uint64_t excuses_used[excuses], checks;
 
 static bool is_same(const choice *a, const choice *b) {
-    return a->id == b->id && a->increments == b->increments && a->expires == b->expires && ((a->flags ^ b->flags) & ~may_lack_parts) == 0;
+    return a->id == b->id && a->increments == b->increments && a->expires == b->expires &&
+           ((a->flags ^ b->flags) & ~may_lack_parts) == 0;
 }
 static void add_choice(choices *c, choice x) {
     for (int i = 0; i < c->count; i++)
@@ -170,7 +193,8 @@ static bool is_before(position a, uint64_t segment, uint64_t offset) {
 static position tail_of(const layout *l, size_t shard) {
     position tail = {.shard = (uint32_t)shard};
     for (int n = name_index; n < names; n++)
-        if (machine.names[n] >= 0 && machine.files[machine.names[n]].size >= index_head + shard * l->stride + shard_header) {
+        if (machine.names[n] >= 0 &&
+            machine.files[machine.names[n]].size >= index_head + shard * l->stride + shard_header) {
             shard_view v = view_of(l, bytes_of_data, bytes_of(machine.names[n]), shard);
             if (is_before(tail, field(&v, w_tail_number), field(&v, w_tail_offset)))
                 tail = (position){field(&v, w_tail_number), (uint32_t)field(&v, w_tail_offset), (uint32_t)shard};
@@ -178,7 +202,8 @@ static position tail_of(const layout *l, size_t shard) {
     for (size_t place = 0; place < l->rows; place++) {
         size_t start = l->segments + (place * l->shards + shard) * l->segment;
         const unsigned char *p = bytes_of_data + start;
-        if (start + l->segment <= machine.files[0].size && word(p, 0) == 0x31474553454C4853u && word(p, 40) && is_before(tail, word(p, 32), word(p, 56)))
+        if (start + l->segment <= machine.files[0].size && word(p, 0) == 0x31474553454C4853u && word(p, 40) &&
+            is_before(tail, word(p, 32), word(p, 56)))
             tail = (position){word(p, 32), (uint32_t)word(p, 56), (uint32_t)shard};
     }
     return tail;
@@ -187,7 +212,8 @@ static position tail_of(const layout *l, size_t shard) {
 static void note_position(int key, const shard_view *v, size_t place, size_t offset) {
     if (model.synced[key].count == most_positions)
         abort();
-    model.synced[key].at[model.synced[key].count++] = (position){place_number(v, place), (uint32_t)offset, (uint32_t)v->shard};
+    model.synced[key].at[model.synced[key].count++] = (position){place_number(v, place), (uint32_t)offset,
+                                                                 (uint32_t)v->shard};
 }
 
 /* Where the records of each key are, its parts' by the blob that its manifest names. */
@@ -211,7 +237,8 @@ static void note_positions(void) {
                     continue;
                 note_position(key, &v, place_of(&v, s.location), (size_t)s.location * 8 % l.segment);
                 if (p != value)
-                    note_position(key, &v, place_of(&v, (uint32_t)word(p, stored_offset(p))), (size_t)(uint32_t)word(p, stored_offset(p)) * 8 % l.segment);
+                    note_position(key, &v, place_of(&v, (uint32_t)word(p, stored_offset(p))),
+                                  (size_t)(uint32_t)word(p, stored_offset(p)) * 8 % l.segment);
                 if (!s.is_part && record_kind(value) == kind_manifest)
                     blobs[key] = word(value, stored_offset(value));
             }
@@ -244,7 +271,9 @@ static void all_is_durable(void) {
 
 static void mark(int key, uint16_t id, uint8_t from, uint8_t to) {
     for (int w = -model.pending_count; w <= model.world_count; w++) {
-        choices *c = w < 0 ? &model.pending[-w - 1][key] : w == model.world_count ? &model.history[key] : &model.worlds[w][key];
+        choices *c = w < 0                    ? &model.pending[-w - 1][key]
+                     : w == model.world_count ? &model.history[key]
+                                              : &model.worlds[w][key];
         for (int i = 0; i < c->count; i++)
             if ((!id || c->choices[i].id == id) && c->choices[i].leave == from)
                 c->choices[i].leave = to;
@@ -336,7 +365,8 @@ static bool saw_miss(choices *c) {
         choice x = c->choices[i];
         if (x.flags & is_damaged && is_noted)
             x = (choice){0};
-        if ((!is_gone(&x) && !x.leave && !(x.flags & (may_lack_parts | is_damaged))) || (x.flags & is_older && is_noted))
+        if ((!is_gone(&x) && !x.leave && !(x.flags & (may_lack_parts | is_damaged))) ||
+            (x.flags & is_older && is_noted))
             continue;
         if (!is_gone(&x))
             x.leave = seen_missing;
@@ -351,11 +381,12 @@ static bool saw_miss(choices *c) {
 static bool saw_value(choices *c, const choice *seen) {
     for (int i = 0; i < c->count; i++) {
         choice x = c->choices[i];
-        if (x.id != seen->id || x.increments != seen->increments || x.expires != seen->expires || (x.flags & is_pinned_value) != (seen->flags & is_pinned_value) ||
-            is_gone(&x) || x.leave == seen_missing || x.flags & is_damaged)
+        if (x.id != seen->id || x.increments != seen->increments || x.expires != seen->expires ||
+            (x.flags & is_pinned_value) != (seen->flags & is_pinned_value) || is_gone(&x) || x.leave == seen_missing ||
+            x.flags & is_damaged)
             continue;
         x.leave = resident;
-        x.flags &= (uint8_t) ~(may_lack_parts | is_older);
+        x.flags &= (uint8_t)~(may_lack_parts | is_older);
         bool is_any = c->is_any;
         set_choice(c, x);
         c->is_any = is_any;

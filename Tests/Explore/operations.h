@@ -30,9 +30,11 @@ static const configuration *configured;
 /* The capacity that has room for so many places in each shard, as Geometry.rows counts. */
 static uint64_t capacity_of(int which) {
     const configuration *c = configured;
-    size_t shard = up(shard_header + tag_places * 16 + lease_places * 24, unit) + 2 * unit + table_bytes(least_buckets) + 2 * heap_bytes(least_buckets)
-        + (size_t)c->places[which] * (c->segment + 4 * 13);
-    size_t all = superblock_page + up(c->shards * 32, unit) + (size_t)c->dictionaries * 512 + index_head + c->shards * shard;
+    size_t shard = up(shard_header + tag_places * 16 + lease_places * 24, unit) + 2 * unit +
+                   table_bytes(least_buckets) + 2 * heap_bytes(least_buckets) +
+                   (size_t)c->places[which] * (c->segment + 4 * 13);
+    size_t all = superblock_page + up(c->shards * 32, unit) + (size_t)c->dictionaries * 512 + index_head +
+                 c->shards * shard;
     return all + all / 511 + 1;
 }
 
@@ -92,7 +94,8 @@ static void before_store(const void *at) {
     if (f < 0)
         return;
     if (!machine.files[f].allocated[(size_t)((const unsigned char *)at - bytes_of(f)) / unit])
-        machine_failed("a store into a hole of %s, at %td", f ? "shale.index" : "shale.data", (const unsigned char *)at - bytes_of(f));
+        machine_failed("a store into a hole of %s, at %td", f ? "shale.index" : "shale.data",
+                       (const unsigned char *)at - bytes_of(f));
     happens();
 }
 static long before_call(const char *name) {
@@ -120,7 +123,8 @@ static shard_view shard_of(const void *at) {
         l.rows = 2 * (size_t)configured->places[capacity_asked];
         derive(&l);
     }
-    return view_of(&l, bytes_of_data, bytes_of(f), ((size_t)((const unsigned char *)at - bytes_of(f)) - index_head) / l.stride);
+    return view_of(&l, bytes_of_data, bytes_of(f),
+                   ((size_t)((const unsigned char *)at - bytes_of(f)) - index_head) / l.stride);
 }
 
 /* Whether nobody in a slot's table could leave for a pinned one. */
@@ -184,8 +188,9 @@ static void before_event(enum shim_event event, const void *at) {
     else if (event == SHIM_EVICTED)
         for (size_t i = 0; next_slot(&v, &i, &s);)
             if (!s.is_part && !s.is_pinned && (s.word1 & stamps) < (word1 & stamps))
-                complain("evicted out of order: key %c with stamp %u, while the slot in bucket %zu has %u", key < 0 ? '?' : key + 'a',
-                         (unsigned)(word1 & stamps), s.position, (unsigned)(s.word1 & stamps));
+                complain("evicted out of order: key %c with stamp %u, while the slot in bucket %zu has %u",
+                         key < 0 ? '?' : key + 'a', (unsigned)(word1 & stamps), s.position,
+                         (unsigned)(s.word1 & stamps));
 }
 
 static void signalled(int signal) {
@@ -216,7 +221,9 @@ static void fill(unsigned char *p, int key, uint16_t id, int size) {
     memcpy(p, &number, 8);
     static const char text[] = "the quick brown fox jumps over the lazy dog; ";
     for (size_t i = 8; i < size_of(size); i++)
-        p[i] = configured->compresses ? (unsigned char)(text[(i + id / 8 * 3) % (sizeof text - 1)] + (i % 40 == 39 ? id % 8 : 0)) : (unsigned char)(id * 7 + i * 13 + (unsigned)key);
+        p[i] = configured->compresses
+                   ? (unsigned char)(text[(i + id / 8 * 3) % (sizeof text - 1)] + (i % 40 == 39 ? id % 8 : 0))
+                   : (unsigned char)(id * 7 + i * 13 + (unsigned)key);
 }
 
 static unsigned char value_bytes[4096];
@@ -228,7 +235,9 @@ static shale_value read_value(void) {
 static bool recognise(int key, const shale_value *v, choice *seen) {
     const unsigned char *p = v->data;
     uint64_t number = v->size >= 8 ? word(p, 0) : 0;
-    *seen = (choice){.id = (uint16_t)(number >> 16), .increments = (uint16_t)number, .expires = v->expires_ms == SHALE_NEVER ? 0 : v->expires_ms,
+    *seen = (choice){.id = (uint16_t)(number >> 16),
+                     .increments = (uint16_t)number,
+                     .expires = v->expires_ms == SHALE_NEVER ? 0 : v->expires_ms,
                      .flags = v->flags & SHALE_VALUE_PINNED ? is_pinned_value : 0};
     if (v->size < 8 || number >> 48 != (uint64_t)key + 1)
         return false;
@@ -248,7 +257,11 @@ static const char *describe(const choices *c) {
     text[0] = 0;
     for (int i = 0; i < c->count && n < sizeof text - 60; i++) {
         const choice *x = &c->choices[i];
-        n += (size_t)(x->id ? snprintf(text + n, sizeof text - n, "%s%u+%u%s%s%s", i ? " or " : "", x->id, x->increments, x->flags & is_pinned_value ? " pinned" : "", x->leave == evicted ? " (evicted)" : x->leave == seen_missing ? " (was seen missing)" : "",
+        n += (size_t)(x->id ? snprintf(text + n, sizeof text - n, "%s%u+%u%s%s%s", i ? " or " : "", x->id,
+                                       x->increments, x->flags & is_pinned_value ? " pinned" : "",
+                                       x->leave == evicted        ? " (evicted)"
+                                       : x->leave == seen_missing ? " (was seen missing)"
+                                                                  : "",
                                        is_gone(x) ? " (gone by age)" : "")
                             : snprintf(text + n, sizeof text - n, "%snothing", i ? " or " : ""));
     }
@@ -283,7 +296,8 @@ static void observe(int key, const choice *seen) {
     if (seen)
         for (int w = 0; w < model.world_count; w++)
             for (int i = 0; i < model.worlds[w][key].count; i++)
-                excuses_used[excuse_came_back] += model.worlds[w][key].choices[i].id == seen->id && model.worlds[w][key].choices[i].leave == evicted;
+                excuses_used[excuse_came_back] += model.worlds[w][key].choices[i].id == seen->id &&
+                                                  model.worlds[w][key].choices[i].leave == evicted;
     else
         count_excuses_of_miss(&before);
     excuses_used[excuse_unknown] += before.is_any;
@@ -297,7 +311,8 @@ static void observe(int key, const choice *seen) {
     }
     if (left == 0) {
         if (seen)
-            complain("key %c holds value %u+%u%s, size %zu; right is %s", key + 'a', seen->id, seen->increments, seen->flags & is_pinned_value ? ", pinned" : "", size_of(seen->size), describe(&before));
+            complain("key %c holds value %u+%u%s, size %zu; right is %s", key + 'a', seen->id, seen->increments,
+                     seen->flags & is_pinned_value ? ", pinned" : "", size_of(seen->size), describe(&before));
         else
             complain("key %c is lost; right is %s", key + 'a', describe(&before));
         return;
@@ -353,8 +368,14 @@ static bool some_are_pinned(void) {
 
 static bool open_cache(int capacity) {
     capacity_asked = capacity;
-    shale_options options = {.struct_size = sizeof options, .capacity = capacity_of(capacity), .max_entries = configured->max_entries, .shards = configured->shards,
-                             .segment_size = configured->segment, .compression = configured->compresses ? SHALE_COMPRESSION_DICTIONARY : SHALE_COMPRESSION_NONE, .now_ms = now_ms};
+    shale_options options = {.struct_size = sizeof options,
+                             .capacity = capacity_of(capacity),
+                             .max_entries = configured->max_entries,
+                             .shards = configured->shards,
+                             .segment_size = configured->segment,
+                             .compression = configured->compresses ? SHALE_COMPRESSION_DICTIONARY
+                                                                   : SHALE_COMPRESSION_NONE,
+                             .now_ms = now_ms};
     bool is_other_there = machine.processes[1 - model.actor].handle != NULL;
     if (is_other_there)
         options.capacity = options.max_entries = 0;
@@ -419,18 +440,28 @@ static void act(const operation *op, uint16_t id) {
     if (!mine->handle && !strchr("xXqQdk", op->what) && !open_cache(model.capacity))
         return;
     switch (op->what) {
-    case 's': case 'p': case 't': case 'a': {
+    case 's':
+    case 'p':
+    case 't':
+    case 'a': {
         fill(bytes, op->key, id, op->size);
         unsigned char meta[2] = {(unsigned char)id, (unsigned char)(id >> 8)};
         shale_bytes tag = {"tag", 3};
-        shale_set_options options = {.struct_size = sizeof options, .flags = op->what == 'p' ? SHALE_SET_PINNED : 0, .max_age_ms = op->what == 'a' ? 2500 : 0,
-                                     .meta = meta, .meta_size = 2, .tags = &tag, .tag_count = op->what == 't'};
+        shale_set_options options = {.struct_size = sizeof options,
+                                     .flags = op->what == 'p' ? SHALE_SET_PINNED : 0,
+                                     .max_age_ms = op->what == 'a' ? 2500 : 0,
+                                     .meta = meta,
+                                     .meta_size = 2,
+                                     .tags = &tag,
+                                     .tag_count = op->what == 't'};
         answer.status = shale_set(mine->handle, &key, 1, bytes, size_of(op->size), &options);
         break;
     }
     case 'r': answer.status = shale_remove(mine->handle, &key, 1, 0); break;
     case 'u': answer.status = shale_touch(mine->handle, &key, 1, op->size ? SHALE_NEVER : 3500); break;
-    case 'i': answer.status = shale_increment(mine->handle, &key, 1, 1, (int64_t)number_of_id(op->key, id), &answer.number); break;
+    case 'i':
+        answer.status = shale_increment(mine->handle, &key, 1, 1, (int64_t)number_of_id(op->key, id), &answer.number);
+        break;
     case 'g': {
         shale_value value = read_value();
         answer.status = shale_get(mine->handle, &key, 1, 0, &value);
@@ -438,7 +469,10 @@ static void act(const operation *op, uint16_t id) {
         break;
     }
     case 'e': answer.status = shale_evict(mine->handle, 1, &answer.evicted); break;
-    case 'v': answer.status = shale_invalidate(mine->handle, op->key ? (char[]){'t', (char)('0' + op->key)} : "tag", op->key ? 2 : 3); break;
+    case 'v':
+        answer.status = shale_invalidate(mine->handle, op->key ? (char[]){'t', (char)('0' + op->key)} : "tag",
+                                         op->key ? 2 : 3);
+        break;
     case 'c': answer.status = shale_clear(mine->handle); break;
     case 'y':
         answer.status = shale_sync(mine->handle);
@@ -455,7 +489,8 @@ static void act(const operation *op, uint16_t id) {
         if (!handle())
             (void)open_cache(model.capacity);
         break;
-    case 'x': case 'X': /* closed and opened again, with another capacity */
+    case 'x':
+    case 'X': /* closed and opened again, with another capacity */
         if (op->what == 'X')
             process_ends(1 - model.actor);
         if (mine->handle) {
@@ -470,7 +505,9 @@ static void act(const operation *op, uint16_t id) {
         if (answer.status == SHALE_OK && !open_cache(op->what == 'X' ? op->key : model.capacity) && !failure[0])
             (void)open_cache(model.capacity);
         break;
-    case 'q': case 'Q': case 'd': /* killed between two calls */
+    case 'q':
+    case 'Q':
+    case 'd': /* killed between two calls */
         current_process = -1;
         process_ends(model.actor);
         if (op->what != 'q')
@@ -490,9 +527,17 @@ static bool complete(choices *w, const operation *op, uint16_t id) {
     if (answer.status < 0 && answer.status != SHALE_E_INVALID)
         return true; /* "A call that fails leaves its key as it was." */
     switch (op->what) {
-    case 's': case 'p': case 't': case 'a':
-        set_choice(c, (choice){.id = id, .size = op->size, .flags = op->what == 'p' ? is_pinned_value : op->what == 't' ? is_tagged_value : 0,
-                               .expires = op->what == 'a' ? machine.clock_ms + 2500 : 0, .leave = new_is_evicted ? evicted : resident});
+    case 's':
+    case 'p':
+    case 't':
+    case 'a':
+        set_choice(c, (choice){.id = id,
+                               .size = op->size,
+                               .flags = op->what == 'p'   ? is_pinned_value
+                                        : op->what == 't' ? is_tagged_value
+                                                          : 0,
+                               .expires = op->what == 'a' ? machine.clock_ms + 2500 : 0,
+                               .leave = new_is_evicted ? evicted : resident});
         return true;
     case 'r':
         if (!(answer.status == SHALE_OK ? may_be_there(c) : may_be_missing(c)))
@@ -566,7 +611,9 @@ static bool complete(choices *w, const operation *op, uint16_t id) {
             choice x = model.history[op->key].choices[i];
             bool is_current = false;
             for (int j = 0; j < c->count; j++)
-                is_current |= is_same(&c->choices[j], &x) || (c->choices[j].id == x.id && c->choices[j].increments == x.increments && !(c->choices[j].flags & is_older));
+                is_current |= is_same(&c->choices[j], &x) ||
+                              (c->choices[j].id == x.id && c->choices[j].increments == x.increments &&
+                               !(c->choices[j].flags & is_older));
             x.flags |= is_older;
             x.leave = evicted;
             if (!is_current)
@@ -657,7 +704,8 @@ static void look_at_all(void) {
         else if (status != SHALE_OK)
             complain("get of %c: %d, %s", key, status, shale_last_error());
         else if (!recognise(k, &value, &seen))
-            complain("key %c holds what nobody stored: %zu bytes, %016llx", key, value.size, (unsigned long long)(value.size >= 8 ? word(value.data, 0) : 0));
+            complain("key %c holds what nobody stored: %zu bytes, %016llx", key, value.size,
+                     (unsigned long long)(value.size >= 8 ? word(value.data, 0) : 0));
         else
             observe(k, &seen);
     }
@@ -672,18 +720,23 @@ static size_t bytes_of_a_part(void) {
  * "beside" a table that grows for them "as well". */
 static bool fits_pinned(size_t bytes, size_t longest, size_t records) {
     layout l = read_layout(bytes_of_data);
-    size_t before = superblock_page + up(l.shards * 32, unit) + l.dictionary_places * l.dictionary_size + index_head + l.capacity / 512;
+    size_t before = superblock_page + up(l.shards * 32, unit) + l.dictionary_places * l.dictionary_size + index_head +
+                    l.capacity / 512;
     for (size_t i = 0; i < l.shards; i++) {
         shard_view v = view_of(&l, bytes_of_data, bytes_of(machine.names[name_index]), i);
-        size_t room = l.segment - segment_header - record_header, m = most(longest, field(&v, w_pinned_most) & ~(uint64_t)1), filled = room - least(m, room / 2);
-        size_t p = field(&v, w_pinned_bytes) + bytes, loss = (p * (room - filled) + room * filled - 1) / (room * filled), kept = most(reserve, loss + 1);
-        size_t budget = (l.capacity - before) / l.shards, tables = field(&v, w_table_pages), buckets = field(&v, w_shape) & 0xFFFFFF;
+        size_t room = l.segment - segment_header - record_header,
+               m = most(longest, field(&v, w_pinned_most) & ~(uint64_t)1), filled = room - least(m, room / 2);
+        size_t p = field(&v, w_pinned_bytes) + bytes,
+               loss = (p * (room - filled) + room * filled - 1) / (room * filled), kept = most(reserve, loss + 1);
+        size_t budget = (l.capacity - before) / l.shards, tables = field(&v, w_table_pages),
+               buckets = field(&v, w_shape) & 0xFFFFFF;
         if ((field(&v, w_used) + records) * 64 >= buckets * 4 * 24)
             tables = most(tables, l.fixed + table_bytes(buckets + records) + 2 * heap_bytes(buckets + records));
         size_t places = least(l.rows, (budget > tables ? budget - tables : 0) / l.segment);
         if ((p + filled - 1) / filled + kept + 1 > places)
             return false;
-        size_t live = most(l.segment / 2, least((places - loss) * l.segment / 100 * 82, (places - kept - 1) * (room - l.segment / 16)));
+        size_t live = most(l.segment / 2, least((places - loss) * l.segment / 100 * 82,
+                                                (places - kept - 1) * (room - l.segment / 16)));
         if (p > live / 8 * 7)
             return false;
     }
@@ -693,14 +746,16 @@ static bool fits_pinned(size_t bytes, size_t longest, size_t records) {
 static void check_status(const operation *op) {
     shale_status s = answer.status;
     checks++;
-    bool is_right = s == SHALE_OK || (s == SHALE_MISS && strchr("rug", op->what)) || (s == SHALE_E_INVALID && op->what == 'i');
+    bool is_right = s == SHALE_OK || (s == SHALE_MISS && strchr("rug", op->what)) ||
+                    (s == SHALE_E_INVALID && op->what == 'i');
     if (!is_right && s == SHALE_E_FULL && (machine.is_full || (strchr("spatiu", op->what) && some_are_pinned()))) {
         excuses_used[machine.is_full ? excuse_full_disk : excuse_full_of_pins]++;
         is_right = true;
     }
     if (!is_right && s == SHALE_E_FULL && op->what == 'p') {
         size_t part = bytes_of_a_part(), parts = op->size == 2 ? (size_of(2) + part - 1) / part : 0;
-        size_t bytes = up(record_header + 3 + (parts ? 40 : size_of(op->size)), 8) + parts * (record_header + 24) + (parts ? up(size_of(2), 8) : 0);
+        size_t bytes = up(record_header + 3 + (parts ? 40 : size_of(op->size)), 8) + parts * (record_header + 24) +
+                       (parts ? up(size_of(2), 8) : 0);
         if (!fits_pinned(bytes, parts ? part + record_header + 24 : bytes, parts + 1)) {
             excuses_used[excuse_full_of_pins]++;
             is_right = true;
@@ -747,7 +802,8 @@ static bool perform(const operation *op) {
         for (int i = 0; i < model.pending_count; i++, excuses_used[excuse_deleted_unsettled]++)
             add_world(model.pending[i]);
     /* A `clear` without room empties the table before the log: without the index it never was. */
-    for (int k = 0; k < most_keys && op->what == 'd' && model.is_clear_pending; k++, excuses_used[excuse_deleted_unsettled]++)
+    for (int k = 0; k < most_keys && op->what == 'd' && model.is_clear_pending;
+         k++, excuses_used[excuse_deleted_unsettled]++)
         add_choices(&model.worlds[0][k], &model.uncleared[k]);
     uint16_t id = 0;
     if (is_of_one_key(op->what) && strchr("spati", op->what))
@@ -806,7 +862,8 @@ static bool perform(const operation *op) {
                     left++;
                 }
             if (left == 0)
-                complain("%c of key %c answers %d (number %llx); right is %s", done.what, done.key + 'a', answer.status, (unsigned long long)answer.number, describe(&before));
+                complain("%c of key %c answers %d (number %llx); right is %s", done.what, done.key + 'a', answer.status,
+                         (unsigned long long)answer.number, describe(&before));
             else
                 model.world_count = left;
             for (int i = 0; i < model.pending_count;)
@@ -822,7 +879,8 @@ static bool perform(const operation *op) {
         if (done.what == 'e' && answer.status == SHALE_OK && answer.evicted == 0)
             check_nobody_evictable();
         note_history();
-        if (answer.status == SHALE_OK && (done.what == 'y' || (answer.has_closed && !machine.processes[1 - model.actor].handle)))
+        if (answer.status == SHALE_OK &&
+            (done.what == 'y' || (answer.has_closed && !machine.processes[1 - model.actor].handle)))
             all_is_durable();
     }
     if (done.what == 'z' && answer.number)
@@ -839,7 +897,8 @@ static bool perform(const operation *op) {
                 if (model.worlds[0][k].choices[j].size == 2)
                     model.worlds[0][k].choices[j].flags |= may_lack_parts;
         for (int k = 0; k < most_keys; k++)
-            for (int w = 0; w < model.world_count && model.pending[i][k].count == 1 && !model.pending[i][k].choices[0].id; w++)
+            for (int w = 0;
+                 w < model.world_count && model.pending[i][k].count == 1 && !model.pending[i][k].choices[0].id; w++)
                 add_choice(&model.worlds[w][k], (choice){0});
     }
     if (!failure[0])
@@ -903,7 +962,13 @@ static void cut_file(int f, int style, bool is_journal_new, uint64_t *random) {
     for (size_t b = 0; b * unit < extent; b++) {
         size_t at = b * unit;
         bool is_allocated = is_journal_new ? s->allocated[b] : s->durably_allocated[b];
-        bool is_new = style == 0 ? false : style == 1 ? true : style == 2 ? mix(random) % 2 : style == 3 ? mix(random) % 8 == 0 : style == 4 ? mix(random) % 8 != 0 : style == 5 ? at == one : at != one;
+        bool is_new = style == 0   ? false
+                      : style == 1 ? true
+                      : style == 2 ? mix(random) % 2
+                      : style == 3 ? mix(random) % 8 == 0
+                      : style == 4 ? mix(random) % 8 != 0
+                      : style == 5 ? at == one
+                                   : at != one;
         if (!is_allocated || (is_journal_new ? !is_new && s->was_punched[b] : is_new && !s->allocated[b])) {
             /* Nothing lies there, or what lay there before it was given back is gone. */
             memset(now + at, 0, unit);
