@@ -246,8 +246,9 @@ static bool replay(const trace *t, uint32_t percent, outcome *o) {
         o->lru_hits += expected;
         exact = o->shards > 1 || hit == expected;
         if (!exact)
-            fprintf(stderr, "hit_ratio: %s, %" PRIu32 " entries: request %zu (key %" PRIu32 ") is a %s, with LRU a %s\n", t->name,
-                    o->limit, i, t->keys[i], hit ? "hit" : "miss", expected ? "hit" : "miss");
+            fprintf(stderr,
+                    "hit_ratio: %s, %" PRIu32 " entries: request %zu (key %" PRIu32 ") is a %s, with LRU a %s\n",
+                    t->name, o->limit, i, t->keys[i], hit ? "hit" : "miss", expected ? "hit" : "miss");
     }
     shale_stats stats = stats_of(cache);
     if (exact && (stats.entries > o->limit || stats.hits != o->hits || stats.misses != t->requests - o->hits)) {
@@ -260,11 +261,13 @@ static bool replay(const trace *t, uint32_t percent, outcome *o) {
     return exact;
 }
 
-static double ratio(uint64_t hits, const outcome *o) { return (double)hits / (double)o->requests; }
+static double ratio(uint64_t hits, const outcome *o) {
+    return (double)hits / (double)o->requests;
+}
 
 static void print(const outcome *o) {
-    printf("%-20s %10zu %9" PRIu32 " %4" PRIu32 " %% %9" PRIu32 " %7" PRIu32 " %9.4f %9.4f\n", o->name, o->requests, o->distinct,
-           o->percent, o->limit, o->shards, ratio(o->hits, o), ratio(o->lru_hits, o));
+    printf("%-20s %10zu %9" PRIu32 " %4" PRIu32 " %% %9" PRIu32 " %7" PRIu32 " %9.4f %9.4f\n", o->name, o->requests,
+           o->distinct, o->percent, o->limit, o->shards, ratio(o->hits, o), ratio(o->lru_hits, o));
     fflush(stdout);
 }
 
@@ -276,8 +279,9 @@ static void write_json(const char *path, const outcome *outcomes, size_t count) 
     for (size_t i = 0; i < count; i++) {
         const outcome *o = &outcomes[i];
         fprintf(file,
-                "%s\n    {\"data\": \"%s\", \"requests\": %zu, \"keys\": %" PRIu32 ", \"percent\": %" PRIu32 ", \"max_entries\": %" PRIu32
-                ", \"shards\": %" PRIu32 ", \"metric\": \"hit_ratio\", \"shale\": %.6f, \"lru\": %.6f}",
+                "%s\n    {\"data\": \"%s\", \"requests\": %zu, \"keys\": %" PRIu32 ", \"percent\": %" PRIu32
+                ", \"max_entries\": %" PRIu32 ", \"shards\": %" PRIu32
+                ", \"metric\": \"hit_ratio\", \"shale\": %.6f, \"lru\": %.6f}",
                 i ? "," : "", o->name, o->requests, o->distinct, o->percent, o->limit, o->shards, ratio(o->hits, o),
                 ratio(o->lru_hits, o));
     }
@@ -291,7 +295,8 @@ int main(int count, char **arguments) {
     const char *json = NULL;
     outcome *outcomes = allocate((size_t)count * 3, sizeof *outcomes);
     size_t done = 0;
-    printf("%-20s %10s %9s %6s %9s %7s %9s %9s\n", "trace", "requests", "keys", "limit", "entries", "shards", "shale", "LRU");
+    printf("%-20s %10s %9s %6s %9s %7s %9s %9s\n", "trace", "requests", "keys", "limit", "entries", "shards", "shale",
+           "LRU");
     for (int i = 1; i < count; i++) {
         if (strcmp(arguments[i], "--json") == 0 && i + 1 < count) {
             json = arguments[++i];

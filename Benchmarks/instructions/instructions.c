@@ -33,10 +33,19 @@ static void set_all(shale_cache *cache, int first) {
         require(shale_set(cache, keys[first + i], key_size, values[i], value_sizes[i], NULL), SHALE_OK);
 }
 
-static void hit(shale_cache *cache) { get_all(cache, 0, SHALE_OK); }
-static void miss(shale_cache *cache) { get_all(cache, operations, SHALE_MISS); }
-static void set(shale_cache *cache) { set_all(cache, 0); }
-static void full(shale_cache *cache) { set_all(cache, operations); } /* new keys, in a cache that evicts */
+static void hit(shale_cache *cache) {
+    get_all(cache, 0, SHALE_OK);
+}
+static void miss(shale_cache *cache) {
+    get_all(cache, operations, SHALE_MISS);
+}
+static void set(shale_cache *cache) {
+    set_all(cache, 0);
+}
+/* New keys, in a cache that evicts. */
+static void full(shale_cache *cache) {
+    set_all(cache, operations);
+}
 
 static volatile int finished;
 
@@ -61,7 +70,8 @@ static void make_values(void) {
         size_t size = 0;
         for (int line = 0; size < value_size - 64; line++) {
             random = random * 1664525 + 1013904223;
-            size += (size_t)snprintf(values[i] + size, 64, "{\"line\":%d,\"sku\":\"%08x\",\"quantity\":%u,\"price\":%u},", line,
+            size += (size_t)snprintf(values[i] + size, 64,
+                                     "{\"line\":%d,\"sku\":\"%08x\",\"quantity\":%u,\"price\":%u},", line,
                                      (unsigned)random, (unsigned)(random >> 8) % 10, (unsigned)(random >> 12) % 10000);
         }
         value_sizes[i] = size;
@@ -73,7 +83,8 @@ int main(int count, char **arguments) {
         const char *name;
         void (*run)(shale_cache *);
     } works[] = {{"hit", hit}, {"miss", miss}, {"set", set}, {"full", full}};
-    static const char *const modes[] = {[SHALE_COMPRESSION_DICTIONARY] = "dictionary", [SHALE_COMPRESSION_LZ4] = "lz4",
+    static const char *const modes[] = {[SHALE_COMPRESSION_DICTIONARY] = "dictionary",
+                                        [SHALE_COMPRESSION_LZ4] = "lz4",
                                         [SHALE_COMPRESSION_NONE] = "none"};
     int work = 0;
     int32_t mode = 0;
@@ -86,7 +97,8 @@ int main(int count, char **arguments) {
     for (int i = 0; i < 2 * operations; i++)
         snprintf(keys[i], sizeof keys[i], "article/%08x", (unsigned)i * 2654435761u);
     make_values();
-    shale_cache *cache = open_cache(mode, works[work].run == full ? 4u << 20 : 128u << 20); /* a half fits, or everything */
+    /* A half fits, or everything. */
+    shale_cache *cache = open_cache(mode, works[work].run == full ? 4u << 20 : 128u << 20);
     set_all(cache, 0);
     set_all(cache, 0); /* the second time with the dictionary, where there is one */
     measured(works[work].run, cache);

@@ -78,7 +78,8 @@ bool chosen(const std::set<std::string> &names, const std::string &name) {
 }
 
 // Runs `body` in a child, and takes what it reports line by line. The reason, if it fails.
-std::string in_child(const Life &life, void (*body)(const Life &), const std::function<void(const std::string &, const std::string &, double)> &take) {
+std::string in_child(const Life &life, void (*body)(const Life &),
+                     const std::function<void(const std::string &, const std::string &, double)> &take) {
     constexpr double patience = 900;
     int ends[2];
     if (pipe(ends) < 0)
@@ -151,8 +152,12 @@ std::vector<Fact> machine_facts(const std::string &directory) {
     struct statfs files;
     char type[32] = "unknown", when[32], cost[32];
     if (statfs(directory.c_str(), &files) == 0)
-        snprintf(type, sizeof type, "%s", files.f_type == 0xef53 ? "ext4" : files.f_type == 0x01021994 ? "tmpfs"
-                                          : files.f_type == 0x58465342 ? "xfs" : files.f_type == 0x9123683e ? "btrfs" : "other");
+        snprintf(type, sizeof type, "%s",
+                 files.f_type == 0xef53       ? "ext4"
+                 : files.f_type == 0x01021994 ? "tmpfs"
+                 : files.f_type == 0x58465342 ? "xfs"
+                 : files.f_type == 0x9123683e ? "btrfs"
+                                              : "other");
     time_t now = time(nullptr);
     strftime(when, sizeof when, "%Y-%m-%dT%H:%M:%SZ", gmtime(&now));
     snprintf(cost, sizeof cost, "%.1f", clock_ns());
@@ -262,7 +267,8 @@ void Run::measure(const Plan &plan, const Data &data, const Peer &peer, uint64_t
         stage(live_full);
     }
     std::filesystem::remove_all(life.directory);
-    printf("  round %llu of %llu: %-24s %5.1f s\n", (unsigned long long)round + 1, (unsigned long long)rounds, peer.name, wall() - begin);
+    printf("  round %llu of %llu: %-24s %5.1f s\n", (unsigned long long)round + 1, (unsigned long long)rounds,
+           peer.name, wall() - begin);
     fflush(stdout);
 }
 
@@ -284,11 +290,12 @@ void Run::measure(const Plan &plan, const Data &data, const Peer &peer, uint64_t
 }
 
 Choice read_options(int count, char **arguments) {
-    static const option options[] = {{"quick", no_argument, nullptr, 'q'},         {"peers", required_argument, nullptr, 'p'},
-                                     {"data", required_argument, nullptr, 'd'},    {"work", required_argument, nullptr, 'w'},
-                                     {"entries", required_argument, nullptr, 'e'}, {"rounds", required_argument, nullptr, 'r'},
-                                     {"seconds", required_argument, nullptr, 's'}, {"json", required_argument, nullptr, 'j'},
-                                     {"directory", required_argument, nullptr, 'D'}, {}};
+    static const option options[] = {
+        {"quick", no_argument, nullptr, 'q'},           {"peers", required_argument, nullptr, 'p'},
+        {"data", required_argument, nullptr, 'd'},      {"work", required_argument, nullptr, 'w'},
+        {"entries", required_argument, nullptr, 'e'},   {"rounds", required_argument, nullptr, 'r'},
+        {"seconds", required_argument, nullptr, 's'},   {"json", required_argument, nullptr, 'j'},
+        {"directory", required_argument, nullptr, 'D'}, {}};
     Choice choice;
     for (int option; (option = getopt_long(count, arguments, "", options, nullptr)) != -1;)
         switch (option) {

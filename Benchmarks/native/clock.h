@@ -15,8 +15,12 @@ static inline double read_clock(clockid_t clock) {
     return (double)time.tv_sec + (double)time.tv_nsec * 1e-9;
 }
 
-static inline double wall(void) { return read_clock(CLOCK_MONOTONIC); }
-static inline double thread_cpu(void) { return read_clock(CLOCK_THREAD_CPUTIME_ID); }
+static inline double wall(void) {
+    return read_clock(CLOCK_MONOTONIC);
+}
+static inline double thread_cpu(void) {
+    return read_clock(CLOCK_THREAD_CPUTIME_ID);
+}
 
 /* Ticks, once everything before has been done. */
 static inline uint64_t ticks(void) {

@@ -29,12 +29,13 @@ void Data::add(const char *value, size_t size) {
 
 namespace {
 
-const char *const names[] = {"anna", "bela", "carlos", "dmitri", "eva",   "farid", "grace", "hiro",
-                             "ines", "jonas", "kofi",  "lena",   "marta", "nadia", "oskar", "priya"};
-const char *const cities[] = {"Lisbon", "Nairobi", "Osaka",  "Porto",  "Quito",   "Riga",   "Seoul",  "Tallinn",
+const char *const names[] = {"anna", "bela",  "carlos", "dmitri", "eva",   "farid", "grace", "hiro",
+                             "ines", "jonas", "kofi",   "lena",   "marta", "nadia", "oskar", "priya"};
+const char *const cities[] = {"Lisbon",  "Nairobi", "Osaka",  "Porto",  "Quito",   "Riga",   "Seoul",  "Tallinn",
                               "Utrecht", "Vilnius", "Warsaw", "Xalapa", "Yerevan", "Zagreb", "Bergen", "Cork"};
-const char *const syllables[] = {"ba", "co", "den", "fi", "gur", "ha", "in", "ko", "lar", "me", "no", "per", "qui", "ro", "sti", "tan",
-                                 "u", "ver", "wo", "xe", "ya", "zim", "el", "or", "an", "sch", "tri", "plo", "mun", "ge", "da", "is"};
+const char *const syllables[] = {"ba",  "co",  "den", "fi",  "gur", "ha",  "in",  "ko", "lar", "me", "no",
+                                 "per", "qui", "ro",  "sti", "tan", "u",   "ver", "wo", "xe",  "ya", "zim",
+                                 "el",  "or",  "an",  "sch", "tri", "plo", "mun", "ge", "da",  "is"};
 
 template <size_t n> const char *pick(const char *const (&list)[n], uint64_t r) {
     return list[r % n];
@@ -43,11 +44,12 @@ template <size_t n> const char *pick(const char *const (&list)[n], uint64_t r) {
 // About 100 bytes.
 size_t short_record(char *out, size_t room, uint64_t number) {
     uint64_t r = mix(number ^ 0x5eed), s = mix(r);
-    return static_cast<size_t>(
-        snprintf(out, room, "{\"id\":%u,\"user\":\"%s.%s\",\"city\":\"%s\",\"score\":%u,\"seen\":\"2026-%02u-%02uT%02u:%02u:%02uZ\",\"ok\":%s}",
-                 unsigned(number * 7 + 100000), pick(names, r), pick(names, r >> 4), pick(cities, r >> 8), unsigned(r >> 16) % 100000,
-                 unsigned(s % 12) + 1, unsigned(s >> 8) % 28 + 1, unsigned(s >> 16) % 24, unsigned(s >> 24) % 60,
-                 unsigned(s >> 32) % 60, s >> 40 & 1 ? "true" : "false"));
+    return static_cast<size_t>(snprintf(
+        out, room,
+        "{\"id\":%u,\"user\":\"%s.%s\",\"city\":\"%s\",\"score\":%u,\"seen\":\"2026-%02u-%02uT%02u:%02u:%02uZ\",\"ok\":%s}",
+        unsigned(number * 7 + 100000), pick(names, r), pick(names, r >> 4), pick(cities, r >> 8),
+        unsigned(r >> 16) % 100000, unsigned(s % 12) + 1, unsigned(s >> 8) % 28 + 1, unsigned(s >> 16) % 24,
+        unsigned(s >> 24) % 60, unsigned(s >> 32) % 60, s >> 40 & 1 ? "true" : "false"));
 }
 
 // One word of 4,096, of one to four syllables.
@@ -67,14 +69,17 @@ size_t long_record(char *out, size_t room, uint64_t number) {
         out, room,
         "{\"id\":%u,\"type\":\"order\",\"customer\":{\"id\":%u,\"name\":\"%s %s\",\"email\":\"%s.%s%u@example.org\",\"city\":\"%s\"},"
         "\"url\":\"https://example.org/orders/%u\",\"created\":\"2026-%02u-%02uT%02u:%02u:%02uZ\",\"paid\":%s,\"etag\":\"%016llx\",\"lines\":[",
-        unsigned(number), unsigned(r >> 40) % 50000, first, second, first, second, unsigned(s % 1000), pick(cities, s >> 10), unsigned(number),
-        unsigned(t % 12) + 1, unsigned(t >> 8) % 28 + 1, unsigned(t >> 16) % 24, unsigned(t >> 24) % 60, unsigned(t >> 32) % 60,
-        t >> 56 & 1 ? "true" : "false", static_cast<unsigned long long>(mix(t))));
+        unsigned(number), unsigned(r >> 40) % 50000, first, second, first, second, unsigned(s % 1000),
+        pick(cities, s >> 10), unsigned(number), unsigned(t % 12) + 1, unsigned(t >> 8) % 28 + 1,
+        unsigned(t >> 16) % 24, unsigned(t >> 24) % 60, unsigned(t >> 32) % 60, t >> 56 & 1 ? "true" : "false",
+        static_cast<unsigned long long>(mix(t))));
     for (uint64_t i = 0, end = 880 + t % 240; at < end; i++) {
         uint64_t u = mix(t + i);
-        at += size_t(snprintf(out + at, room - at, "%s{\"sku\":\"%c%c-%06u\",\"name\":\"%s %s\",\"quantity\":%u,\"price\":%u.%02u}",
+        at += size_t(snprintf(out + at, room - at,
+                              "%s{\"sku\":\"%c%c-%06u\",\"name\":\"%s %s\",\"quantity\":%u,\"price\":%u.%02u}",
                               i ? "," : "", char('A' + u % 26), char('A' + (u >> 8) % 26), unsigned(u >> 16) % 1000000,
-                              word(u >> 36).c_str(), word(u >> 48).c_str(), unsigned(u >> 60) + 1, unsigned(mix(u) % 200), unsigned(mix(u) >> 32) % 100));
+                              word(u >> 36).c_str(), word(u >> 48).c_str(), unsigned(u >> 60) + 1,
+                              unsigned(mix(u) % 200), unsigned(mix(u) >> 32) % 100));
     }
     std::memcpy(out + at, "]}", 2);
     return at + 2;
@@ -140,7 +145,8 @@ void add_chunks(Data &data, uint64_t count, size_t size) {
     namespace fs = std::filesystem;
     std::vector<std::string> files;
     std::error_code error;
-    for (fs::recursive_directory_iterator at("/usr", fs::directory_options::skip_permission_denied, error), end; at != end && !error; at.increment(error))
+    for (fs::recursive_directory_iterator at("/usr", fs::directory_options::skip_permission_denied, error), end;
+         at != end && !error; at.increment(error))
         if (at->is_regular_file(error) && !at->is_symlink(error) && at->file_size(error) >= size)
             files.push_back(at->path());
     std::sort(files.begin(), files.end(), [](const std::string &a, const std::string &b) { // spread over the tree
@@ -151,7 +157,9 @@ void add_chunks(Data &data, uint64_t count, size_t size) {
     std::vector<char> chunk(size);
     for (const std::string &path : files) {
         std::ifstream file(path, std::ios::binary);
-        for (size_t taken = 0; taken < (4u << 20) && data.count() < count && file.read(chunk.data(), std::streamsize(size)); taken += size)
+        for (size_t taken = 0;
+             taken < (4u << 20) && data.count() < count && file.read(chunk.data(), std::streamsize(size));
+             taken += size)
             data.add(chunk.data(), size);
         if (data.count() == count)
             break;

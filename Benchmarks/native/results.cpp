@@ -52,8 +52,9 @@ double Results::median(const Key &key) const {
 }
 
 void Results::print(const std::string &data, const std::vector<std::string> &peers) const {
-    static const char *const columns[] = {"fill", "get_uniform", "get_zipf", "miss", "get_many", "mix", "overwrite", "delete",
-                                          "get_uniform@2t", "mix@2t", "get_uniform@2p", "mix@2p", "full"};
+    static const char *const columns[] = {
+        "fill",   "get_uniform",    "get_zipf", "miss",           "get_many", "mix", "overwrite",
+        "delete", "get_uniform@2t", "mix@2t",   "get_uniform@2p", "mix@2p",   "full"};
     std::vector<std::string> shown;
     for (const char *column : columns)
         for (const std::string &peer : peers)
@@ -65,7 +66,8 @@ void Results::print(const std::string &data, const std::vector<std::string> &pee
     for (const std::string &column : shown)
         printf(" %14s", column.c_str());
     for (const std::string &peer : peers) {
-        bool any = std::any_of(shown.begin(), shown.end(), [&](const std::string &column) { return median({data, peer, column, "rate"}) > 0; });
+        bool any = std::any_of(shown.begin(), shown.end(),
+                               [&](const std::string &column) { return median({data, peer, column, "rate"}) > 0; });
         if (!any)
             continue;
         printf("\n%-24s", peer.c_str());
@@ -84,19 +86,20 @@ void Results::write(const std::string &path) const {
         std::filesystem::create_directories(parent);
     std::ofstream out(path + ".new");
     out << "{\n  \"schema\": 1,\n  \"machine\": " << object(machine) << ",\n  \"options\": " << object(options)
-        << ",\n  \"peers\": " << object(peers) << ",\n  \"missing\": " << object(missing) << ",\n  \"failures\": " << object(failures)
-        << ",\n  \"data\": [";
+        << ",\n  \"peers\": " << object(peers) << ",\n  \"missing\": " << object(missing)
+        << ",\n  \"failures\": " << object(failures) << ",\n  \"data\": [";
     for (size_t i = 0; i < sets.size(); i++)
-        out << (i ? ",\n" : "\n") << "    {\"name\": " << quoted(sets[i].name) << ", \"source\": " << quoted(sets[i].source)
-            << ", \"entries\": " << sets[i].entries << ", \"value_bytes\": " << sets[i].value_bytes
-            << ", \"key_bytes\": " << sets[i].key_bytes << "}";
+        out << (i ? ",\n" : "\n") << "    {\"name\": " << quoted(sets[i].name)
+            << ", \"source\": " << quoted(sets[i].source) << ", \"entries\": " << sets[i].entries
+            << ", \"value_bytes\": " << sets[i].value_bytes << ", \"key_bytes\": " << sets[i].key_bytes << "}";
     out << "\n  ],\n  \"results\": [";
     bool first = true;
     for (const auto &[key, values] : samples) {
         auto [low, high] = std::minmax_element(values.begin(), values.end());
         out << (first ? "\n" : ",\n") << "    {\"data\": " << quoted(key.data) << ", \"peer\": " << quoted(key.peer)
-            << ", \"work\": " << quoted(key.work) << ", \"metric\": " << quoted(key.metric) << ", \"median\": " << number(middle(values))
-            << ", \"low\": " << number(*low) << ", \"high\": " << number(*high) << ", \"samples\": [";
+            << ", \"work\": " << quoted(key.work) << ", \"metric\": " << quoted(key.metric)
+            << ", \"median\": " << number(middle(values)) << ", \"low\": " << number(*low)
+            << ", \"high\": " << number(*high) << ", \"samples\": [";
         for (size_t i = 0; i < values.size(); i++)
             out << (i ? ", " : "") << number(values[i]);
         out << "]}";

@@ -13,8 +13,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-const std::vector<std::string> work_names{"fill",    "get_uniform", "get_zipf",  "miss",   "get_many", "mix",
-                                          "overwrite", "delete",    "latency", "threads", "processes", "reopen", "full"};
+const std::vector<std::string> work_names{"fill",      "get_uniform", "get_zipf", "miss",    "get_many",
+                                          "mix",       "overwrite",   "delete",   "latency", "threads",
+                                          "processes", "reopen",      "full"};
 
 void die_with_parent() {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -156,7 +157,8 @@ void do_with_processes(const Life &life, void *opened, const Work &work) {
     };
     if (work.writes)
         touch_memory(life, 2);
-    auto shared = static_cast<Shared *>(mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
+    auto shared = static_cast<Shared *>(
+        mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
     pid_t children[2];
     for (size_t lane = 0; lane < 2; lane++)
         if ((children[lane] = fork()) == 0) {
@@ -357,7 +359,8 @@ void live_full(const Life &life) {
         Tally tally = time_groups(group, 0.01, next, [&](const Group &group) { return do_singly(*session, group); });
         stored += tally.misses * (data.mean() + data.key_size);
     }
-    Tally tally = time_groups(group, life.seconds * 2, next, [&](const Group &group) { return do_singly(*session, group); });
+    Tally tally = time_groups(group, life.seconds * 2, next,
+                              [&](const Group &group) { return do_singly(*session, group); });
     give(life, "full", &tally, 1);
     life.report("full", "hit_ratio", 1 - double(tally.misses) / double(tally.operations));
     footprint footprint{};

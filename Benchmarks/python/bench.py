@@ -31,9 +31,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--entries", type=int, default=50_000)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--quick", action="store_true", help="5,000 entries, 3 rounds")
-    parser.add_argument(
-        "--only", default="", help="stores whose names contain one of these, by comma"
-    )
+    parser.add_argument("--only", default="", help="stores whose names contain one of these, by comma")
     parser.add_argument(
         "--data",
         default="",

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import itertools
 import random
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Callable
+from typing import Any
 
 _NAMES = ("anna", "bela", "carlos", "dmitri", "eva", "farid", "grace", "hiro", "ines", "jonas")
 _CITIES = ("Lisbon", "Nairobi", "Osaka", "Porto", "Quito", "Riga", "Seoul", "Tallinn", "Utrecht")

@@ -114,11 +114,7 @@ def tables(results: dict[str, Any]) -> str:
 
 
 def _table(results: dict[str, Any], data: dict[str, Any]) -> list[str]:
-    of = {
-        (line["peer"], line["work"]): line
-        for line in results["results"]
-        if line["data"] == data["name"]
-    }
+    of = {(line["peer"], line["work"]): line for line in results["results"] if line["data"] == data["name"]}
     stores = [name for name in results["peers"] if any(peer == name for peer, _ in of)]
     lines = [
         "",

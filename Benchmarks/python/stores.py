@@ -12,8 +12,9 @@ import ctypes
 import importlib.metadata
 import os
 import sqlite3
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Callable, ClassVar
+from typing import Any, ClassVar
 
 from data import Data, Set
 
@@ -227,9 +228,7 @@ class Lmdb(Store):
     def __init__(self, directory: Path, kind: Set, data: Data | None) -> None:
         import lmdb
 
-        self.environment = lmdb.open(
-            str(directory), map_size=_MOST_BYTES, writemap=True, sync=False, metasync=False
-        )
+        self.environment = lmdb.open(str(directory), map_size=_MOST_BYTES, writemap=True, sync=False, metasync=False)
         begin = self.environment.begin
 
         def get(key: bytes) -> bytes | None:

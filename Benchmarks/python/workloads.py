@@ -70,9 +70,7 @@ def _of(items: Sequence[Any], numbers: Sequence[int]) -> list[Any]:
     return [items[number] for number in numbers]
 
 
-def measure(
-    kind: type[Store], data: Data, directory: Path, seed: int, pair: Pair | None
-) -> dict[str, float]:
+def measure(kind: type[Store], data: Data, directory: Path, seed: int, pair: Pair | None) -> dict[str, float]:
     """Calls a second of each work, on a new store in an empty directory."""
     entries = data.entries
     at_random = uniform(entries, entries, seed)
@@ -128,9 +126,7 @@ class Pair:
         self._processes = []
         for number in range(2):
             ours, theirs = context.Pipe()
-            process = context.Process(
-                target=_serve, args=(theirs, set_name, entries, seed, number), daemon=True
-            )
+            process = context.Process(target=_serve, args=(theirs, set_name, entries, seed, number), daemon=True)
             process.start()
             theirs.close()
             self._connections.append(ours)

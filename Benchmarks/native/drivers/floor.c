@@ -16,8 +16,8 @@
 #include <xxhash.h>
 
 enum {
-    chunk_bytes = 2 << 20,         /* the file grows by as much at a time: a huge page, where the file system has them */
-    least_compressed = 48,         /* as in Shale: below it LZ4 finds nothing */
+    chunk_bytes = 2 << 20, /* the file grows by as much at a time: a huge page, where the file system has them */
+    least_compressed = 48, /* as in Shale: below it LZ4 finds nothing */
     most_with_dictionary = 16 << 10,
     dictionary_bytes = 56 << 10,
     batch = 64
@@ -82,10 +82,12 @@ static floor_store *open_floor(const settings *settings, mode mode) {
     char path[600];
     snprintf(path, sizeof path, "%s/floor.data", settings->directory);
     store->descriptor = open(path, O_RDWR | O_CREAT | O_TRUNC, 0600);
-    unsigned char *space = mmap(NULL, address_space + chunk_bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    unsigned char *space = mmap(NULL, address_space + chunk_bytes, PROT_NONE,
+                                MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     store->file = (unsigned char *)(((uintptr_t)space + chunk_bytes - 1) & ~(uintptr_t)(chunk_bytes - 1));
     if (store->descriptor < 0 || space == MAP_FAILED ||
-        mmap(store->file, address_space, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, store->descriptor, 0) == MAP_FAILED)
+        mmap(store->file, address_space, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, store->descriptor, 0) ==
+            MAP_FAILED)
         FAIL("floor: cannot map %s", path);
     uint64_t count = 1024;
     while (count * 5 < settings->entries * 8) /* at most five eighths full */
@@ -274,9 +276,19 @@ static void describe(char *text, size_t size) {
              XXH_VERSION_RELEASE, LZ4_versionString());
 }
 
-#define FLOOR(title, opening) \
-    {.name = title, .traits = in_memory | threads_read | reference, .describe = describe, .open = opening, .close = close_floor, \
-     .attach = attach, .detach = detach, .set = set, .get = get, .remove = remove_key, .get_many = get_many, .weigh = weigh}
+#define FLOOR(title, opening)                                                                                          \
+    {.name = title,                                                                                                    \
+     .traits = in_memory | threads_read | reference,                                                                   \
+     .describe = describe,                                                                                             \
+     .open = opening,                                                                                                  \
+     .close = close_floor,                                                                                             \
+     .attach = attach,                                                                                                 \
+     .detach = detach,                                                                                                 \
+     .set = set,                                                                                                       \
+     .get = get,                                                                                                       \
+     .remove = remove_key,                                                                                             \
+     .get_many = get_many,                                                                                             \
+     .weigh = weigh}
 
 const driver floor_none = FLOOR("floor-none", open_plain);
 const driver floor_lz4 = FLOOR("floor-lz4", open_compressed);

@@ -36,7 +36,8 @@ void *open_hash(const settings *settings) {
     auto db = new kc::HashDB;
     db->tune_buckets(static_cast<int64_t>(settings->entries * 2) + 1024);
     db->tune_map(static_cast<int64_t>(settings->raw_bytes + settings->entries * 64) * 4 + (1 << 28)); // all of it
-    require(db->open(std::string(settings->directory) + "/hash.kch", kc::HashDB::OWRITER | kc::HashDB::OCREATE), db, "open");
+    require(db->open(std::string(settings->directory) + "/hash.kch", kc::HashDB::OWRITER | kc::HashDB::OCREATE), db,
+            "open");
     return static_cast<kc::BasicDB *>(db);
 }
 
@@ -64,7 +65,8 @@ void detach(void *) {}
 
 void set(void *session, bytes key, bytes value) {
     auto db = static_cast<kc::BasicDB *>(session);
-    require(db->set(static_cast<const char *>(key.data), key.size, static_cast<const char *>(value.data), value.size), db, "set");
+    require(db->set(static_cast<const char *>(key.data), key.size, static_cast<const char *>(value.data), value.size),
+            db, "set");
 }
 
 bool get(void *session, bytes key, buffer *value) {

@@ -23,9 +23,11 @@ static void require(int status, const char *what) {
 static void *open_lmdb(const settings *settings) {
     store *s = calloc(1, sizeof *s);
     require(mdb_env_create(&s->environment), "create");
-    require(mdb_env_set_mapsize(s->environment, (settings->raw_bytes + settings->entries * 64) * 8 + (1 << 28)), "map size");
-    require(mdb_env_open(s->environment, settings->directory, MDB_NOSYNC | MDB_WRITEMAP | MDB_NORDAHEAD | MDB_NOTLS, 0600),
-            "open");
+    require(mdb_env_set_mapsize(s->environment, (settings->raw_bytes + settings->entries * 64) * 8 + (1 << 28)),
+            "map size");
+    require(
+        mdb_env_open(s->environment, settings->directory, MDB_NOSYNC | MDB_WRITEMAP | MDB_NORDAHEAD | MDB_NOTLS, 0600),
+        "open");
     MDB_txn *transaction;
     require(mdb_txn_begin(s->environment, NULL, 0, &transaction), "begin");
     require(mdb_dbi_open(transaction, NULL, 0, &s->table), "table");
@@ -107,6 +109,14 @@ static void describe(char *text, size_t size) {
              MDB_VERSION_MINOR, MDB_VERSION_PATCH);
 }
 
-const driver lmdb_driver = {.name = "lmdb", .traits = threads_read | threads_write | processes_open, .describe = describe,
-                            .open = open_lmdb, .close = close_lmdb, .attach = attach, .detach = detach, .set = set,
-                            .get = get, .remove = remove_key, .get_many = get_many};
+const driver lmdb_driver = {.name = "lmdb",
+                            .traits = threads_read | threads_write | processes_open,
+                            .describe = describe,
+                            .open = open_lmdb,
+                            .close = close_lmdb,
+                            .attach = attach,
+                            .detach = detach,
+                            .set = set,
+                            .get = get,
+                            .remove = remove_key,
+                            .get_many = get_many};

@@ -38,7 +38,8 @@ size_t weight(const std::string &text) {
 
 // An entry with all that belongs to it: the list's node, the map's node and bucket.
 size_t weight(const Entry &entry) {
-    return weight(entry.key) + weight(entry.value) + (sizeof(Entry) + 2 * sizeof(void *) + sizeof(size_t)) + 48 + sizeof(void *);
+    return weight(entry.key) + weight(entry.value) + (sizeof(Entry) + 2 * sizeof(void *) + sizeof(size_t)) + 48 +
+           sizeof(void *);
 }
 
 void *open(const settings *settings) {

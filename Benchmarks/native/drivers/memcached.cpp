@@ -16,7 +16,8 @@ const char *missing() {
 }
 
 void *open(const settings *settings) {
-    uint64_t memory = settings->capacity ? settings->capacity : settings->raw_bytes * 3 / 2 + settings->entries * 128 + (64 << 20);
+    uint64_t memory = settings->capacity ? settings->capacity
+                                         : settings->raw_bytes * 3 / 2 + settings->entries * 128 + (64 << 20);
     std::string socket = std::string(settings->directory) + "/socket";
     std::vector<std::string> arguments{"-s", socket, "-a", "700", "-m", std::to_string(memory >> 20), "-t", "2"};
     if (geteuid() == 0)
@@ -91,7 +92,8 @@ void describe(char *text, size_t size) {
             version[strcspn(version, "\n")] = 0;
         pclose(program);
     }
-    snprintf(text, size, "%s, Unix socket, text protocol, 2 threads", strchr(version, ' ') ? strchr(version, ' ') + 1 : version);
+    snprintf(text, size, "%s, Unix socket, text protocol, 2 threads",
+             strchr(version, ' ') ? strchr(version, ' ') + 1 : version);
 }
 
 driver make() {

@@ -14,10 +14,14 @@ const char *missing() {
 
 void *open(const settings *settings) {
     std::string socket = std::string(settings->directory) + "/socket";
-    std::vector<std::string> arguments{"--port", "0", "--unixsocket", socket, "--unixsocketperm", "700", "--save", "", "--appendonly", "no",
-                                       "--daemonize", "no", "--dir", settings->directory, "--loglevel", "warning"};
+    // clang-format off
+    std::vector<std::string> arguments{"--port", "0", "--unixsocket", socket, "--unixsocketperm", "700", "--save", "",
+                                       "--appendonly", "no", "--daemonize", "no", "--dir", settings->directory,
+                                       "--loglevel", "warning"};
+    // clang-format on
     if (settings->capacity)
-        arguments.insert(arguments.end(), {"--maxmemory", std::to_string(settings->capacity), "--maxmemory-policy", "allkeys-lru"});
+        arguments.insert(arguments.end(),
+                         {"--maxmemory", std::to_string(settings->capacity), "--maxmemory-policy", "allkeys-lru"});
     return new Server(find_program("redis-server"), arguments, socket);
 }
 
@@ -95,7 +99,8 @@ void describe(char *text, size_t size) {
         pclose(program);
     }
     const char *from = strstr(version, "v=");
-    snprintf(text, size, "%.*s, Unix socket, nothing saved", from ? int(strcspn(from + 2, " ")) : 0, from ? from + 2 : "");
+    snprintf(text, size, "%.*s, Unix socket, nothing saved", from ? int(strcspn(from + 2, " ")) : 0,
+             from ? from + 2 : "");
 }
 
 driver make() {

@@ -54,7 +54,8 @@ void close(void *store) {
 }
 
 void *attach(void *store) {
-    auto s = new Session{static_cast<rocksdb::DB *>(store), {}, {}, {}, {}, std::vector<rocksdb::PinnableSlice>(64), {}};
+    auto s = new Session{static_cast<rocksdb::DB *>(store),       {}, {}, {}, {},
+                         std::vector<rocksdb::PinnableSlice>(64), {}};
     s->writing.disableWAL = true;
     s->keys.resize(64);
     s->statuses.resize(64);
@@ -92,7 +93,8 @@ void get_many(void *session, size_t count, const bytes *keys, buffer *values, bo
         size_t some = count - start < 64 ? count - start : 64;
         for (size_t i = 0; i < some; i++)
             s->keys[i] = slice(keys[start + i]);
-        s->db->MultiGet(s->reading, s->db->DefaultColumnFamily(), some, s->keys.data(), s->values.data(), s->statuses.data());
+        s->db->MultiGet(s->reading, s->db->DefaultColumnFamily(), some, s->keys.data(), s->values.data(),
+                        s->statuses.data());
         for (size_t i = 0; i < some; i++)
             found[start + i] = s->statuses[i].ok() && take(s->values[i], &values[start + i]);
     }
@@ -110,7 +112,8 @@ void settle(void *store) {
 }
 
 void describe(char *text, size_t size) {
-    snprintf(text, size, "%s, OptimizeForPointLookup, LZ4, block cache of 1.25 times the data, no WAL, 2 background threads",
+    snprintf(text, size,
+             "%s, OptimizeForPointLookup, LZ4, block cache of 1.25 times the data, no WAL, 2 background threads",
              rocksdb::GetRocksVersionAsString().c_str());
 }
 

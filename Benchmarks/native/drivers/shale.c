@@ -95,8 +95,9 @@ static void get_many(void *handle, size_t count, const bytes *keys, buffer *valu
             s->values[i].data = values[start + i].data;
             s->values[i].capacity = values[start + i].capacity;
         }
-        require(shale_get_many(s->cache, some, (const shale_bytes *)(const void *)(keys + start), 0, s->values, statuses),
-                "shale_get_many");
+        require(
+            shale_get_many(s->cache, some, (const shale_bytes *)(const void *)(keys + start), 0, s->values, statuses),
+            "shale_get_many");
         for (size_t i = 0; i < some; i++) {
             found[start + i] = statuses[i] == SHALE_OK;
             values[start + i].data = s->values[i].data;
@@ -128,15 +129,26 @@ static void describe(char *text, size_t size) {
     snprintf(text, size, "%s, capacity twice the data", shale_version());
 }
 
-#define SHALE(title, opening, more, dropping) \
-    {.name = title, .traits = (more) | threads_read | threads_write | evicts | reference, .describe = describe, \
-     .open = opening, .close = close_shale, .attach = attach, .detach = detach, .set = set, .get = get, \
-     .remove = remove_key, .get_many = get_many, .weigh = weigh, .drop_index = dropping}
+#define SHALE(title, opening, more, dropping)                                                                          \
+    {.name = title,                                                                                                    \
+     .traits = (more) | threads_read | threads_write | evicts | reference,                                             \
+     .describe = describe,                                                                                             \
+     .open = opening,                                                                                                  \
+     .close = close_shale,                                                                                             \
+     .attach = attach,                                                                                                 \
+     .detach = detach,                                                                                                 \
+     .set = set,                                                                                                       \
+     .get = get,                                                                                                       \
+     .remove = remove_key,                                                                                             \
+     .get_many = get_many,                                                                                             \
+     .weigh = weigh,                                                                                                   \
+     .drop_index = dropping}
 
 const driver shale_dictionary = SHALE("shale-dictionary", open_dictionary, processes_open, drop_index);
 const driver shale_lz4 = SHALE("shale-lz4", open_lz4, processes_open, drop_index);
 const driver shale_none = SHALE("shale-none", open_none, processes_open, drop_index);
 const driver shale_memory = SHALE("shale-memory", open_memory, in_memory | processes_fork, NULL);
-const driver shale_memory_lz4 = SHALE("shale-memory-lz4", open_memory_lz4, in_memory | processes_fork | only_full, NULL);
-const driver shale_memory_dictionary =
-    SHALE("shale-memory-dictionary", open_memory_dictionary, in_memory | processes_fork | only_full, NULL);
+const driver shale_memory_lz4 = SHALE("shale-memory-lz4", open_memory_lz4, in_memory | processes_fork | only_full,
+                                      NULL);
+const driver shale_memory_dictionary = SHALE("shale-memory-dictionary", open_memory_dictionary,
+                                             in_memory | processes_fork | only_full, NULL);

@@ -23,8 +23,10 @@ static void require(sqlite3 *connection, int status, const char *what) {
 
 static sqlite3 *connect_to(const store *s) {
     sqlite3 *connection;
-    require(NULL, sqlite3_open_v2(s->path, &connection, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX, NULL),
-            s->path);
+    require(
+        NULL,
+        sqlite3_open_v2(s->path, &connection, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX, NULL),
+        s->path);
     sqlite3_busy_timeout(connection, 60000);
     require(connection,
             sqlite3_exec(connection,
@@ -40,9 +42,9 @@ static void *open_sqlite(const settings *settings) {
     snprintf(s->path, sizeof s->path, "%s/cache.sqlite", settings->directory);
     s->first = connect_to(s);
     /* SQLite's own advice: a table without row numbers where rows are small. */
-    const char *table = settings->value_bytes < 200
-                            ? "CREATE TABLE IF NOT EXISTS cache (key BLOB PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID"
-                            : "CREATE TABLE IF NOT EXISTS cache (key BLOB PRIMARY KEY, value BLOB NOT NULL)";
+    const char *table = "CREATE TABLE IF NOT EXISTS cache (key BLOB PRIMARY KEY, value BLOB NOT NULL)";
+    if (settings->value_bytes < 200)
+        table = "CREATE TABLE IF NOT EXISTS cache (key BLOB PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID";
     require(s->first, sqlite3_exec(s->first, table, NULL, NULL, NULL), "table");
     return s;
 }
@@ -63,7 +65,8 @@ static void *attach(void *handle) {
     session *s = calloc(1, sizeof *s);
     s->connection = connect_to(handle);
     s->get = prepare(s->connection, "SELECT value FROM cache WHERE key = ?");
-    s->set = prepare(s->connection, "INSERT INTO cache VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value");
+    s->set = prepare(s->connection,
+                     "INSERT INTO cache VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value");
     s->remove = prepare(s->connection, "DELETE FROM cache WHERE key = ?");
     return s;
 }
@@ -116,6 +119,14 @@ static void describe(char *text, size_t size) {
     snprintf(text, size, "%s, WAL, synchronous OFF, prepared, 1 GB of cache, mapped reads", sqlite3_libversion());
 }
 
-const driver sqlite_driver = {.name = "sqlite", .traits = threads_read | threads_write | processes_open, .describe = describe,
-                              .open = open_sqlite, .close = close_sqlite, .attach = attach, .detach = detach, .set = set,
-                              .get = get, .remove = remove_key, .settle = settle};
+const driver sqlite_driver = {.name = "sqlite",
+                              .traits = threads_read | threads_write | processes_open,
+                              .describe = describe,
+                              .open = open_sqlite,
+                              .close = close_sqlite,
+                              .attach = attach,
+                              .detach = detach,
+                              .set = set,
+                              .get = get,
+                              .remove = remove_key,
+                              .settle = settle};

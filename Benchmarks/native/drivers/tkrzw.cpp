@@ -42,7 +42,8 @@ void *open_hash(const settings *settings, tkrzw::HashDBM::RecordCompressionMode 
     tkrzw::HashDBM::TuningParameters tuning;
     tuning.num_buckets = static_cast<int64_t>(settings->entries * 2) + 1024;
     tuning.record_comp_mode = compression;
-    require(db->OpenAdvanced(std::string(settings->directory) + "/hash.tkh", true, tkrzw::File::OPEN_DEFAULT, tuning), "open");
+    require(db->OpenAdvanced(std::string(settings->directory) + "/hash.tkh", true, tkrzw::File::OPEN_DEFAULT, tuning),
+            "open");
     return static_cast<tkrzw::DBM *>(db);
 }
 

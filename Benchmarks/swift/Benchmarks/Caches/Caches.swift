@@ -5,7 +5,8 @@ import Foundation
 let benchmarks: @Sendable () -> Void = {
     // The first samples warm caches, and do not count.
     Benchmark.defaultConfiguration = .init(
-        metrics: [.throughput, .wallClock], timeUnits: .nanoseconds, warmupIterations: 30, maxDuration: .seconds(2), maxIterations: 100_000)
+        metrics: [.throughput, .wallClock], timeUnits: .nanoseconds, warmupIterations: 30, maxDuration: .seconds(2),
+        maxIterations: 100_000)
     // A file each, which Foundation syncs: more would take long to make.
     let files = 2000
 

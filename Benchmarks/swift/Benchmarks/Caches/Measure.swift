@@ -5,22 +5,28 @@ import Foundation
 private let operations = 100
 
 /// Gets of keys that are there, chosen at random. Each answer is checked, in the clock's time.
-func measure<S: Subject>(gets values: String, _ name: String, entries: Int = 100_000, _ make: @escaping (TemporaryDirectory) throws -> S) {
+func measure<S: Subject>(
+    gets values: String, _ name: String, entries: Int = 100_000, _ make: @escaping (TemporaryDirectory) throws -> S
+) {
     measure("get \(values) \(name)", entries, make) { subject, number, key in
         guard try subject.value(for: key)?.number == number else { throw Wrong(key: key) }
     }
 }
 
 /// Sets of keys that are there, chosen at random, to values that were made before.
-func measure<S: Subject>(sets values: String, _ name: String, entries: Int = 100_000, _ make: @escaping (TemporaryDirectory) throws -> S) {
+func measure<S: Subject>(
+    sets values: String, _ name: String, entries: Int = 100_000, _ make: @escaping (TemporaryDirectory) throws -> S
+) {
     let samples = (0..<1000).map(S.Value.init)
     measure("set \(values) \(name)", entries, make) { subject, number, key in
         try subject.set(samples[number % samples.count], for: key)
     }
 }
 
-private func measure<S: Subject>(_ name: String, _ entries: Int, _ make: @escaping (TemporaryDirectory) throws -> S,
-                                 _ operation: @escaping (S, Int, String) throws -> Void) {
+private func measure<S: Subject>(
+    _ name: String, _ entries: Int, _ make: @escaping (TemporaryDirectory) throws -> S,
+    _ operation: @escaping (S, Int, String) throws -> Void
+) {
     var random = SplitMix64(state: 1)
     var keys: [String] = []
     var directory: TemporaryDirectory?
@@ -50,7 +56,8 @@ struct Wrong: Error {
 }
 
 final class TemporaryDirectory {
-    let path = FileManager.default.temporaryDirectory.appendingPathComponent("shale-benchmark-\(UUID().uuidString)").path
+    let path = FileManager.default.temporaryDirectory.appendingPathComponent("shale-benchmark-\(UUID().uuidString)")
+        .path
     init() throws { try FileManager.default.createDirectory(atPath: path, withIntermediateDirectories: true) }
     deinit { try? FileManager.default.removeItem(atPath: path) }
 }

@@ -8,7 +8,8 @@ func measureOneLoad(tasks: Int) {
     var directory: TemporaryDirectory?
     var cache: Cache<Int, Int>?
     var key = 0
-    Benchmark("load once Shale", configuration: .init(metrics: [.throughput, .wallClock, loads], warmupIterations: 1)) { benchmark in
+    Benchmark("load once Shale", configuration: .init(metrics: [.throughput, .wallClock, loads], warmupIterations: 1)) {
+        benchmark in
         guard let cache else { return }
         key += 1
         let began = Counter(), loaded = Counter()

@@ -52,7 +52,9 @@ final class DictionarySubject<Value: Sample>: Subject {
 /// A get is no transaction, and a set is one by itself.
 struct GRDBSubject<Value: Sample>: Subject {
     private let database: DatabaseQueue
-    private static var insertion: String { "INSERT INTO entries VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value" }
+    private static var insertion: String {
+        "INSERT INTO entries VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value"
+    }
 
     init(in directory: TemporaryDirectory) throws {
         var configuration = GRDB.Configuration()
@@ -60,14 +62,18 @@ struct GRDBSubject<Value: Sample>: Subject {
         database = try DatabaseQueue(path: directory.path + "/values.sqlite", configuration: configuration)
         // Not while it is opened: a queue in WAL mode sets `synchronous` itself.
         try database.writeWithoutTransaction { database in
-            try database.execute(sql: "PRAGMA synchronous = OFF; PRAGMA cache_size = -1000000; PRAGMA mmap_size = 1000000000")
+            try database.execute(
+                sql: "PRAGMA synchronous = OFF; PRAGMA cache_size = -1000000; PRAGMA mmap_size = 1000000000")
         }
-        try database.write { try $0.execute(sql: "CREATE TABLE entries (key TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID") }
+        try database.write {
+            try $0.execute(sql: "CREATE TABLE entries (key TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID")
+        }
     }
 
     func value(for key: String) throws -> Value? {
         let data = try database.unsafeRead { database in
-            try Data.fetchOne(database.cachedStatement(sql: "SELECT value FROM entries WHERE key = ?"), arguments: [key])
+            try Data.fetchOne(
+                database.cachedStatement(sql: "SELECT value FROM entries WHERE key = ?"), arguments: [key])
         }
         return try data.map(Value.decoded)
     }
