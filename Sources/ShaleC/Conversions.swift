@@ -14,6 +14,7 @@ func invalid(_ sentence: StaticString) -> shale_status {
     return SHALE_E_INVALID
 }
 
+// swift-format-ignore: AlwaysUseLowerCamelCase
 let SHALE_E_INVALID: shale_status = -1
 
 enum Argument {
@@ -29,7 +30,9 @@ enum Argument {
     /// field that a wrong size cuts through, half a pointer would be left.
     static func copy<T>(_ p: UnsafePointer<T>, size: UInt32, over defaults: T) -> T {
         var result = defaults
-        _ = withUnsafeMutableBytes(of: &result) { memcpy($0.baseAddress.unsafelyUnwrapped, p, min($0.count, Int(size) & ~7)) }
+        _ = withUnsafeMutableBytes(of: &result) {
+            memcpy($0.baseAddress.unsafelyUnwrapped, p, min($0.count, Int(size) & ~7))
+        }
         return result
     }
 }
@@ -78,7 +81,10 @@ extension shale_value {
 }
 
 extension SetOptions {
-    private enum Flag { static let ifAbsent: UInt32 = 1, ifPresent: UInt32 = 2, ifVersion: UInt32 = 4, pinned: UInt32 = 8, uncompressed: UInt32 = 16 }
+    private enum Flag {
+        static let ifAbsent: UInt32 = 1, ifPresent: UInt32 = 2, ifVersion: UInt32 = 4
+        static let pinned: UInt32 = 8, uncompressed: UInt32 = 16
+    }
 
     /// Nil after an error whose sentence is set.
     static func from(_ options: shale_set_options, _ engine: Engine) throws(Failure) -> SetOptions? {

@@ -1,3 +1,6 @@
+// The names are those of shale.h.
+// swift-format-ignore-file: AlwaysUseLowerCamelCase
+
 import CShale
 import CShalePlatform
 import ShaleCore
@@ -46,7 +49,9 @@ public func shale_status_text(_ status: shale_status) -> UnsafePointer<CChar> {
 }
 
 @inline(__always)
-private func text(_ string: StaticString) -> UnsafePointer<CChar> { UnsafeRawPointer(string.utf8Start).assumingMemoryBound(to: CChar.self) }
+private func text(_ string: StaticString) -> UnsafePointer<CChar> {
+    UnsafeRawPointer(string.utf8Start).assumingMemoryBound(to: CChar.self)
+}
 
 @c @implementation
 public func shale_last_error() -> UnsafePointer<CChar> {
@@ -59,7 +64,10 @@ public func shale_last_errno() -> CInt { shim_error_code() }
 // MARK: Opening
 
 @c @implementation
-public func shale_open(_ directory: UnsafePointer<CChar>?, _ options: UnsafePointer<shale_options>?, _ cache: UnsafeMutablePointer<OpaquePointer?>?) -> shale_status {
+public func shale_open(
+    _ directory: UnsafePointer<CChar>?, _ options: UnsafePointer<shale_options>?,
+    _ cache: UnsafeMutablePointer<OpaquePointer?>?
+) -> shale_status {
     guard let cache else { return invalid("cache is NULL; pass where the handle goes") }
     cache.pointee = nil
     var configuration = Configuration()
@@ -67,7 +75,9 @@ public func shale_open(_ directory: UnsafePointer<CChar>?, _ options: UnsafePoin
         guard isStruct(options.pointee.struct_size) else { return invalid(badOptions) }
         let o = Argument.copy(options, size: options.pointee.struct_size, over: shale_options())
         guard o.flags & ~7 == 0 else { return invalid("unknown bits in shale_options.flags; pass SHALE_OPEN_... only") }
-        guard let compression = Compression(rawValue: o.compression) else { return invalid("compression is none of SHALE_COMPRESSION_...") }
+        guard let compression = Compression(rawValue: o.compression) else {
+            return invalid("compression is none of SHALE_COMPRESSION_...")
+        }
         configuration.isReadOnly = o.flags & 1 != 0
         configuration.mustExist = o.flags & 2 != 0
         configuration.syncsAtClose = o.flags & 4 == 0
@@ -109,16 +119,22 @@ public func shale_sync(_ cache: OpaquePointer?) -> shale_status {
 // MARK: One key
 
 @c @implementation
-public func shale_set(_ cache: OpaquePointer?, _ key: UnsafeRawPointer?, _ key_size: Int, _ value: UnsafeRawPointer?, _ value_size: Int,
-                      _ options: UnsafePointer<shale_set_options>?) -> shale_status {
+public func shale_set(
+    _ cache: OpaquePointer?, _ key: UnsafeRawPointer?, _ key_size: Int, _ value: UnsafeRawPointer?, _ value_size: Int,
+    _ options: UnsafePointer<shale_set_options>?
+) -> shale_status {
     guard let cache else { return invalid(noCache) }
     guard let key = Argument.bytes(key, key_size) else { return invalid(badKey) }
-    guard let value = Argument.bytes(value, value_size) else { return invalid("the value is NULL and its size is not 0") }
+    guard let value = Argument.bytes(value, value_size) else {
+        return invalid("the value is NULL and its size is not 0")
+    }
     return set(engine(cache), key, value, options)
 }
 
 @inline(__always)
-private func set(_ engine: Engine, _ key: Bytes, _ value: Bytes, _ options: UnsafePointer<shale_set_options>?) -> shale_status {
+private func set(_ engine: Engine, _ key: Bytes, _ value: Bytes, _ options: UnsafePointer<shale_set_options>?)
+    -> shale_status
+{
     var version: UInt64 = 0
     guard let options else {
         return run { () throws(Failure) in try engine.set(key, value, SetOptions(), version: &version) }
@@ -134,7 +150,10 @@ private func set(_ engine: Engine, _ key: Bytes, _ value: Bytes, _ options: Unsa
 }
 
 @c @implementation
-public func shale_get(_ cache: OpaquePointer?, _ key: UnsafeRawPointer?, _ key_size: Int, _ flags: UInt32, _ value: UnsafeMutablePointer<shale_value>?) -> shale_status {
+public func shale_get(
+    _ cache: OpaquePointer?, _ key: UnsafeRawPointer?, _ key_size: Int, _ flags: UInt32,
+    _ value: UnsafeMutablePointer<shale_value>?
+) -> shale_status {
     guard let cache else { return invalid(noCache) }
     guard let key = Argument.bytes(key, key_size) else { return invalid(badKey) }
     guard let value, value.pointee.isInitialised else { return invalid(badValue) }
@@ -142,14 +161,20 @@ public func shale_get(_ cache: OpaquePointer?, _ key: UnsafeRawPointer?, _ key_s
 }
 
 @inline(__always)
-private func get(_ engine: Engine, _ key: Bytes, _ flags: UInt32, _ value: UnsafeMutablePointer<shale_value>) -> shale_status {
-    read(value, flags) { buffer, found throws(Failure) in try engine.get(key, ReadOptions(rawValue: flags), &buffer, &found) }
+private func get(_ engine: Engine, _ key: Bytes, _ flags: UInt32, _ value: UnsafeMutablePointer<shale_value>)
+    -> shale_status
+{
+    read(value, flags) { buffer, found throws(Failure) in
+        try engine.get(key, ReadOptions(rawValue: flags), &buffer, &found)
+    }
 }
 
 /// Reads into the caller's value, which is empty where nothing was found.
 @inline(__always)
-private func read(_ value: UnsafeMutablePointer<shale_value>, _ flags: UInt32,
-                  _ body: (inout ValueBuffer, inout Found) throws(Failure) -> Status) -> shale_status {
+private func read(
+    _ value: UnsafeMutablePointer<shale_value>, _ flags: UInt32,
+    _ body: (inout ValueBuffer, inout Found) throws(Failure) -> Status
+) -> shale_status {
     var buffer = ValueBuffer(data: value.pointee.data, capacity: value.pointee.capacity)
     var found = Found()
     if flags & ~7 != 0 {
@@ -166,8 +191,10 @@ private func read(_ value: UnsafeMutablePointer<shale_value>, _ flags: UInt32,
 }
 
 @c @implementation
-public func shale_lease(_ cache: OpaquePointer?, _ key: UnsafeRawPointer?, _ key_size: Int, _ options: UnsafePointer<shale_lease_options>?,
-                        _ value: UnsafeMutablePointer<shale_value>?, _ lease: UnsafeMutablePointer<UInt64>?) -> shale_status {
+public func shale_lease(
+    _ cache: OpaquePointer?, _ key: UnsafeRawPointer?, _ key_size: Int, _ options: UnsafePointer<shale_lease_options>?,
+    _ value: UnsafeMutablePointer<shale_value>?, _ lease: UnsafeMutablePointer<UInt64>?
+) -> shale_status {
     guard let lease else { return invalid("lease is NULL; pass where the lease goes") }
     lease.pointee = 0
     guard let cache else { return invalid(noCache) }
@@ -182,33 +209,43 @@ public func shale_lease(_ cache: OpaquePointer?, _ key: UnsafeRawPointer?, _ key
         o.wait = given.wait_ms
         o.refreshAhead = given.refresh_ahead_ms
     }
-    return read(value, o.read.rawValue) { buffer, found throws(Failure) in try engine(cache).get(key, o, &buffer, &found, lease: &lease.pointee) }
+    return read(value, o.read.rawValue) { buffer, found throws(Failure) in
+        try engine(cache).get(key, o, &buffer, &found, lease: &lease.pointee)
+    }
 }
 
 @c @implementation
-public func shale_release(_ cache: OpaquePointer?, _ key: UnsafeRawPointer?, _ key_size: Int, _ lease: UInt64) -> shale_status {
+public func shale_release(_ cache: OpaquePointer?, _ key: UnsafeRawPointer?, _ key_size: Int, _ lease: UInt64)
+    -> shale_status
+{
     guard let cache else { return invalid(noCache) }
     guard let key = Argument.bytes(key, key_size) else { return invalid(badKey) }
     return run { () throws(Failure) in try engine(cache).release(key, lease: lease) ? .ok : .miss }
 }
 
 @c @implementation
-public func shale_remove(_ cache: OpaquePointer?, _ key: UnsafeRawPointer?, _ key_size: Int, _ version: UInt64) -> shale_status {
+public func shale_remove(_ cache: OpaquePointer?, _ key: UnsafeRawPointer?, _ key_size: Int, _ version: UInt64)
+    -> shale_status
+{
     guard let cache else { return invalid(noCache) }
     guard let key = Argument.bytes(key, key_size) else { return invalid(badKey) }
     return run { () throws(Failure) in try engine(cache).remove(key, version: version) }
 }
 
 @c @implementation
-public func shale_touch(_ cache: OpaquePointer?, _ key: UnsafeRawPointer?, _ key_size: Int, _ max_age_ms: Int64) -> shale_status {
+public func shale_touch(_ cache: OpaquePointer?, _ key: UnsafeRawPointer?, _ key_size: Int, _ max_age_ms: Int64)
+    -> shale_status
+{
     guard let cache else { return invalid(noCache) }
     guard let key = Argument.bytes(key, key_size) else { return invalid(badKey) }
     return run { () throws(Failure) in try engine(cache).touch(key, maxAge: max_age_ms) }
 }
 
 @c @implementation
-public func shale_increment(_ cache: OpaquePointer?, _ key: UnsafeRawPointer?, _ key_size: Int, _ delta: Int64, _ initial: Int64,
-                            _ result: UnsafeMutablePointer<Int64>?) -> shale_status {
+public func shale_increment(
+    _ cache: OpaquePointer?, _ key: UnsafeRawPointer?, _ key_size: Int, _ delta: Int64, _ initial: Int64,
+    _ result: UnsafeMutablePointer<Int64>?
+) -> shale_status {
     guard let cache else { return invalid(noCache) }
     guard let key = Argument.bytes(key, key_size) else { return invalid(badKey) }
     return run { () throws(Failure) in
@@ -228,7 +265,9 @@ public func shale_value_free(_ value: UnsafeMutablePointer<shale_value>?) {
 // MARK: Many keys
 
 /// Keeps the first error of a batch; its sentence stays the thread's last one only where nothing fails later.
-private func each(_ count: Int, _ statuses: UnsafeMutablePointer<shale_status>?, _ body: (Int) -> shale_status) -> shale_status {
+private func each(_ count: Int, _ statuses: UnsafeMutablePointer<shale_status>?, _ body: (Int) -> shale_status)
+    -> shale_status
+{
     var first: shale_status = 0
     for i in 0..<count {
         let status = body(i)
@@ -239,7 +278,10 @@ private func each(_ count: Int, _ statuses: UnsafeMutablePointer<shale_status>?,
 }
 
 @c @implementation
-public func shale_remove_many(_ cache: OpaquePointer?, _ count: Int, _ keys: UnsafePointer<shale_bytes>?, _ statuses: UnsafeMutablePointer<shale_status>?) -> shale_status {
+public func shale_remove_many(
+    _ cache: OpaquePointer?, _ count: Int, _ keys: UnsafePointer<shale_bytes>?,
+    _ statuses: UnsafeMutablePointer<shale_status>?
+) -> shale_status {
     guard let cache else { return invalid(noCache) }
     guard count >= 0 else { return invalid("count is out of range") }
     if count == 0 { return 0 }
@@ -248,36 +290,47 @@ public func shale_remove_many(_ cache: OpaquePointer?, _ count: Int, _ keys: Uns
 }
 
 @c @implementation
-public func shale_get_many(_ cache: OpaquePointer?, _ count: Int, _ keys: UnsafePointer<shale_bytes>?, _ flags: UInt32, _ values: UnsafeMutablePointer<shale_value>?,
-                           _ statuses: UnsafeMutablePointer<shale_status>?) -> shale_status {
+public func shale_get_many(
+    _ cache: OpaquePointer?, _ count: Int, _ keys: UnsafePointer<shale_bytes>?, _ flags: UInt32,
+    _ values: UnsafeMutablePointer<shale_value>?, _ statuses: UnsafeMutablePointer<shale_status>?
+) -> shale_status {
     guard let cache else { return invalid(noCache) }
     guard count >= 0 else { return invalid("count is out of range") }
     if count == 0 { return 0 }
     guard let keys, let values else { return invalid("keys or values is NULL and count is not 0") }
     for i in 0..<count where !values[i].isInitialised { return invalid(badValue) }
     var first: shale_status = 0
-    engine(cache).getMany(count, ReadOptions(rawValue: flags), key: { Argument.bytes(keys[$0].data, keys[$0].size) ?? Bytes(start: nil, count: 0) }) { i in
-        var status: shale_status
-        if let key = Argument.bytes(keys[i].data, keys[i].size) {
-            status = read(values + i, flags) { buffer, found throws(Failure) in try engine(cache).getOutlined(key, ReadOptions(rawValue: flags), &buffer, &found) }
-        } else {
-            values[i].clear(ValueBuffer(data: values[i].data, capacity: values[i].capacity))
-            status = invalid(badKey)
-        }
-        statuses?[i] = status
-        if status < 0, first == 0 { first = status }
-    }
+    engine(cache).getMany(
+        count, ReadOptions(rawValue: flags),
+        key: { Argument.bytes(keys[$0].data, keys[$0].size) ?? Bytes(start: nil, count: 0) },
+        get: { i in
+            var status: shale_status
+            if let key = Argument.bytes(keys[i].data, keys[i].size) {
+                status = read(values + i, flags) { buffer, found throws(Failure) in
+                    try engine(cache).getOutlined(key, ReadOptions(rawValue: flags), &buffer, &found)
+                }
+            } else {
+                values[i].clear(ValueBuffer(data: values[i].data, capacity: values[i].capacity))
+                status = invalid(badKey)
+            }
+            statuses?[i] = status
+            if status < 0, first == 0 { first = status }
+        })
     return first
 }
 
 @c @implementation
-public func shale_set_many(_ cache: OpaquePointer?, _ count: Int, _ keys: UnsafePointer<shale_bytes>?, _ values: UnsafePointer<shale_bytes>?,
-                           _ options: UnsafePointer<shale_set_options>?, _ statuses: UnsafeMutablePointer<shale_status>?) -> shale_status {
+public func shale_set_many(
+    _ cache: OpaquePointer?, _ count: Int, _ keys: UnsafePointer<shale_bytes>?, _ values: UnsafePointer<shale_bytes>?,
+    _ options: UnsafePointer<shale_set_options>?, _ statuses: UnsafeMutablePointer<shale_status>?
+) -> shale_status {
     guard let cache else { return invalid(noCache) }
     guard count >= 0 else { return invalid("count is out of range") }
     if count == 0 { return 0 }
     guard let keys, let values else { return invalid("keys or values is NULL and count is not 0") }
-    return each(count, statuses) { shale_set(cache, keys[$0].data, keys[$0].size, values[$0].data, values[$0].size, options) }
+    return each(count, statuses) {
+        shale_set(cache, keys[$0].data, keys[$0].size, values[$0].data, values[$0].size, options)
+    }
 }
 
 // MARK: The whole cache
@@ -302,7 +355,9 @@ public func shale_clear(_ cache: OpaquePointer?) -> shale_status {
 }
 
 @c @implementation
-public func shale_evict(_ cache: OpaquePointer?, _ count: UInt64, _ evicted: UnsafeMutablePointer<UInt64>?) -> shale_status {
+public func shale_evict(_ cache: OpaquePointer?, _ count: UInt64, _ evicted: UnsafeMutablePointer<UInt64>?)
+    -> shale_status
+{
     evicted?.pointee = 0
     guard let cache else { return invalid(noCache) }
     return run { () throws(Failure) in
@@ -326,12 +381,16 @@ public func shale_purge(_ cache: OpaquePointer?, _ purged: UnsafeMutablePointer<
 @c @implementation
 public func shale_verify(_ cache: OpaquePointer?, _ report: UnsafeMutablePointer<shale_report>?) -> shale_status {
     guard let cache else { return invalid(noCache) }
-    if let report, !isStruct(report.pointee.struct_size) { return invalid("struct_size of the report is too small; set it to sizeof the struct") }
+    if let report, !isStruct(report.pointee.struct_size) {
+        return invalid("struct_size of the report is too small; set it to sizeof the struct")
+    }
     return run { () throws(Failure) in
         let found = try engine(cache).verify()
         if let report {
             let size = report.pointee.struct_size
-            var filled = shale_report(struct_size: size, reserved: 0, records: found.records, bytes: found.bytes, corrupt_records: found.corruptRecords)
+            var filled = shale_report(
+                struct_size: size, reserved: 0, records: found.records, bytes: found.bytes,
+                corrupt_records: found.corruptRecords)
             memcpy(report, &filled, min(Int(size), MemoryLayout<shale_report>.size))
         }
         return .ok
@@ -341,15 +400,19 @@ public func shale_verify(_ cache: OpaquePointer?, _ report: UnsafeMutablePointer
 @c @implementation
 public func shale_get_stats(_ cache: OpaquePointer?, _ stats: UnsafeMutablePointer<shale_stats>?) -> shale_status {
     guard let cache else { return invalid(noCache) }
-    guard let stats, isStruct(stats.pointee.struct_size) else { return invalid("stats is NULL, or its struct_size too small; set it to sizeof the struct") }
+    guard let stats, isStruct(stats.pointee.struct_size) else {
+        return invalid("stats is NULL, or its struct_size too small; set it to sizeof the struct")
+    }
     return run { () throws(Failure) in
         let s = try engine(cache).statistics()
         let size = stats.pointee.struct_size
         var filled = shale_stats(
-            struct_size: size, shards: s.shards, entries: s.entries, capacity: s.capacity, max_entries: s.maxEntries, data_bytes: s.dataBytes, index_bytes: s.indexBytes,
-            live_bytes: s.liveBytes, raw_bytes: s.rawBytes, stored_bytes: s.storedBytes, hits: s.hits, misses: s.misses, stale_hits: s.staleHits, sets: s.sets,
-            removes: s.removes, evictions: s.evictions, expirations: s.expirations, invalidations: s.invalidations, cleaned_bytes: s.cleanedBytes,
-            corrupt_records: s.corruptRecords, rebuilds: s.rebuilds, dictionaries: s.dictionaries)
+            struct_size: size, shards: s.shards, entries: s.entries, capacity: s.capacity, max_entries: s.maxEntries,
+            data_bytes: s.dataBytes, index_bytes: s.indexBytes, live_bytes: s.liveBytes, raw_bytes: s.rawBytes,
+            stored_bytes: s.storedBytes, hits: s.hits, misses: s.misses, stale_hits: s.staleHits, sets: s.sets,
+            removes: s.removes, evictions: s.evictions, expirations: s.expirations, invalidations: s.invalidations,
+            cleaned_bytes: s.cleanedBytes, corrupt_records: s.corruptRecords, rebuilds: s.rebuilds,
+            dictionaries: s.dictionaries)
         memcpy(stats, &filled, min(Int(size), MemoryLayout<shale_stats>.size))
         return .ok
     }
@@ -358,7 +421,8 @@ public func shale_get_stats(_ cache: OpaquePointer?, _ stats: UnsafeMutablePoint
 // MARK: Cursor
 
 @c @implementation
-public func shale_cursor_open(_ cache: OpaquePointer?, _ cursor: UnsafeMutablePointer<OpaquePointer?>?) -> shale_status {
+public func shale_cursor_open(_ cache: OpaquePointer?, _ cursor: UnsafeMutablePointer<OpaquePointer?>?) -> shale_status
+{
     guard let cursor else { return invalid("cursor is NULL; pass where the cursor goes") }
     cursor.pointee = nil
     guard let cache else { return invalid(noCache) }
@@ -380,26 +444,40 @@ private struct CursorState {
 }
 
 @c @implementation
-public func shale_cursor_next(_ cursor: OpaquePointer?, _ flags: UInt32, _ key: UnsafeMutablePointer<shale_value>?, _ value: UnsafeMutablePointer<shale_value>?) -> shale_status {
+public func shale_cursor_next(
+    _ cursor: OpaquePointer?, _ flags: UInt32, _ key: UnsafeMutablePointer<shale_value>?,
+    _ value: UnsafeMutablePointer<shale_value>?
+) -> shale_status {
     guard let cursor else { return invalid("the cursor is NULL; open one first") }
     if let key, !key.pointee.isInitialised { return invalid(badValue) }
     if let value, !value.pointee.isInitialised { return invalid(badValue) }
     if flags & ~7 != 0 { return invalid(badFlags) }
     let state = UnsafeMutablePointer<CursorState>(cursor)
     var keyBuffer = key.map { ValueBuffer(data: $0.pointee.data, capacity: $0.pointee.capacity) } ?? state.pointee.key
-    var valueBuffer = value.map { ValueBuffer(data: $0.pointee.data, capacity: $0.pointee.capacity) } ?? state.pointee.value
+    var valueBuffer =
+        value.map { ValueBuffer(data: $0.pointee.data, capacity: $0.pointee.capacity) } ?? state.pointee.value
     var keySize = 0
     var found = Found()
     let options = ReadOptions(rawValue: value == nil ? flags | 4 : flags)
-    let status = run { () throws(Failure) in try state.pointee.cursor.next(options, key: &keyBuffer, keySize: &keySize, value: &valueBuffer, &found) }
+    let status = run { () throws(Failure) in
+        try state.pointee.cursor.next(options, key: &keyBuffer, keySize: &keySize, value: &valueBuffer, &found)
+    }
     let isEntry = status == 0 || status == 2
     if let key {
         key.pointee.clear(keyBuffer)
         if isEntry { key.pointee.size = keySize }
-    } else { state.pointee.key = keyBuffer }
+    } else {
+        state.pointee.key = keyBuffer
+    }
     if let value {
-        if isEntry { value.pointee.take(valueBuffer, found, info: flags & 4 != 0) } else { value.pointee.clear(valueBuffer) }
-    } else { state.pointee.value = valueBuffer }
+        if isEntry {
+            value.pointee.take(valueBuffer, found, info: flags & 4 != 0)
+        } else {
+            value.pointee.clear(valueBuffer)
+        }
+    } else {
+        state.pointee.value = valueBuffer
+    }
     return status
 }
 
