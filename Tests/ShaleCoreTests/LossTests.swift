@@ -121,7 +121,7 @@ extension CoreTests {
             #expect(try store.touch("key", maxAge: .seconds(1)))
             let touch = try location("key")
             damage(touch, part)
-            while try shard.header[Field.tailOffset] <= shard.log.offsetInSegment(value) { try clean() }
+            while shard.header[Field.tailOffset] <= shard.log.offsetInSegment(value) { try clean() }
             if part == .body {
                 // The value was nobody's; the touch record's own turn comes later.
                 try fillSegment()
