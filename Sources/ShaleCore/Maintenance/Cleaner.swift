@@ -25,16 +25,16 @@ extension Shard {
             return try skipDamage(place, offset)
         }
         prefetchSlot(afterRecord: record.length, offset: offset, base: base)
-        let at = log.location(place: place, offset: offset)
+        let view = RecordView(location: log.location(place: place, offset: offset), at: p, header: record), at = view.location
         switch kind {
         case .end:
             finishTail(readTo: offset, &after)
             return record.length
         case .value, .manifest:
-            if let slot = slot(pointingTo: at, keyHash: keyHash) { try keep(slot, at, record, p, now: now, keyHash: keyHash, &after) }
+            if let slot = slot(pointingTo: at, keyHash: keyHash) { try keep(slot, view, keyHash: keyHash, now: now, &after) }
         case .part:
             if let slot = table.find(UInt32(truncatingIfNeeded: keyHash), location: at) {
-                if record.keyLength == PartKey.size, isOwned(PartKey(at: p + record.keyOffset)) { try copy(slot, at, record, p, keyHash: keyHash, &after) } else { drop(slot, &after) }
+                if let key = view.partKey, isOwned(key) { try copy(slot, view, keyHash: keyHash, &after) } else { drop(slot, &after) }
             }
         case .touch:
             // Its target came before it and took the age along, unless the record's body names another.
@@ -72,35 +72,26 @@ extension Shard {
         return found
     }
 
-    private func keep(_ slot: Memory, _ at: UInt32, _ record: RecordHeader, _ p: Memory, now: UInt64, keyHash: UInt64, _ after: inout Aftermath) throws(Failure) {
-        if tags.invalidates(record, at: p) {
+    private func keep(_ slot: Memory, _ record: RecordView, keyHash: UInt64, now: UInt64, _ after: inout Aftermath) throws(Failure) {
+        if tags.invalidates(record.header, at: record.at) {
             drop(slot, &after)
             return
         }
         let pointed = Slot.location(slot.u64(0))
-        if pointed == at {
-            if now >= record.gone(at: p) {
-                header[Field.expirations] += 1
-                drop(slot, &after)
-                return
-            }
-            try copy(slot, at, record, p, keyHash: keyHash, &after)
-            return
-        }
-        // Merge the touch into the copy.
-        let touchAt = log.address(pointed)
-        let touch = RecordHeader(at: touchAt)
-        guard isHeadSound(touch, touchAt, pointed) else {
-            // The age would get a sound check in the copy.
+        let latest = pointed == record.location ? record : log.record(pointed)
+        guard let latest, pointed == record.location || log.isHeadSound(latest) else {
+            // A touch's age would get a sound check in the copy.
             try loseOne(slot)
             return
         }
-        if now >= touch.gone(at: touchAt) {
+        if now >= latest.header.gone(at: latest.at) {
             header[Field.expirations] += 1
             drop(slot, &after)
-            return
+        } else if pointed == record.location {
+            try copy(slot, record, keyHash: keyHash, &after)
+        } else {
+            try merge(slot, latest, record, keyHash: keyHash, &after)
         }
-        try merge(slot, touch, touchAt, record, p, keyHash: keyHash, &after)
     }
 
     /// Room at the head for a copy. False where it was evicted instead: what is left is for what is pinned, which
@@ -127,16 +118,16 @@ extension Shard {
         evict(slot, &after)
     }
 
-    private func copy(_ slot: Memory, _ at: UInt32, _ record: RecordHeader, _ p: Memory, keyHash: UInt64, _ after: inout Aftermath) throws(Failure) {
+    private func copy(_ slot: Memory, _ record: RecordView, keyHash: UInt64, _ after: inout Aftermath) throws(Failure) {
         let length = record.length
-        guard try provideCopy(slot, length, isPinned: record.isPinned, &after) else { return }
+        guard try provideCopy(slot, length, isPinned: record.header.isPinned, &after) else { return }
         let target = log.location(place: header[Field.headPlace], offset: header[Field.headOffset])
-        let from = log.placeOf(at)
+        let from = log.placeOf(record.location)
         let to = Place(number: header.at.u64(Field.headNumber), offset: UInt64(log.offset(of: target)))
         let q = log.address(target)
         // With the old place's head check the copy is no record yet.
-        shim_copy(q, p, length)
-        var moved = record
+        shim_copy(q, record.at, length)
+        var moved = record.header
         moved.bodyCheck ^= from.mix(secret: secret) ^ to.mix(secret: secret)
         q.set(8, moved.bodyCheck)
         moved.setHeadCheck(moved.computeHeadCheck(at: q, keyHash: keyHash, place: to, secret: secret))
@@ -145,27 +136,27 @@ extension Shard {
         moveRecord(slot, to: target, headEnd: header[Field.headOffset] + length)
     }
 
-    private func merge(_ slot: Memory, _ touch: RecordHeader, _ touchAt: Memory, _ record: RecordHeader, _ p: Memory, keyHash: UInt64,
-                       _ after: inout Aftermath) throws(Failure) {
-        let before = measure(Slot.location(slot.u64(0)))
-        var flags = record.flags & ~RecordHeader.Flag.keepsStale
-        if touch.keepsStale { flags |= RecordHeader.Flag.keepsStale }
-        var merged = RecordHeader(kind: record.isKind(.manifest) ? .manifest : .value, codec: record.codec, flags: flags, tagCount: record.tagCount, keyLength: record.keyLength,
-                                  metaLength: record.metaLength, storedLength: record.storedLength, rawLength: record.rawLength,
-                                  created: record.created, expires: touch.expires, dictionary: record.dictionary)
-        guard try provideCopy(slot, merged.length, isPinned: record.isPinned, &after) else { return }
+    /// A copy with the age of the touch record that points to it.
+    private func merge(_ slot: Memory, _ touch: RecordView, _ record: RecordView, keyHash: UInt64, _ after: inout Aftermath) throws(Failure) {
+        let before = measure(touch.location), value = record.header
+        var flags = value.flags & ~RecordHeader.Flag.keepsStale
+        if touch.header.keepsStale { flags |= RecordHeader.Flag.keepsStale }
+        var merged = RecordHeader(kind: value.isKind(.manifest) ? .manifest : .value, codec: value.codec, flags: flags, tagCount: value.tagCount,
+                                  keyLength: value.keyLength, metaLength: value.metaLength, storedLength: value.storedLength, rawLength: value.rawLength,
+                                  created: value.created, expires: touch.header.expires, dictionary: value.dictionary)
+        guard try provideCopy(slot, merged.length, isPinned: value.isPinned, &after) else { return }
         merged.bodyCheck = 0
-        let oldMix = log.placeOf(log.location(place: log.queued(0), offset: header[Field.tailOffset])).mix(secret: secret)
-        var draft = Draft(merged, keyHash: keyHash, key: p + record.keyOffset, meta: p + record.metaOffset, stored: p + record.storedOffset, bodyHash: record.bodyCheck ^ oldMix)
-        draft.lifetime = touch.lifetime(at: touchAt)
-        draft.tags = UnsafePointer((p + record.keyOffset - record.tagCount * 8).assumingMemoryBound(to: UInt64.self))
+        let mix = log.placeOf(record.location).mix(secret: secret)
+        var draft = Draft(merged, keyHash: keyHash, key: record.key, meta: record.at + value.metaOffset, stored: record.body, bodyHash: value.bodyCheck ^ mix)
+        draft.lifetime = touch.header.lifetime(at: touch.at)
+        draft.tags = UnsafePointer((record.key - value.tagCount * 8).assumingMemoryBound(to: UInt64.self))
         header.begin()
-        let target = log.append(&draft, lsn: record.lsn)
+        let target = log.append(&draft, lsn: value.lsn)
         header[Field.cleaned] += merged.length
         account(before, sign: -1)
         account(measure(target), sign: 1)
         let word0 = slot.u64(0)
-        let kind = record.tagCount > 0 ? Slot.Kind.tagged : Slot.Kind.plain
+        let kind = value.tagCount > 0 ? Slot.Kind.tagged : Slot.Kind.plain
         header.commit(slot, Slot.with(word0, location: target) & ~Slot.Kind.mask | kind)
     }
 

@@ -63,7 +63,7 @@ extension Shard {
     func sweepTags(_ after: inout Aftermath) {
         header.pend(ShardHeader.Pending.sweepOfTags)
         forEachSlot { slot, word0 in
-            guard Slot.mayBeTagged(word0), let found = entry(slot, now: 0), tags.invalidates(found.value, at: found.valueAt) else { return }
+            guard Slot.mayBeTagged(word0), let found = entry(slot, now: 0), tags.invalidates(found.value.header, at: found.value.at) else { return }
             drop(slot, &after)
         }
         raiseEpoch(by: 2)

@@ -241,8 +241,8 @@ extension Shard {
                 while head - tail > left {
                     let next = ring[tail & mask]
                     tail += 1
-                    try apply(next.kind, next.record, engine.pointee.data + base + next.offset, next.keyHash,
-                              Place(number: segment, offset: UInt64(base + next.offset)), log.location(place: place, offset: next.offset), &after)
+                    let p = engine.pointee.data + base + next.offset
+                    try apply(next.kind, RecordView(location: log.location(place: place, offset: next.offset), at: p, header: next.record), next.keyHash, &after)
                 }
             }
             while offset <= log.segmentSize - RecordHeader.size {
@@ -296,10 +296,8 @@ extension Shard {
                 let p = engine.pointee.data + base + at
                 let record = RecordHeader(at: p)
                 if record.isKind(.end) { break }
-                if record.isKind(.part), record.keyLength == PartKey.size, isOwned(PartKey(at: p + record.keyOffset), othersAreKnown: othersAreKnown) {
-                    try apply(.part, record, p, shim_hash(p + record.keyOffset, PartKey.size, secret), Place(number: segment, offset: UInt64(base + at)),
-                              log.location(place: place, offset: at), &after)
-                }
+                let view = RecordView(location: log.location(place: place, offset: at), at: p, header: record)
+                if let key = view.partKey, isOwned(key, othersAreKnown: othersAreKnown) { try apply(.part, view, shim_hash(view.key, PartKey.size, secret), &after) }
                 offset = at + record.length
             }
         }
@@ -355,100 +353,104 @@ extension Shard {
         header.at.set(Field.ghost, header.at.u64(Field.headNumber))
     }
 
-    private func apply(_ kind: RecordHeader.Kind, _ record: RecordHeader, _ p: Memory, _ keyHash: UInt64, _ here: Place, _ at: UInt32, _ after: inout Aftermath) throws(Failure) {
-        let key = Key(bytes: UnsafeRawPointer(p + record.keyOffset), length: record.keyLength, hash: keyHash)
+    @inline(never)
+    private func apply(_ kind: RecordHeader.Kind, _ view: RecordView, _ keyHash: UInt64, _ after: inout Aftermath) throws(Failure) {
+        let record = view.header, key = Key(bytes: UnsafeRawPointer(view.key), length: record.keyLength, hash: keyHash)
         switch kind {
         case .value, .manifest, .part:
-            let isPart = kind == .part
-            if isPart, record.keyLength != PartKey.size { return }
-            let slot = lookup(key, isPart: isPart)
-            if record.codec == RecordHeader.Codec.dictionary, !engine.pointee.dictionaries.places.has(record.dictionary) {
-                // Evicted before its dictionary made room for another.
-                if let slot { drop(slot, &after) }
-                return
-            }
-            guard isBodySound(record, p, here) else {
-                // It still supersedes what is older, unless that is what it was copied from.
-                header[Field.corrupt] += 1
-                if let slot, lsn(of: slot) != record.lsn { drop(slot, &after) }
-                return
-            }
-            let flags = (record.isPinned ? Slot.pinnedBit : 0) | (isPart ? Slot.Kind.part : record.tagCount > 0 ? Slot.Kind.tagged : Slot.Kind.plain)
-            let expiry = SlotExpiry.of(gone: record.gone(at: p), base: engine.pointee.block.expiryBase)
-            let new = kind == .value ? Measure(record) : measure(at)
-            if let slot {
-                let old = slot.u64(0)
-                exchange(measure(Slot.location(old)), old, for: new, flags)
-                slot.set(8, Slot.word1(stamp: nextStamp(), expiry: expiry))
-                slot.release(0, Slot.with(old, location: at) & ~Slot.keptFlags | flags)
-            } else {
-                if !maintainTable(&after, mayShrink: false) { _ = evict(now: 0, &after) }
-                var tries = 0
-                var free = table.reserve(key.fraction)
-                while free == nil {
-                    tries += 1
-                    table.advance(Int.max) { drop($0, &after) }
-                    if !maintainTable(&after, mayShrink: false) || tries > 4, !evict(now: 0, &after) || tries > 1000 {
-                        header.at.set(Field.ghost, header.at.u64(Field.headNumber))
-                        return
-                    }
-                    free = table.reserve(key.fraction)
-                }
-                guard let free else { return }
-                // (A stamp that a sweep, for those that were evicted above, has not passed.)
-                free.set(8, Slot.word1(stamp: nextStamp(), expiry: expiry))
-                free.release(0, table.word0(free, key.fraction, location: at, flags: flags))
-                account(new, sign: 1)
-                count(flags, sign: 1)
-            }
+            try applyValue(view, key, &after)
         case .touch:
-            guard record.storedLength == TouchTarget.size, let slot = lookup(key) else { return }
-            guard isBodySound(record, p, here) else {
-                // It still supersedes the age that the value had before.
-                header[Field.corrupt] += 1
-                drop(slot, &after)
-                return
-            }
-            let target = TouchTarget(at: p + record.storedOffset)
-            let old = Slot.location(slot.u64(0))
-            var current = RecordHeader(at: log.address(old))
-            var currentAt = old
-            if current.isKind(.touch) {
-                currentAt = TouchTarget(at: log.address(old) + current.storedOffset).location
-                guard log.isSound(currentAt) else { return }
-                current = RecordHeader(at: log.address(currentAt))
-            }
-            // (A copy by a cleaner who was killed before the slot pointed to it may lie behind the one that was touched.)
-            guard current.lsn == target.lsn else { return }
-            guard currentAt == target.location || isInLog(target) else {
-                // The copy that was touched is damaged. Its original has an age that may be over.
-                drop(slot, &after)
-                return
-            }
-            account(measure(old), sign: -1)
-            let word1 = slot.u64(8)
-            slot.set(8, Slot.word1(stamp: Slot.stamp(word1), expiry: SlotExpiry.of(gone: record.gone(at: p), base: engine.pointee.block.expiryBase)))
-            slot.release(0, Slot.with(slot.u64(0), location: at) & ~Slot.Kind.mask | Slot.Kind.touched)
-            account(measure(at), sign: 1)
+            applyTouch(view, key, &after)
         case .tombstone:
             if let slot = lookup(key) { drop(slot, &after) }
         case .invalidate:
             guard record.keyLength == 8 else { return }
-            let tag = (p + record.keyOffset).loadUnaligned(as: UInt64.self)
+            let tag = view.key.loadUnaligned(as: UInt64.self)
             if tags.isFull, tags.invalidation(of: tag) == 0 { sweepTags(&after) }
             tags.add(tag, lsn: record.lsn)
         case .loss:
-            if record.keyLength == Loss.size { apply(Loss(at: p + record.keyOffset), &after) }
+            if record.keyLength == Loss.size { apply(Loss(at: view.key), &after) }
         case .end, .gap: break
         }
     }
 
+    @inline(never)
+    private func applyValue(_ view: RecordView, _ key: Key, _ after: inout Aftermath) throws(Failure) {
+        let record = view.header, isPart = record.isKind(.part)
+        if isPart, view.partKey == nil { return }
+        let slot = lookup(key, isPart: isPart)
+        if record.codec == RecordHeader.Codec.dictionary, !engine.pointee.dictionaries.places.has(record.dictionary) {
+            // Evicted before its dictionary made room for another.
+            if let slot { drop(slot, &after) }
+            return
+        }
+        guard log.isBodySound(view) else {
+            // It still supersedes what is older, unless that is what it was copied from.
+            header[Field.corrupt] += 1
+            if let slot, lsn(of: slot) != record.lsn { drop(slot, &after) }
+            return
+        }
+        let flags = (record.isPinned ? Slot.pinnedBit : 0) | (isPart ? Slot.Kind.part : record.tagCount > 0 ? Slot.Kind.tagged : Slot.Kind.plain)
+        let expiry = SlotExpiry.of(gone: record.gone(at: view.at), base: engine.pointee.block.expiryBase)
+        let new = record.isKind(.value) ? Measure(record) : measure(view.location)
+        if let slot {
+            let old = slot.u64(0)
+            exchange(measure(Slot.location(old)), old, for: new, flags)
+            slot.set(8, Slot.word1(stamp: nextStamp(), expiry: expiry))
+            slot.release(0, Slot.with(old, location: view.location) & ~Slot.keptFlags | flags)
+        } else if let free = freeSlot(for: key, &after) {
+            // (A stamp that a sweep, for those that were evicted above, has not passed.)
+            free.set(8, Slot.word1(stamp: nextStamp(), expiry: expiry))
+            free.release(0, table.word0(free, key.fraction, location: view.location, flags: flags))
+            account(new, sign: 1)
+            count(flags, sign: 1)
+        }
+    }
+
+    /// Nil where not even evicting helps: the key is known to the log alone.
+    private func freeSlot(for key: Key, _ after: inout Aftermath) -> Memory? {
+        if !maintainTable(&after, mayShrink: false) { _ = evict(now: 0, &after) }
+        var tries = 0
+        while true {
+            if let free = table.reserve(key.fraction) { return free }
+            tries += 1
+            table.advance(Int.max) { drop($0, &after) }
+            if !maintainTable(&after, mayShrink: false) || tries > 4, !evict(now: 0, &after) || tries > 1000 {
+                header.at.set(Field.ghost, header.at.u64(Field.headNumber))
+                return nil
+            }
+        }
+    }
+
+    @inline(never)
+    private func applyTouch(_ view: RecordView, _ key: Key, _ after: inout Aftermath) {
+        guard let target = view.touchTarget, let slot = lookup(key) else { return }
+        guard log.isBodySound(view) else {
+            // It still supersedes the age that the value had before.
+            header[Field.corrupt] += 1
+            drop(slot, &after)
+            return
+        }
+        let old = Slot.location(slot.u64(0))
+        // (A copy by a cleaner who was killed before the slot pointed to it may lie behind the one that was touched.)
+        guard let current = log.record(old).flatMap({ log.value(of: $0) }), current.header.lsn == target.lsn else { return }
+        guard current.location == target.location || isInLog(target) else {
+            // The copy that was touched is damaged. Its original has an age that may be over.
+            drop(slot, &after)
+            return
+        }
+        account(measure(old), sign: -1)
+        let word1 = slot.u64(8), expiry = SlotExpiry.of(gone: view.header.gone(at: view.at), base: engine.pointee.block.expiryBase)
+        slot.set(8, Slot.word1(stamp: Slot.stamp(word1), expiry: expiry))
+        slot.release(0, Slot.with(slot.u64(0), location: view.location) & ~Slot.Kind.mask | Slot.Kind.touched)
+        account(measure(view.location), sign: 1)
+    }
+
     /// Whether the value that was touched is still where it was then, and whole.
     private func isInLog(_ target: TouchTarget) -> Bool {
-        guard log.isSound(target.location), log.numberWord(log.place(of: target.location)).u64(0) == target.number,
+        guard let value = log.record(target.location), log.segment(of: target.location) == target.number,
               log.state(ofPlace: log.place(of: target.location)) == .inLog else { return false }
-        let p = log.address(target.location), record = RecordHeader(at: p)
-        return record.lsn == target.lsn && isHeadSound(record, p, target.location) && isBodySound(record, p, log.placeOf(target.location))
+        return value.header.lsn == target.lsn && log.isHeadSound(value) && log.isBodySound(value)
     }
 
     /// The log begins again where it did when its head was begun. What had been cleaned since is dead,

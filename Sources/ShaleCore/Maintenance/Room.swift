@@ -147,12 +147,8 @@ extension Shard {
     func dropIfGone(_ slot: Memory, now: UInt64, _ after: inout Aftermath) -> Bool {
         let word0 = slot.u64(0)
         guard !Slot.isPart(word0), SlotExpiry.mayBeGone(Slot.expiry(slot.u64(8)), now: now, base: engine.pointee.block.expiryBase) else { return false }
-        let location = Slot.location(word0)
-        guard log.isSound(location) else { return false }
-        let p = log.address(location)
-        let record = RecordHeader(at: p)
         // (A damaged age ends nothing: whoever reads the entry notes its loss.)
-        guard isHeadSound(record, p, location), now >= record.gone(at: p) else { return false }
+        guard let record = log.record(Slot.location(word0)), log.isHeadSound(record), now >= record.header.gone(at: record.at) else { return false }
         drop(slot, &after)
         header[Field.expirations] += 1
         return true
@@ -224,6 +220,23 @@ extension Shard {
         guard header[Field.noSpace] == 0, allocateTable(next) else { return false }
         table.begin(Table.Shape.Mode.growing)
         return true
+    }
+
+    /// Where nothing is left to evict: cleans, once round at most, until a larger table fits beside the log. False where it
+    /// never will.
+    @inline(never)
+    func growTableByCleaning(now: UInt64, _ after: inout Aftermath) -> Bool {
+        let wanted = geometry.shardIndexBytes(buckets: Table.Shape.grown(table.shape.buckets))
+        let least = (header[Field.live] + log.segmentRoom - 1) / log.segmentRoom + 1 + log.reserve
+        guard table.shape.mode == Table.Shape.Mode.steady, least * log.segmentSize + wanted <= geometry.shardBudget else { return false }
+        for _ in 0..<header[Field.queueCount] where header[Field.queueCount] > 1 {
+            let tail = log.queued(0)
+            while header[Field.queueCount] > 1, log.queued(0) == tail {
+                guard let cleaned = try? clean(now: now, &after), cleaned > 0 else { return false }
+            }
+            if growTable(table.shape) { return true }
+        }
+        return false
     }
 
     /// A larger table at once, while it is empty and the lock is held.

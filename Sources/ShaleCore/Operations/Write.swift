@@ -31,12 +31,12 @@ extension Shard {
     @inline(__always) private func holds(_ condition: Condition, _ key: Key, now: UInt64) -> Bool {
         if case .always = condition { return true }
         // (A large value that lacks a part is a miss to every reader.)
-        let existing = entry(key, now: now).flatMap { isWhole($0.valueLocation, key) ? $0 : nil }
+        let existing = entry(key, now: now).flatMap { isWhole($0.value.location, key) ? $0 : nil }
         return switch condition {
         case .always: true
         case .ifAbsent: existing.map { !$0.isFresh } ?? true
         case .ifPresent: existing.map { $0.isFresh } ?? false
-        case .ifVersion(let version): existing.map { !$0.isGone && $0.value.lsn == version } ?? false
+        case .ifVersion(let version): existing.map { !$0.isGone && $0.value.header.lsn == version } ?? false
         }
     }
 
@@ -62,7 +62,17 @@ extension Shard {
         try makeRoom(draft.record.length, live: true, pins: draft.record.isPinned ? draft.record.length : 0, replacing: own, now: now, &after)
         let found = lookup(key, isPart: isPart)
         // Making a slot evicts, it never appends: the room is still there.
-        let slot = if let found { found } else { try makeSlot(key, tableHasRoom: tableHasRoom, isPart: isPart, now: now, &after) }
+        var slot = found
+        if slot == nil {
+            do throws(Failure) { slot = try makeSlot(key, tableHasRoom: tableHasRoom, isPart: isPart, now: now, &after) } catch {
+                // What is dead in the log may be in the way of a larger table.
+                guard !tableHasRoom, growTableByCleaning(now: now, &after) else { throw error }
+                after.crowdedBy = nil
+                try makeRoom(draft.record.length, live: true, pins: draft.record.isPinned ? draft.record.length : 0, now: now, &after)
+                slot = try makeSlot(key, tableHasRoom: maintainTable(&after), isPart: isPart, now: now, &after)
+            }
+        }
+        guard let slot else { throw log.filled() }
         let before = header[Field.headOffset]
         header.begin()
         let location = log.append(&draft, lsn: drawLSN())
@@ -112,6 +122,7 @@ extension Shard {
     }
 
     /// A slot for a new key, within the limits by entries, and by what the table can hold.
+    @inline(never)
     private func makeSlot(_ key: Key, tableHasRoom: Bool, isPart: Bool, now: UInt64, _ after: inout Aftermath) throws(Failure) -> Memory {
         let limit = geometry.entriesPerShard
         if !isPart, limit > 0 {
@@ -137,7 +148,7 @@ extension Shard {
     /// Removes a key for good: a tombstone keeps older records from coming back in a rebuild.
     func remove(_ key: Key, version: UInt64, now: UInt64, _ after: inout Aftermath) throws(Failure) -> Status {
         var existing = entry(key, now: now)
-        if version != 0, let existing, !existing.isGone, existing.value.lsn != version { return .conflict }
+        if version != 0, let existing, !existing.isGone, existing.value.header.lsn != version { return .conflict }
         let answer: Status = existing.map { $0.isGone ? .miss : .ok } ?? .miss
         var slot = lookup(key)
         if slot == nil ? !mayHaveGhosts : version != 0 && answer == .miss { return .miss }
@@ -180,7 +191,7 @@ extension Shard {
         var current: Memory?
         table.probe(key.fraction, home: table.shape.home(key.fraction)) { slot, word0 in
             let at = Slot.location(word0)
-            guard !Slot.isPart(word0), at == location && log.segment(of: at) == segment || lsn(of: slot) == version else { return false }
+            guard !Slot.isPart(word0), at == location && log.segment(of: at) == segment || version != 0 && lsn(of: slot) == version else { return false }
             current = slot
             return true
         }
@@ -203,13 +214,13 @@ extension Shard {
         if before.isGone { return .miss }
         // The entry's own stale period stays.
         let lifetime = Lifetime(from: now, maxAge: maxAge, stale: before.lifetime.stale)
-        let flags = (before.value.isPinned ? RecordHeader.Flag.pinned : 0) | lifetime.flag
+        let flags = (before.value.header.isPinned ? RecordHeader.Flag.pinned : 0) | lifetime.flag
         let record = RecordHeader(kind: .touch, flags: flags, keyLength: key.length, storedLength: TouchTarget.size, rawLength: TouchTarget.size,
-                                  created: before.value.created, expires: lifetime.expires)
+                                  created: before.value.header.created, expires: lifetime.expires)
         try makeRoom(record.length, live: true, pins: record.isPinned ? record.length + before.value.length : 0, now: now, &after)
         // Cleaning may have moved the value, or let it go.
         guard let current = entry(key, now: now), !current.isGone else { return .miss }
-        let target = TouchTarget(location: current.valueLocation, number: log.numberWord(log.place(of: current.valueLocation)).u64(0), lsn: current.value.lsn)
+        let target = TouchTarget(location: current.value.location, number: log.segment(of: current.value.location), lsn: current.value.header.lsn)
         var words = target.words
         let slot = current.slot
         let old = slot.u64(0)
@@ -234,16 +245,16 @@ extension Shard {
         let lifetime: Lifetime
         var tagCount = 0
         // A damaged number must not become the start of a sound one.
-        if let existing = entry(key, now: now), existing.isFresh, soundBytes(Slot.location(existing.slot.u64(0))) != nil {
-            let value = existing.value
+        if let existing = entry(key, now: now), existing.isFresh, log.soundBytes(Slot.location(existing.slot.u64(0))) != nil {
+            let value = existing.value.header
             guard value.isKind(.value), value.codec == RecordHeader.Codec.raw, value.storedLength == 8 else {
                 throw Failure.because(.invalid, "the value is not an 8-byte integer; shale_increment works on those alone")
             }
-            start = (existing.valueAt + value.storedOffset).loadUnaligned(as: Int64.self)
+            start = (existing.value.body).loadUnaligned(as: Int64.self)
             lifetime = existing.lifetime
             tagCount = value.tagCount
-            memcpy(room, existing.valueAt + value.metaOffset, value.metaLength)
-            memcpy(room + Limits.metaLength + 1, existing.valueAt + value.keyOffset - tagCount * 8, tagCount * 8)
+            memcpy(room, existing.value.at + value.metaOffset, value.metaLength)
+            memcpy(room + Limits.metaLength + 1, existing.value.at + value.keyOffset - tagCount * 8, tagCount * 8)
             record = RecordHeader(kind: .value, flags: value.flags & RecordHeader.Flag.pinned | lifetime.flag, tagCount: tagCount,
                                   keyLength: key.length, metaLength: value.metaLength, storedLength: 8, rawLength: 8, created: value.created, expires: lifetime.expires)
         } else {

@@ -21,29 +21,21 @@ extension Measure {
 }
 
 extension Shard {
+    @inline(never)
     func measure(_ location: UInt32) -> Measure {
-        guard log.isSound(location) else { return Measure() }
-        let p = log.address(location)
-        let record = RecordHeader(at: p)
-        guard record.isPlausible(room: log.segmentSize - log.offsetInSegment(location)) else { return Measure() }
-        var m = Measure(record)
-        switch record.kind {
-        case .touch where record.storedLength == TouchTarget.size:
-            let target = TouchTarget(at: p + record.storedOffset)
-            guard log.isSound(target.location), log.numberWord(log.place(of: target.location)).u64(0) == target.number,
-                  !RecordHeader(at: log.address(target.location)).isKind(.touch) else { return m }
-            let own = m.bytes
-            m = measure(target.location)
-            m.bytes += own
-            m.pinned = record.isPinned ? m.bytes : 0
-        case .manifest where record.storedLength == Manifest.size:
-            let manifest = Manifest(at: p + record.storedOffset)
-            guard manifest.isPlausible else { return m }
+        guard let record = log.record(location) else { return Measure() }
+        if record.header.isKind(.value) { return Measure(record.header) }
+        guard let value = log.value(of: record) else { return Measure(record.header) }
+        var m = Measure(value.header)
+        if let manifest = value.manifest, manifest.isPlausible {
             m.stored = Int(manifest.storedLength)
-            m.blob = Aftermath.Blob(blob: manifest.blob, owner: shim_hash(p + record.keyOffset, record.keyLength, secret), parts: Int(manifest.partCount))
-        case .part:
+            m.blob = Aftermath.Blob(blob: manifest.blob, owner: shim_hash(value.key, value.header.keyLength, secret), parts: Int(manifest.partCount))
+        } else if value.header.isKind(.part) {
             (m.raw, m.stored) = (0, 0) // the manifest counts for all
-        default: break
+        }
+        if value.location != location {
+            m.bytes += record.length
+            m.pinned = record.header.isPinned ? m.bytes : 0
         }
         return m
     }

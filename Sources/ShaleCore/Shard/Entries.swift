@@ -55,10 +55,8 @@ extension Shard {
 
     #if !hasFeature(Embedded)
     private func tell(_ listener: EvictionListener, of location: UInt32) {
-        guard listener.isListening(listener.context), log.isSound(location) else { return }
-        let p = log.address(location), record = RecordHeader(at: p)
-        guard record.isPlausible(room: log.segmentSize - log.offsetInSegment(location)) else { return }
-        listener.note(listener.context, p + record.keyOffset, record.keyLength)
+        guard listener.isListening(listener.context), let record = log.record(location) else { return }
+        listener.note(listener.context, record.key, record.header.keyLength)
     }
     #endif
 

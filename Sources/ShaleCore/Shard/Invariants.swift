@@ -20,13 +20,12 @@ extension Shard {
                 let location = Slot.location(word0)
                 if !locations.insert(location).inserted { broken.append("two slots point to \(location)") }
                 if !Slot.isPart(word0), !stamps.insert(Slot.stamp(word1)).inserted { broken.append("two slots have stamp \(Slot.stamp(word1))") }
-                guard log.isSound(location), soundBytes(location) != nil else {
+                guard log.soundBytes(location) != nil, let view = log.record(location) else {
                     broken.append("bucket \(position): the record at \(location) is not sound")
                     continue
                 }
                 if log.state(ofPlace: log.place(of: location)) != .inLog { broken.append("location \(location) is in a place outside the log") }
-                let record = RecordHeader(at: log.address(location))
-                let key = log.address(location) + record.keyOffset
+                let record = view.header, key = view.key
                 if UInt32(truncatingIfNeeded: shim_hash(key, record.keyLength, secret)) != fraction { broken.append("the key at \(location) has another hash than its slot") }
                 if !Slot.isPart(word0), !keys.insert(Array(UnsafeRawBufferPointer(start: key, count: record.keyLength))).inserted { broken.append("two slots for one key") }
                 if Slot.isTouched(word0) != record.isKind(.touch) { broken.append("location \(location): the slot and the record disagree on being touched") }

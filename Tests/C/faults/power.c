@@ -42,6 +42,7 @@ enum { by_tail, by_change, by_eviction, by_displacement, by_damage, by_pins };
 
 typedef struct {
     bool present, is_counter, is_pinned, was_evicted;
+    bool is_unsure; /* one of the history's versions: see `observe` */
     uint64_t number; /* of the value, or what the counter says */
     uint32_t size, meta;
     unsigned tags;
@@ -88,6 +89,8 @@ static version *add_version(int key, version v) {
 
 /* What was known before the last version is known no more. */
 static void keep_current(int key) {
+    if (current(key)->is_unsure)
+        return;
     keys[key].versions[0] = *current(key);
     keys[key].count = 1;
 }
@@ -902,12 +905,27 @@ static void do_reopen(const char *directory) {
     doing = in_change;
 }
 
+/* Which of the versions that the cut may have left it is. */
+static void settle(int key, const shale_value *value) {
+    history *h = &keys[key];
+    for (int i = 0; i < h->count; i++)
+        if (matches(key, &h->versions[i], value)) {
+            h->versions[0] = h->versions[i];
+            h->versions[0].is_unsure = h->versions[0].was_evicted = false;
+            h->versions[0].done = -1;
+            h->count = 1;
+            return;
+        }
+}
+
 /* What the cache holds between cuts is what it should. */
 static void do_get(int key) {
     char name[16];
     shale_value value = SHALE_VALUE_INIT;
     key_name(key, name);
     shale_status status = get_text(cache, name, 0, &value);
+    if (status == SHALE_OK && current(key)->is_unsure)
+        settle(key, &value);
     if (status == SHALE_MISS && is_there(current(key)))
         check_evicted(key, current(key), count_evictions());
     else if (status != SHALE_MISS)
@@ -942,6 +960,13 @@ static void work(const char *directory) {
 
 /* ---- chains ---------------------------------------------------------------- */
 
+static bool is_any_there(const history *h) {
+    for (int i = 0; i < h->count; i++)
+        if (is_there(&h->versions[i]))
+            return true;
+    return false;
+}
+
 /* What the cut left, looked at in a copy, is what there is from now on. (The next life's own rebuild
  * is watched, and may be cut off as well.) What may still be lost, or come back, is what was not synced. */
 static void observe(const state *end) {
@@ -969,13 +994,19 @@ static void observe(const state *end) {
             /* "Evicted entries are misses, or are back": this one is not removed. */
             h->versions[0] = *current(key);
             h->count = 1;
+        } else if (evicts && is_any_there(h)) {
+            /* "Entries that come back displace others": it was one of these, and is back where there is room for all. */
+            for (int i = 0; i < h->count; i++)
+                h->versions[i].was_evicted = h->versions[i].is_unsure = true;
         } else {
             h->count = 1;
             if (is_there(&h->versions[0]))
                 add_version(key, (version){.present = false});
         }
-        for (int i = 0; i < h->count; i++)
-            h->versions[i].begun = h->versions[i].done = -1;
+        for (int i = 0; i < h->count; i++) {
+            h->versions[i].begun = -1;
+            h->versions[i].done = i > 0 && h->versions[i].is_unsure ? INT32_MAX : -1;
+        }
     }
 }
 

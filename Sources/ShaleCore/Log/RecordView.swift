@@ -1,0 +1,62 @@
+import CShalePlatform
+
+/// A record where a location leads. Its lengths were looked at, so all of it lies in its segment, whatever a damaged slot
+/// says, or a reader without the lock comes by. Whether its checks hold is another question: `isHeadSound`, `isBodySound`.
+struct RecordView {
+    let location: UInt32
+    let at: Memory
+    let header: RecordHeader
+
+    @inline(__always) var length: Int { header.length }
+    @inline(__always) var key: Memory { at + header.keyOffset }
+    @inline(__always) var body: Memory { at + header.storedOffset }
+
+    /// What a touch record gives a new age.
+    var touchTarget: TouchTarget? { header.isKind(.touch) && header.storedLength == TouchTarget.size ? TouchTarget(at: body) : nil }
+    var manifest: Manifest? { header.isKind(.manifest) && header.storedLength == Manifest.size ? Manifest(at: body) : nil }
+    var partKey: PartKey? { header.isKind(.part) && header.keyLength == PartKey.size ? PartKey(at: key) : nil }
+}
+
+extension Log {
+    /// Nil where no record can be.
+    @inline(__always)
+    func record(_ location: UInt32) -> RecordView? {
+        guard isSound(location) else { return nil }
+        let p = address(location), header = RecordHeader(at: p)
+        return header.isPlausible(room: segmentSize - offsetInSegment(location)) ? RecordView(location: location, at: p, header: header) : nil
+    }
+
+    /// The record that holds the value: this one, or the one that a touch record points to. Nil where that one has gone.
+    @inline(__always)
+    func value(of record: RecordView) -> RecordView? { record.header.isKind(.touch) ? target(of: record) : record }
+
+    @inline(never)
+    private func target(of touch: RecordView) -> RecordView? {
+        guard let target = touch.touchTarget, let value = record(target.location), segment(of: target.location) == target.number,
+              !value.header.isKind(.touch) else { return nil }
+        return value
+    }
+
+    /// Out of line: for all but the hit path.
+    @inline(never)
+    func isHeadSound(_ record: RecordView) -> Bool {
+        let header = record.header
+        return header.verifiesHead(at: record.at, keyHash: header.keyLength == 0 ? 0 : shim_hash(record.key, header.keyLength, secret),
+                                   place: placeOf(record.location), secret: secret)
+    }
+    @inline(never)
+    func isBodySound(_ record: RecordView) -> Bool {
+        let header = record.header, mix = placeOf(record.location).mix(secret: secret)
+        return bodyHash(meta: record.at + header.metaOffset, metaLength: header.metaLength, stored: record.body, storedLength: header.storedLength, secret: secret)
+            ^ mix == header.bodyCheck
+    }
+
+    /// The record's length, and that of the value behind a touch record; nil where one of their checks fails.
+    @inline(never)
+    func soundBytes(_ location: UInt32) -> Int? {
+        func isWhole(_ record: RecordView) -> Bool { record.header.keyLength > 0 && isHeadSound(record) && isBodySound(record) }
+        guard let record = record(location), isWhole(record), let value = value(of: record) else { return nil }
+        if value.location == location { return record.length }
+        return isWhole(value) ? record.length + value.length : nil
+    }
+}
