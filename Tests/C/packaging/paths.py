@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""Every file that a text of the repository names is there.
+"""Every file that a text of the repository names is there, and every function that the tour does.
 
 Looked at are links and file names in backticks in the documents, and in all files whatever begins with one of the
-top folders. Exits with 1 and the dead ones; with 77 where git does not say which files there are.
+top folders; of Documentation/tour.md, each row's function in its file of the core. Exits with 1 and the dead ones;
+with 77 where git does not say which files there are.
 """
 
 import re
@@ -15,9 +16,7 @@ SKIPPED = ("Tests/Fuzz/corpus/", "Tests/Fuzz/found/")
 LINK = re.compile(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)")
 NAME = re.compile(r"`([\w./-]+\.(?:c|h|cpp|hpp|swift|py|sh|md|json|toml|txt|map|in))`")
 
-listed = subprocess.run(
-    ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"], cwd=ROOT, stdout=subprocess.PIPE
-)
+listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, stdout=subprocess.PIPE)
 files = [name for name in listed.stdout.decode().split("\0") if name and (ROOT / name).is_file()]
 if not files:
     print("git does not list any file here")
@@ -50,5 +49,12 @@ for name in files:
         if not exists:
             print(f"{name}: {found} is not there")
             dead += 1
-print(f"{looked} paths in {len(files)} files, {dead} of them dead")
-sys.exit(dead > 0 or looked == 0)
+hops = re.findall(r"^\| `(\w+)` \| `([\w/.]+)` \|", (ROOT / "Documentation/tour.md").read_text(), re.MULTILINE)
+for function, name in hops:
+    file = ROOT / "Sources/ShaleCore" / name
+    if not file.is_file() or not re.search(rf"\bfunc {function}[(<]", file.read_text()):
+        print(f"Documentation/tour.md: {name} has no function {function}")
+        dead += 1
+looked += len(hops)
+print(f"{looked} paths and functions in {len(files)} files, {dead} of them dead")
+sys.exit(dead > 0 or not hops)
