@@ -6,7 +6,7 @@
 
 #include "layout.h"
 
-enum { most_keys = 5, most_choices = 24, most_worlds = 4 };
+enum { most_keys = 5, most_choices = 24, most_worlds = 4, most_pending = 4 };
 enum {
     is_pinned_value = 1,
     is_tagged_value = 2,
@@ -57,7 +57,7 @@ static struct {
     uint16_t last_id;
     bool was_cut, was_damaged;
     /* Worlds in which killed operations happened, until somebody has locked the shard and settled what they left. */
-    choices pending[2][most_keys];
+    choices pending[most_pending][most_keys];
     int pending_count;
     bool is_clear_pending;
     choices uncleared[most_keys]; /* before it */

@@ -671,9 +671,11 @@ static void add_killed(const operation *op, uint16_t id) {
             model.is_clear_pending |= op->what == 'c';
             if (op->what == 'c')
                 memcpy(model.uncleared, model.worlds[i], sizeof model.uncleared);
-            if (model.pending_count == 2)
-                memcpy(model.pending[0], model.pending[--model.pending_count], sizeof w);
-            memcpy(model.pending[model.pending_count++], w, sizeof w);
+            if (model.pending_count < most_pending)
+                memcpy(model.pending[model.pending_count++], w, sizeof w);
+            else
+                for (int k = 0; k < most_keys; k++)
+                    add_choices(&model.pending[most_pending - 1][k], &w[k]);
         }
         if (op->what == 'c' || (configured->shards > 1 && op->what == 'v'))
             /* Not atomic: "`clear` and `invalidate` go from shard to shard", and a killed `clear` may have emptied part of one. */
