@@ -461,7 +461,7 @@ enum Attachment {
 
     /// A rebuild that nobody goes on with: whoever cannot write would wait for it in vain.
     private static func isHalfRebuilt(_ ref: EngineRef) -> Bool {
-        for i in 0..<ref.pointee.geometry.shards where Shard(ref, i).header.at.acquire(ShardHeader.Field.epoch) & 1 != 0 { return true }
+        for i in 0..<ref.pointee.geometry.shards where Shard(ref, i).header.isBeingRebuilt { return true }
         return false
     }
 
@@ -644,7 +644,7 @@ enum Attachment {
                 return true
             }
         }
-        let writers = LargeWriters(index: ref.pointee.index)
+        let writers = ref.pointee.largeWriters
         // (In this order: who is killed on the way leaves it to the next one.)
         if writers.giveUpAll() {
             try dropOrphans(ref)

@@ -25,7 +25,7 @@ public struct Cursor {
         let ref = engine.ref
         while shard < ref.pointee.geometry.shards {
             let here = Shard(ref, shard)
-            if here.header.at.acquire(ShardHeader.Field.epoch) & 1 != 0 { try here.waitForRebuild() }
+            if here.header.isBeingRebuilt { try here.waitForRebuild() }
             let moves = here.header.at.acquire(ShardHeader.Field.moves)
             let shape = here.table.shape
             let home = shape.home(UInt32(truncatingIfNeeded: low >> 32)), end = shape.end(ofHome: home, from: low >> 32)

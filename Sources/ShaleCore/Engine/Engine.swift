@@ -104,9 +104,7 @@ public struct Engine: @unchecked Sendable {
     /// One shard's lock at a time; a rebuild or the cleaner finds what a kill leaves.
     func clearParts(_ blob: Aftermath.Blob) {
         for i in 0..<blob.parts {
-            var words = PartKey(blob: blob.blob, owner: blob.owner, part: i).words
-            withUnsafeBytes(of: &words) { bytes in
-                let key = Key(bytes, secret: ref.pointee.secret)
+            PartKey(blob: blob.blob, owner: blob.owner, part: i).withKey(ref.pointee.secret) { key in
                 let shard = Shard(ref, keyHash: key.hash)
                 if shard.lookup(key, isPart: true) == nil { return }
                 var after = Aftermath()

@@ -184,7 +184,7 @@ extension Engine {
         let partLength = (share - RecordHeader.size - PartKey.size) & ~7
         let count = (value.count + partLength - 1) / partLength
         let blob = shard.drawLSN()
-        let turn = LargeWriters(index: ref.pointee.index).begin(blob)
+        let turn = ref.pointee.largeWriters.begin(blob)
         defer { turn.end() }
         var stored = 0, wasKept = true
         do throws(Failure) {
@@ -241,13 +241,8 @@ extension Engine {
         return isSo()
     }
 
-    private func partKey<R, E: Error>(_ owner: Key, _ blob: UInt64, _ i: Int, _ body: (Key) throws(E) -> R) throws(E) -> R {
-        var words = PartKey(blob: blob, owner: owner.hash, part: i).words
-        return try withUnsafeBytes(of: &words) { bytes throws(E) in try body(Key(bytes, secret: ref.pointee.secret)) }
-    }
-
     private func hasPart(_ owner: Key, _ blob: UInt64, _ i: Int) -> Bool {
-        partKey(owner, blob, i) { key in
+        PartKey(blob: blob, owner: owner.hash, part: i).withKey(ref.pointee.secret) { key in
             let shard = Shard(ref, keyHash: key.hash)
             return look(shard) { shard.lookup(key, isPart: true) != nil }
         }
@@ -257,7 +252,7 @@ extension Engine {
         let start = value.start + i * partLength
         let length = min(partLength, value.count - i * partLength)
         var encoded = encode(start, length, uncompressed: options.isUncompressed, scratch)
-        return try partKey(entry.key, blob, i) { key throws(Failure) in
+        return try PartKey(blob: blob, owner: entry.key.hash, part: i).withKey(ref.pointee.secret) { key throws(Failure) in
             let part = Pending(key: key, lifetime: .forever, now: entry.now)
             var version: UInt64 = 0
             // What is pinned is lost with any of its parts.

@@ -18,3 +18,12 @@ struct Key {
     }
     @inline(__always) var fraction: UInt32 { UInt32(truncatingIfNeeded: hash) }
 }
+
+extension PartKey {
+    /// As the key of a call.
+    @inline(__always)
+    func withKey<R, E: Error>(_ secret: UInt64, _ body: (Key) throws(E) -> R) throws(E) -> R {
+        var words = self.words
+        return try withUnsafeBytes(of: &words) { bytes throws(E) in try body(Key(bytes, secret: secret)) }
+    }
+}

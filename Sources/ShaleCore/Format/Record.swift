@@ -100,7 +100,13 @@ struct RecordHeader {
     /// Both tests, out of line: for all but the hit path.
     @inline(never)
     func isSound(at p: Memory, room: Int, place: Place, secret: UInt64) -> Bool {
-        isPlausible(room: room) && verifiesHead(at: p, keyHash: keyLength == 0 ? 0 : shim_hash(p + keyOffset, keyLength, secret), place: place, secret: secret)
+        isPlausible(room: room) && verifiesHead(at: p, place: place, secret: secret)
+    }
+
+    /// Where the key's hash is not known yet.
+    @inline(__always)
+    func verifiesHead(at p: Memory, place: Place, secret: UInt64) -> Bool {
+        verifiesHead(at: p, keyHash: keyLength == 0 ? 0 : shim_hash(p + keyOffset, keyLength, secret), place: place, secret: secret)
     }
 
     @inline(__always)

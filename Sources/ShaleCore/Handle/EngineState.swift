@@ -27,6 +27,8 @@ struct EngineState {
     var evictionListener: EvictionListener?
     #endif
 
+    var largeWriters: LargeWriters { LargeWriters(index: index) }
+
     func checkWritable() throws(Failure) {
         if isReadOnly {
             throw Message().adding(files.path).adding(": this handle is read-only; open the cache without SHALE_OPEN_READ_ONLY to write").failure(.permission)

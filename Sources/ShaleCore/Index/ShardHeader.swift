@@ -64,4 +64,7 @@ struct ShardHeader {
         get { at.int(field) }
         nonmutating set { at.set(field, int: newValue) }
     }
+
+    /// Its epoch is odd.
+    @inline(__always) var isBeingRebuilt: Bool { at.acquire(Field.epoch) & 1 != 0 }
 }

@@ -40,9 +40,7 @@ extension Log {
     /// Out of line: for all but the hit path.
     @inline(never)
     func isHeadSound(_ record: RecordView) -> Bool {
-        let header = record.header
-        return header.verifiesHead(at: record.at, keyHash: header.keyLength == 0 ? 0 : shim_hash(record.key, header.keyLength, secret),
-                                   place: placeOf(record.location), secret: secret)
+        record.header.verifiesHead(at: record.at, place: placeOf(record.location), secret: secret)
     }
     @inline(never)
     func isBodySound(_ record: RecordView) -> Bool {

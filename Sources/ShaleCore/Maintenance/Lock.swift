@@ -40,7 +40,7 @@ extension Shard {
         if engine.pointee.isReadOnly {
             // Its mapping cannot take the lock; the rebuild takes a tenth of a second.
             for _ in 0..<20_000 {
-                if header.at.acquire(Field.epoch) & 1 == 0 { return }
+                if !header.isBeingRebuilt { return }
                 shim_sleep_us(500)
             }
             throw Failure.because(.busy, "the cache is being rebuilt and its writer does not go on; open it for writing to recover it")

@@ -339,10 +339,9 @@ extension Shard {
         let partLength = Int(manifest.partLength)
         for i in 0..<Int(manifest.partCount) {
             let length = min(partLength, size - i * partLength)
-            var partKey = PartKey(blob: manifest.blob, owner: key.hash, part: i).words
-            let outcome = withUnsafeBytes(of: &partKey) { bytes in
-                let part = Key(bytes, secret: secret)
-                return Shard(engine, keyHash: part.hash).readPart(part, into: buffer.start + i * partLength, length)
+            let out = buffer.start + i * partLength
+            let outcome = PartKey(blob: manifest.blob, owner: key.hash, part: i).withKey(secret) { part in
+                Shard(engine, keyHash: part.hash).readPart(part, into: out, length)
             }
             // A part that is not there: the manifest was replaced meanwhile, or the value is lost.
             if outcome != .hit { return outcome == .damaged ? .damaged : .incomplete }

@@ -61,18 +61,8 @@ extension Shard {
         let own = header[Field.pinnedBytes] == 0 ? 0 : lookup(key, isPart: isPart).map { self.measure(Slot.location($0.u64(0))).pinned } ?? 0
         try makeRoom(draft.record.length, live: true, pins: draft.record.isPinned ? draft.record.length : 0, replacing: own, now: now, &after)
         let found = lookup(key, isPart: isPart)
-        // Making a slot evicts, it never appends: the room is still there.
-        var slot = found
-        if slot == nil {
-            do throws(Failure) { slot = try makeSlot(key, tableHasRoom: tableHasRoom, isPart: isPart, now: now, &after) } catch {
-                // What is dead in the log may be in the way of a larger table.
-                guard !tableHasRoom, growTableByCleaning(now: now, &after) else { throw error }
-                after.crowdedBy = nil
-                try makeRoom(draft.record.length, live: true, pins: draft.record.isPinned ? draft.record.length : 0, now: now, &after)
-                slot = try makeSlot(key, tableHasRoom: maintainTable(&after), isPart: isPart, now: now, &after)
-            }
-        }
-        guard let slot else { throw log.filled() }
+        // (Making a slot leaves the room there: it evicts, or makes room again.)
+        let slot = if let found { found } else { try makeSlot(for: draft.record, key, tableHasRoom: tableHasRoom, now: now, &after) }
         let before = header[Field.headOffset]
         header.begin()
         let location = log.append(&draft, lsn: drawLSN())
@@ -118,6 +108,17 @@ extension Shard {
                     throw log.noSpace("pinned entries fill the index; unpin or remove some, or raise the capacity")
                 }
             }
+        }
+    }
+
+    /// A slot for a new key. What is dead in the log may be in the way of a larger table: then it is cleaned, and room made anew.
+    private func makeSlot(for record: RecordHeader, _ key: Key, tableHasRoom: Bool, now: UInt64, _ after: inout Aftermath) throws(Failure) -> Memory {
+        let isPart = record.isKind(.part)
+        do throws(Failure) { return try makeSlot(key, tableHasRoom: tableHasRoom, isPart: isPart, now: now, &after) } catch {
+            guard !tableHasRoom, growTableByCleaning(now: now, &after) else { throw error }
+            after.crowdedBy = nil
+            try makeRoom(record.length, live: true, pins: record.isPinned ? record.length : 0, now: now, &after)
+            return try makeSlot(key, tableHasRoom: maintainTable(&after), isPart: isPart, now: now, &after)
         }
     }
 

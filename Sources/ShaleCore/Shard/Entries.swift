@@ -18,7 +18,7 @@ extension Shard {
         header.at.set(Field.ghost, header.at.u64(Field.headNumber))
         header.commit(slot, word0 & Slot.reachBit)
         if m.blob.blob != 0 {
-            if isEvicted { LargeWriters(index: engine.pointee.index).giveUp(m.blob.blob) }
+            if isEvicted { engine.pointee.largeWriters.giveUp(m.blob.blob) }
             release(m.blob, &after)
         }
     }
@@ -26,7 +26,7 @@ extension Shard {
     /// Takes an entry, or a part, out to make room.
     func evict(_ slot: Memory, _ after: inout Aftermath) {
         if Slot.isPart(slot.u64(0)) {
-            if let key = partKey(of: slot.u64(0)) { LargeWriters(index: engine.pointee.index).giveUp(key.blob) }
+            if let key = partKey(of: slot.u64(0)) { engine.pointee.largeWriters.giveUp(key.blob) }
         } else {
             header[Field.evictions] += 1
             #if !hasFeature(Embedded)
@@ -44,9 +44,7 @@ extension Shard {
     /// the others' when the lock is released.
     func release(_ blob: Aftermath.Blob, _ after: inout Aftermath) {
         for i in 0..<blob.parts {
-            var words = PartKey(blob: blob.blob, owner: blob.owner, part: i).words
-            withUnsafeBytes(of: &words) { bytes in
-                let key = Key(bytes, secret: secret)
+            PartKey(blob: blob.blob, owner: blob.owner, part: i).withKey(secret) { key in
                 if Shard(engine, keyHash: key.hash).number == number { clearPart(key, &after) }
             }
         }

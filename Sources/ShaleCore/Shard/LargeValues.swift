@@ -6,7 +6,7 @@ extension Shard {
     /// `othersAreKnown`: also of a shard that is being rebuilt, since all manifests were replayed.
     func isOwned(_ key: PartKey, othersAreKnown: Bool = false) -> Bool {
         let shard = Shard(engine, keyHash: key.owner)
-        if shard.number != number, !othersAreKnown, shard.header.at.acquire(Field.epoch) & 1 == 1 { return true }
+        if shard.number != number, !othersAreKnown, shard.header.isBeingRebuilt { return true }
         let fraction = UInt32(truncatingIfNeeded: key.owner)
         var owned = false
         let moves = shard.header.at.acquire(Field.moves)
@@ -20,7 +20,7 @@ extension Shard {
     }
 
     func isBeingWritten(_ blob: UInt64) -> Bool {
-        LargeWriters(index: engine.pointee.index).isWriting(blob)
+        engine.pointee.largeWriters.isWriting(blob)
     }
 
     /// Whether a value has all its parts, if it is kept in such. Reads other shards without their locks; in doubt, yes.
@@ -28,11 +28,7 @@ extension Shard {
     func isWhole(_ location: UInt32, _ key: Key) -> Bool {
         guard let manifest = manifest(at: location), manifest.isPlausible else { return true }
         for i in 0..<Int(manifest.partCount) {
-            var words = PartKey(blob: manifest.blob, owner: key.hash, part: i).words
-            let isThere = withUnsafeBytes(of: &words) { bytes in
-                let part = Key(bytes, secret: secret)
-                return Shard(engine, keyHash: part.hash).hasPart(part)
-            }
+            let isThere = PartKey(blob: manifest.blob, owner: key.hash, part: i).withKey(secret) { Shard(engine, keyHash: $0.hash).hasPart($0) }
             if !isThere { return false }
         }
         return true
