@@ -83,8 +83,8 @@ typedef enum {
     excuse_cut,
     /* A power cut: "An entry whose record, or a part of whose value, the tail has passed since may be a miss." */
     excuse_passed,
-    /* Known limits: "A large value that had been evicted can come back with an index that is made anew, and without some of
-     * its parts. It is a miss for whoever reads it, and is dropped then; until that, `SHALE_GET_INFO` finds it." */
+    /* Known limits: "A large value that had been evicted, or whose writer was killed, can come back with an index that is
+     * made anew, and without some of its parts. It is a miss for whoever reads it, and is dropped then; until that, `SHALE_GET_INFO` finds it." */
     excuse_lacks_parts,
     /* What is checked when: "If the damage lies before the synced position, everything older in that shard is dropped" */
     excuse_damage,

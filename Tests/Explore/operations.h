@@ -194,8 +194,10 @@ static void before_event(enum shim_event event, const void *at) {
 }
 
 static void signalled(int signal) {
-    if (!is_running)
+    if (!is_running) {
+        fprintf(stderr, "explore itself gets signal %d (%s)\n", signal, strsignal(signal));
         _exit(99);
+    }
     snprintf(failure, sizeof failure, "signal %d (%s)", signal, strsignal(signal));
     siglongjmp(escape, has_crashed);
 }
@@ -671,11 +673,16 @@ static void add_killed(const operation *op, uint16_t id) {
             model.is_clear_pending |= op->what == 'c';
             if (op->what == 'c')
                 memcpy(model.uncleared, model.worlds[i], sizeof model.uncleared);
+            choices unsettled[most_keys];
+            memcpy(unsettled, w, sizeof unsettled);
+            /* (Its parts in other shards go, where nobody sees the manifest that is in the log alone.) */
+            if (is_of_one_key(op->what) && configured->shards > 1 && c->count == 1 && c->choices[0].size == 2)
+                unsettled[op->key].choices[0].flags |= may_lack_parts;
             if (model.pending_count < most_pending)
-                memcpy(model.pending[model.pending_count++], w, sizeof w);
+                memcpy(model.pending[model.pending_count++], unsettled, sizeof unsettled);
             else
                 for (int k = 0; k < most_keys; k++)
-                    add_choices(&model.pending[most_pending - 1][k], &w[k]);
+                    add_choices(&model.pending[most_pending - 1][k], &unsettled[k]);
         }
         if (op->what == 'c' || (configured->shards > 1 && op->what == 'v'))
             /* Not atomic: "`clear` and `invalidate` go from shard to shard", and a killed `clear` may have emptied part of one. */
@@ -793,6 +800,35 @@ static bool settles(const operation *op) {
     return answer.has_settled || strchr("vcy", op->what) || (configured->shards == 1 && strchr("spatiruf", op->what));
 }
 
+/* A `clear` whose process was killed may be finished by whoever meets what is missing, in his shard; parts may be in another. */
+static void note_pending_clear(void) {
+    for (int i = 0; i < model.pending_count && model.is_clear_pending; i++, excuses_used[excuse_clear_pending]++) {
+        for (int k = 0; k < most_keys; k++)
+            for (int j = 0; j < model.worlds[0][k].count && configured->shards > 1; j++)
+                if (model.worlds[0][k].choices[j].size == 2)
+                    model.worlds[0][k].choices[j].flags |= may_lack_parts;
+        for (int k = 0; k < most_keys; k++)
+            for (int w = 0;
+                 w < model.world_count && model.pending[i][k].count == 1 && !model.pending[i][k].choices[0].id; w++)
+                add_choice(&model.worlds[w][k], (choice){0});
+    }
+}
+
+/* The index is deleted before anybody has settled what killed writers left: the log may hold it, and is all that counts. */
+static void add_unsettled(void) {
+    for (int i = 0; i < model.pending_count; i++, excuses_used[excuse_deleted_unsettled]++)
+        add_world(model.pending[i]);
+    /* In several shards, several of them. */
+    if (configured->shards > 1 && model.pending_count > 1) {
+        choices all[most_keys];
+        memcpy(all, model.worlds[0], sizeof all);
+        for (int i = 0; i < model.pending_count; i++)
+            for (int k = 0; k < most_keys; k++)
+                add_choices(&all[k], &model.pending[i][k]);
+        add_world(all);
+    }
+}
+
 /* One operation, and a look at what is there then. False where something is wrong; `failure` says what. */
 static bool perform(const operation *op) {
     failure[0] = 0;
@@ -801,8 +837,7 @@ static bool perform(const operation *op) {
     is_forced = false;
     replays = 0;
     if (op->what == 'd' && !model.is_clear_pending)
-        for (int i = 0; i < model.pending_count; i++, excuses_used[excuse_deleted_unsettled]++)
-            add_world(model.pending[i]);
+        add_unsettled();
     /* A `clear` without room empties the table before the log: without the index it never was. */
     for (int k = 0; k < most_keys && op->what == 'd' && model.is_clear_pending;
          k++, excuses_used[excuse_deleted_unsettled]++)
@@ -890,19 +925,10 @@ static bool perform(const operation *op) {
     if (failure[0])
         return false;
     if (!done.is_silent && handle()) {
+        note_pending_clear(); /* (Who meets one key that is missing finishes it for those that are looked at behind that.) */
         in_process(NULL, 0);
     }
-    for (int i = 0; i < model.pending_count && model.is_clear_pending; i++, excuses_used[excuse_clear_pending]++) {
-        /* (Who meets what is missing finishes it, in this shard; parts may be in another.) */
-        for (int k = 0; k < most_keys; k++)
-            for (int j = 0; j < model.worlds[0][k].count && configured->shards > 1; j++)
-                if (model.worlds[0][k].choices[j].size == 2)
-                    model.worlds[0][k].choices[j].flags |= may_lack_parts;
-        for (int k = 0; k < most_keys; k++)
-            for (int w = 0;
-                 w < model.world_count && model.pending[i][k].count == 1 && !model.pending[i][k].choices[0].id; w++)
-                add_choice(&model.worlds[w][k], (choice){0});
-    }
+    note_pending_clear();
     if (!failure[0])
         check_files();
     return !failure[0];
