@@ -52,7 +52,7 @@ struct CapacityTests {
                 evictions = try cache.stats().evictions
                 let (key, value) = latest.randomElement(using: &source)!
                 let found = cache.get("k\(key)")
-                // Evicted, and only then ("Eviction"); that the right ones go, `ModelTests` sees.
+                // Evicted, and only then (design.md, "Eviction"); that the right ones go, `ModelTests` sees.
                 looked += 1
                 if found.status == .miss, evictions > 0 {
                     misses += 1

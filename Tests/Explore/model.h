@@ -1,6 +1,6 @@
 /* What the cache may answer. A world says of each key what it may be; where an operation was killed there are two worlds,
  * one in which it happened and one in which it did not, until somebody looks. Every leave that is granted beside
- * "the last completed change counts" is an excuse: counted, with the sentence of design.md that grants it. */
+ * the rule that the last completed change counts is an excuse: counted, with the sentence of the documents that grants it. */
 #ifndef MODEL_H
 #define MODEL_H
 
@@ -66,33 +66,37 @@ static struct {
 } model;
 
 typedef enum {
-    /* Pinned entries: "Otherwise the answer is `SHALE_E_FULL`, before anything has changed." And a known fault: "is answered
-     * in rare cases where nothing is pinned". */
+    /* space.md, "Pinned entries": "Otherwise the answer is `SHALE_E_FULL`, before anything has changed." */
     excuse_full_of_pins,
-    /* shale.h: `SHALE_E_FULL`, "the disk is full" */
+    /* shale.h: "no space: the disk is full, or pinned entries fill the cache" */
     excuse_full_disk,
-    /* Known limits: "what is in the tail's segment goes first, whatever its stamp"; "An entry that finds no place at all is evicted." */
+    /* limits.md, "Order, counts and eviction": "the contents of the tail segment go first, whatever their stamps";
+     * space.md, "The table": "An entry that finds no place at all is evicted." */
     excuse_forced_eviction,
-    /* Eviction: "Live bytes are held below 82 % of what the shard may use" */
+    /* design.md, "Eviction": "Live bytes are held below 82 % of what the shard may use" */
     excuse_evicted,
-    /* A rebuild: "entries that were evicted or expired may be indexed again" */
+    /* recovery.md, "A rebuild": "entries that were evicted or expired may be indexed again" */
     excuse_came_back,
-    /* A process is killed: "It counts whole from the moment of its commit word on, or not at all" */
+    /* recovery.md, "A process is killed": "It counts whole from the moment of its commit word on, or not at all" */
     excuse_killed,
-    /* A power cut: "later records may survive an earlier one"; a rebuild, 3: "A value whose body is damaged still does, and is a miss then" */
+    /* recovery.md, "A power cut": "later records may survive an earlier one"; recovery.md, "A rebuild": "A value
+     * whose body is damaged still does, and is a miss then" */
     excuse_cut,
-    /* A power cut: "An entry whose record, or a part of whose value, the tail has passed since may be a miss." */
+    /* recovery.md, "A power cut": "An entry whose record, or a part of whose value, the tail has passed since may be
+     * a miss." */
     excuse_passed,
-    /* Known limits: "A large value that had been evicted, or whose writer was killed, can come back with an index that is
-     * made anew, and without some of its parts. It is a miss for whoever reads it, and is dropped then; until that, `SHALE_GET_INFO` finds it." */
+    /* limits.md, "After the index is rebuilt": "A large value that had been evicted, or whose writer was killed, can
+     * come back with an index that is made anew, and without some of its parts. It is a miss for whoever reads it,
+     * and is dropped then; until that, `SHALE_GET_INFO`, a touch and a removal find it." */
     excuse_lacks_parts,
-    /* What is checked when: "If the damage lies before the synced position, everything older in that shard is dropped" */
+    /* format.md, "What is checked when": "If the damage lies before the synced position, everything older in that
+     * shard is dropped" */
     excuse_damage,
-    /* A process is killed: "A clear ... concern[s] the whole shard. They are noted when they begin, and recovery finishes
-     * them." Readers, who take no lock, see what was there until then. */
+    /* recovery.md, "A process is killed": "Changes of a whole shard: a clear ... They are noted when they begin, and
+     * recovery finishes them." Readers, who take no lock, see what was there until then. */
     excuse_clear_pending,
-    /* What a rebuild finds: "the log in order is the whole truth". So where the index is deleted before anybody has
-     * settled what a killed writer left, his record counts. */
+    /* promises.md, "Invariants": "the log in order is the whole truth". So where the index is deleted before anybody
+     * has settled what a killed writer left, his record counts. */
     excuse_deleted_unsettled,
     /* The test's own limit: more alternatives than it notes. */
     excuse_unknown,
@@ -249,7 +253,8 @@ static void note_positions(void) {
             model.synced[k].at[model.synced[k].count++] = tail_of(&l, i);
 }
 
-/* A power cut: "An entry whose record, or a part of whose value, the tail has passed since may be a miss." */
+/* recovery.md, "A power cut": "An entry whose record, or a part of whose value, the tail has passed since may be a
+ * miss." */
 static bool was_passed(int key) {
     layout l = read_layout(bytes_of_data);
     for (int i = 0; i < model.synced[key].count; i++) {

@@ -386,7 +386,7 @@ static bool open_cache(int capacity) {
     if (status < 0) {
         /* A smaller capacity is refused where pinned entries need more: the cache stays as it was. */
         if (status == SHALE_E_FULL && machine.is_full) {
-            /* "A full disk is an error code": there is room again, and it is opened. */
+            /* design.md, "The promises": "a full disk is an error code": there is room again, and it is opened. */
             machine.is_full = false;
             excuses_used[excuse_full_disk]++;
             return open_cache(capacity);
@@ -527,7 +527,7 @@ static void act(const operation *op, uint16_t id) {
 static bool complete(choices *w, const operation *op, uint16_t id) {
     choices *c = &w[op->key];
     if (answer.status < 0 && answer.status != SHALE_E_INVALID)
-        return true; /* "A call that fails leaves its key as it was." */
+        return true; /* shale.h: "A call that fails leaves its key as it was." */
     switch (op->what) {
     case 's':
     case 'p':
@@ -685,7 +685,8 @@ static void add_killed(const operation *op, uint16_t id) {
                     add_choices(&model.pending[most_pending - 1][k], &unsettled[k]);
         }
         if (op->what == 'c' || (configured->shards > 1 && op->what == 'v'))
-            /* Not atomic: "`clear` and `invalidate` go from shard to shard", and a killed `clear` may have emptied part of one. */
+            /* limits.md, "Not atomic": "`clear` and `invalidate` go from shard to shard", and a killed `clear` may have
+             * emptied part of one. */
             for (int k = 0; k < most_keys; k++) {
                 for (int j = 0; j < model.worlds[i][k].count; j++)
                     if (model.worlds[i][k].choices[j].size == 2)
@@ -725,7 +726,7 @@ static size_t bytes_of_a_part(void) {
     return (((size_t)configured->segment - segment_header - record_header) / 3 - record_header - 24) & ~(size_t)7;
 }
 
-/* "An entry is pinned only if ..." (design.md, pinned entries): whether a shard has room for so many pinned bytes more,
+/* space.md, "Pinned entries": "An entry is pinned only if ...": whether a shard has room for so many pinned bytes more,
  * "beside" a table that grows for them "as well". */
 static bool fits_pinned(size_t bytes, size_t longest, size_t records) {
     layout l = read_layout(bytes_of_data);

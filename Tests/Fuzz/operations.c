@@ -19,7 +19,7 @@ typedef struct {
         absent,
         present,
         maybe, /* or evicted meanwhile (design.md, "Eviction"); inputs without world.evicts do without, but for case 12 */
-        ghost /* not there, but its record may be, for a rebuild to find ("A rebuild") */
+        ghost /* not there, but its record may be, for a rebuild to find (recovery.md, "A rebuild") */
     } where;
     uint32_t serial; /* what its value follows from */
     size_t size, meta_size;
@@ -95,8 +95,9 @@ static int missed(void) {
     return world.unmended ? maybe : ghost;
 }
 
-/* A look at an entry that may be there. Where it is not: "Eviction", or "Entries that come back displace others"; and what
- * was seen to be gone stays so until a rebuild ("Evicted entries are misses, or are back"). */
+/* A look at an entry that may be there. Where it is not: design.md, "Eviction", or recovery.md, "A power cut": "Entries
+ * that come back displace others"; and what was seen to be gone stays so until a rebuild (recovery.md: "Evicted entries
+ * are misses, or are back"). */
 static bool may_be_gone(const entry *e) {
     return e->where == ghost || (e->where == maybe && excused(0, "evicted, or displaced"));
 }
@@ -231,8 +232,9 @@ static void new_version(unsigned key, uint64_t version) {
     world.entries[key].version = world.last_version = version;
 }
 
-/* A failed call leaves the key as it was; without pinned entries there is always room. "An entry is pinned only if [...].
- * Otherwise the answer is `SHALE_E_FULL`, before anything has changed." Beside pinned ones, others may find none. */
+/* A failed call leaves the key as it was; without pinned entries there is always room. space.md, "Pinned entries": "An
+ * entry is pinned only if [...]. Otherwise the answer is `SHALE_E_FULL`, before anything has changed." Beside pinned
+ * ones, others may find none. */
 static bool is_full(unsigned key, shale_status status) {
     count_look();
     if (status != SHALE_E_FULL)

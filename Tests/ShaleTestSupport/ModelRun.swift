@@ -82,15 +82,19 @@ public final class ModelRun {
     /// Uses that this operation's own keys had before it.
     private var ownUses: [UInt64] = []
 
-    /// What is accepted although the model alone would not say so, each by a sentence of design.md, and how often it was.
+    /// What is accepted although the model alone would not say so, each by a sentence of the documents, and how often it was.
     private enum Excuse: String, CaseIterable {
-        /// "Set": room is made first, before the key is looked for; it may be the next to go.
+        /// design.md, "Set": "Make room: evict down to the live limit" comes before the key is looked for; it may be the
+        /// next to go.
         case evictedItself = "a write evicted its own key first"
-        /// "Known limits": with several shards the order over the whole cache is approximate. One shard does without.
+        /// limits.md, "Order, counts and eviction": "With more than one shard, the order over the whole cache is
+        /// approximate". One shard does without.
         case unordered = "evicted, with several shards"
-        /// "A rebuild": "entries that were evicted or expired may be indexed again". `nothingEvicted` does without.
+        /// recovery.md, "A rebuild": "entries that were evicted or expired may be indexed again". `nothingEvicted` does
+        /// without.
         case returned = "back after a rebuild"
-        /// And "what is over the limits" is evicted then, in the order of writing. `nothingEvicted` does without.
+        /// recovery.md, "A rebuild": "Evict what is over the limits", in the order of writing. `nothingEvicted` does
+        /// without.
         case displaced = "displaced by a rebuild"
     }
     private var excuses: [Excuse: Int] = [:]

@@ -22,7 +22,8 @@ REPOSITORY = PYTHON_ROOT.parents[1]
 
 class Excuses:
     """Answers that a model accepts although a dict would not give them: how often, of how many
-    looks. Beside each use stands the sentence of design.md that allows it; conftest.py prints."""
+    looks. Beside each use stands the sentence of the documents that allows it; conftest.py
+    prints."""
 
     looks = 0
     used: ClassVar[Counter[str]] = Counter()

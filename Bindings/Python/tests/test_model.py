@@ -153,7 +153,8 @@ class CacheMachine(RuleBasedStateMachine):
     def purge(self) -> None:
         self.cache.purge()
         self.model = {key: self.model[key] for key in self.model if self.kept(key)}
-        # What was invalidated counts until it is swept (design.md, "Invalidate a tag").
+        # What was invalidated counts until it is swept: design.md, "Set": "until that sweep, or the
+        # cleaner, finds them, such entries count".
         assert len(self.cache) >= len(self.model)
 
     @rule()

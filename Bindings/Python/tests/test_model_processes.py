@@ -95,10 +95,10 @@ class ProcessesMachine(CacheMachine):
         before = {key: known for key in self.model if (known := self.kept(key))}
         evicted = self.cache.evict(count)
         self.model = {key: before[key] for key in self.cache.keys(stale=True)}
-        # Who leaves is not known here: a dict has no order of use ("Eviction" in design.md has).
+        # Who leaves is not known here: a dict has no order of use (design.md, "Eviction", has).
         lost = [known for key, known in before.items() if key not in self.model]
         look()
-        # What has expired may be there yet, and count ("Known limits").
+        # What has expired may be there yet, and count: limits.md, "Order, counts and eviction".
         assert len(lost) == evicted <= count or (
             len(lost) < evicted <= count and excused("evicted, as had expired before")
         )
@@ -123,8 +123,8 @@ class ProcessesMachine(CacheMachine):
         seconds=st.floats(0, 0.003),
     )
     def kill_in_a_burst(self, keys: list[Any], size: int, seconds: float) -> None:
-        """Each of the keys is as it was or as it was to be: a call that was killed "counts whole
-        from the moment of its commit word on, or not at all" (design.md, "A process is killed").
+        """Each of the keys is as it was or as it was to be: recovery.md, "A process is killed":
+        "It counts whole from the moment of its commit word on, or not at all".
         Nothing else may differ; `kill` strikes between calls and needs no such choice."""
         self.bursts += 1
         value = f"burst {self.bursts} " + "b" * (size if keys == ["large"] else min(size, 10_000))

@@ -219,8 +219,9 @@ def test_what_was_stored_survives_kill_9(directory: Path) -> None:
         with shale.Cache(directory) as cache:
             for number in range(max(0, written - 499), written + 1):
                 found, text = cache[number % 500]
-                # The set after the last line may have been completed as well: a call that was
-                # killed "counts whole from the moment of its commit word on, or not at all".
+                # The set after the last line may have been completed as well: recovery.md, "A
+                # process is killed": "It counts whole from the moment of its commit word on, or
+                # not at all".
                 look()
                 assert found == number or (
                     found == written + 1

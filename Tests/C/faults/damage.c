@@ -9,7 +9,7 @@
  *
  * No signal, no hang, and never bytes that were not stored under the key,
  * whatever the damage. Never an older value either, and what is not damaged is
- * still served, but for what design.md says of damage to an index that is
+ * still served, but for what limits.md, "Damage", says of an index that is
  * believed, and where all of the files is older (below, counted).
  *
  * damage [cases] [seed] [first case] */
@@ -1023,11 +1023,12 @@ static void enter(const char *phase) {
 
 static bool found_older;
 
-/* What is accepted where something else should be, by the sentence that allows it. Cases with a sound index and files of
- * their own time, nine of ten, do without.
+/* What is accepted where something else should be, by the sentence that allows it. Cases with a sound index and files
+ * of their own time, nine of ten, do without.
  *
- * "Damage to it [the index] that is possible all the same costs entries, and in rare cases shows an older value of a key
- * that is still in the log": also an older sum, that goes on, and sums of bytes and places that leave no room. */
+ * limits.md, "Damage": "The index has no checksums. [...] Damage to it that is plausible all the same costs entries,
+ * and in rare cases shows an older value of a key that is still in the log." Also an older sum, that goes on, and sums
+ * of bytes and places that leave no room. */
 enum { by_index_older, by_index_gone, by_index_error, by_file_older, by_file_error };
 static bool excuses_older(const expectation *e) {
     /* (A data file of an earlier time is a sound cache of its own.) */

@@ -87,7 +87,8 @@ static uint64_t capacity;   /* that du must not exceed */
 static shale_cache *cache;
 static uint64_t seed, statuses, harmless;
 static bool strict;         /* nothing fails: everything has to succeed */
-/* Entries may have gone for want of space ("Eviction"): where the capacity shrinks, and once the disk was full. See stored.h */
+/* Entries may have gone for want of space (design.md, "Eviction"): where the capacity shrinks, and once the disk was
+ * full. See stored.h */
 static bool evicts;
 static const char *scenario_name = "none";
 
@@ -610,7 +611,7 @@ static uint64_t trials, injections, places;
 static unsigned most_failures;
 
 /* Parts that a set had stored before a lock failed can't be cleared without it: they are left to the cleaner, which
- * skips them ("A large value"). Other faults leave none of nobody. */
+ * skips them (design.md, "Large values"). Other faults leave none of nobody. */
 static void audit_files(void) {
     accounts found = take_account(directory, account_own_files);
     EXPECT(found.faults == 0, "%u faults, first: %s", found.faults, found.first_fault);

@@ -540,8 +540,8 @@ static void test_capacity(void) {
     }
 }
 
-/* What a full disk forces out may be a part of a large value in another shard. "An entry counts as present where a plain
- * shale_get would find it": what lacks a part does not. */
+/* What a full disk forces out may be a part of a large value in another shard. shale.h: "An entry counts as present
+ * where a plain shale_get would find it"; what lacks a part does not. */
 static void test_conditions(void) {
     start_anew();
     step("conditions on large values on a full disk");
@@ -582,7 +582,7 @@ static void test_conditions(void) {
     here->empty();
 }
 
-/* "Give the cache a smaller capacity" is what the error advises. */
+/* The error advises to give the cache a smaller capacity. */
 static void test_smaller_capacity(void) {
     for (uint64_t keys = 0; keys < 3000; keys += 300) {
         start_anew();

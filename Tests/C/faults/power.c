@@ -485,15 +485,17 @@ static int judge(const state *state, int key, shale_status status, const shale_v
             last = i;
     }
     count_look();
-    /* "An entry whose record, or a part of whose value, the tail has passed since may be a miss." */
+    /* recovery.md, "A power cut": "An entry whose record, or a part of whose value, the tail has passed since may be a
+     * miss." */
     bool was_passed = state->is_recycled[key];
-    /* "A key that was changed since is as it was before or after any of these changes, or a miss." */
+    /* recovery.md, "A power cut": "A key that was changed since is as it was before or after any of these changes, or a
+     * miss." */
     bool was_changed = !state->is_whole && last > first;
-    /* "Evicted entries are misses, or are back." */
+    /* recovery.md, "A power cut": "Evicted entries are misses, or are back." */
     bool was_evicted = false;
     for (int i = first; i <= last; i++)
         was_evicted |= h->versions[i].was_evicted;
-    /* "Entries that come back displace others." */
+    /* recovery.md, "A power cut": "Entries that come back displace others." */
     bool may_be_displaced = evicts && state->was_rebuilt;
     bool may_miss = was_passed || was_changed || was_evicted || may_be_displaced;
     if (was_passed)
@@ -583,9 +585,9 @@ static bool count_rebuilds(shale_cache *cache) {
     return stats.rebuilds > 0;
 }
 
-/* The audit of both files. "If its header is still there and other bytes are not, that is damage before the synced
- * position": where the tail has passed records since, in this life or an earlier one, their bytes may be such damage,
- * and stay. */
+/* The audit of both files. recovery.md, "A power cut": "Its header is still there and other bytes are not. That is
+ * damage before the synced position": where the tail has passed records since, in this life or an earlier one, their
+ * bytes may be such damage, and stay. */
 static void audit_copy(const state *state) {
     count_look();
     bool may_be_damaged = state->has_recycled || has_inherited;
@@ -644,7 +646,7 @@ static void inspect(state *state) {
                                    ? status == SHALE_OK && matches(key, &keys[key].versions[found[key]], &value)
                                    : status == SHALE_MISS;
                 count_look();
-                /* "Evicted entries are misses, or are back. Entries that come back displace others." */
+                /* recovery.md: "Evicted entries are misses, or are back. Entries that come back displace others." */
                 if (!is_same && !(evicts && found[key] < 0 && excused(by_eviction, "evicted")) &&
                     !(evicts && status == SHALE_MISS && excused(by_displacement, "displaced in a rebuild")))
                     describe(state, key, "the next rebuild finds something else",
@@ -746,9 +748,9 @@ static void check_evicted(int key, const version *v, uint64_t evictions) {
                v->number);
 }
 
-/* Of a set, an increment or a touch. "An entry is pinned only if [...]. Otherwise the answer is `SHALE_E_FULL`"; and beside
- * pinned ones that fill a tiny shard, others may find no room. What removes needs none: "a tombstone, an invalidation [...]
- * always find room". */
+/* Of a set, an increment or a touch. space.md, "Pinned entries": "An entry is pinned only if [...]. Otherwise the
+ * answer is `SHALE_E_FULL`"; and beside pinned ones that fill a tiny shard, others may find no room. What removes needs
+ * none, space.md, "Pinned entries": "a tombstone, an invalidation [...] always find room". */
 static void check_stored(shale_status status) {
     count_look();
     if (status == SHALE_E_FULL)
@@ -991,11 +993,12 @@ static void observe(const state *end) {
         if (found[key] >= 0)
             h->count = found[key] + 1;
         else if (is_there(current(key)) && current(key)->was_evicted) {
-            /* "Evicted entries are misses, or are back": this one is not removed. */
+            /* recovery.md: "Evicted entries are misses, or are back": this one is not removed. */
             h->versions[0] = *current(key);
             h->count = 1;
         } else if (evicts && is_any_there(h)) {
-            /* "Entries that come back displace others": it was one of these, and is back where there is room for all. */
+            /* recovery.md: "Entries that come back displace others": it was one of these, and is back where there is
+             * room for all. */
             for (int i = 0; i < h->count; i++)
                 h->versions[i].was_evicted = h->versions[i].is_unsure = true;
         } else {

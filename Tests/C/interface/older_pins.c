@@ -1,10 +1,11 @@
-/* An older library pinned more than today's rule admits, and pinned of a large value the manifest alone. Such caches are
- * made here: entries that are not pinned fill the cache, then their records are marked in the data file, with the head
- * check that format.md gives, and the index is made anew from them.
+/* An older library pinned more than today's rule admits, and pinned of a large value the manifest alone. Such caches
+ * are made here: entries that are not pinned fill the cache, then their records are marked in the data file, with the
+ * head check that format.md gives, and the index is made anew from them.
  *
- * What design.md promises of them ("Cleaning"): a tombstone, an invalidation, and an entry that replaces a pinned one no
- * shorter than itself always find room. The cache goes over its capacity for it, by the loss at most, until the cleaner
- * has been round, or enough is unpinned. And nothing that is pinned is gone meanwhile.
+ * What is promised of them, space.md, "Pinned entries": "a tombstone, an invalidation, and an entry that replaces a
+ * pinned one no shorter than itself always find room. A cache that an older library has filled beyond this limit
+ * exceeds its capacity for it, by the loss at most, until the cleaner has been round or enough is unpinned." And
+ * nothing that is pinned is gone meanwhile.
  *
  * older_pins [seed] */
 #include "afterwards.h"
@@ -152,7 +153,7 @@ static void check_pins(const char *when) {
     shale_value_free(&value);
 }
 
-/* What pinned entries take, and what moving them may lose: design.md, "Pinned entries". */
+/* What pinned entries take, and what moving them may lose: space.md, "Pinned entries". */
 static void find_loss(void) {
     uint64_t pinned = 0, longest = 0;
     for (uint32_t i = 0; i < most_keys; i++) {
@@ -355,8 +356,9 @@ static shale_status get_large(uint32_t number, size_t size) {
     return status;
 }
 
-/* "Large values that an older library pinned have parts that are not pinned, until they are set again": they may go. They
- * are whole or a miss, what else is pinned stays, the others find room, and each stays from when it is set again. */
+/* limits.md, "Order, counts and eviction": "Large values that an older library pinned have parts that are not pinned,
+ * until they are set again": they may go. They are whole or a miss, what else is pinned stays, the others find room,
+ * and each stays from when it is set again. */
 static void test_large_values_without_pinned_parts(void) {
     enum { count = 20, most = 20000, least = 100 };
     static const history full = {.capacity = 8 << 20};

@@ -26,7 +26,7 @@ static unsigned char *load(const char *path, size_t *size) {
     return bytes;
 }
 
-/* "00002000: 5348 4c45 ...  SHLE": compares the bytes, and the text beside them. */
+/* A line such as 00002000: 5348 4c45 ...  SHLE: compares the bytes, and the text beside them. */
 static bool check_line(const char *line, const unsigned char *data, size_t size) {
     size_t at = strtoul(line, NULL, 16), count = 0;
     const char *p = line + 9;

@@ -4,7 +4,7 @@
  *
  *   - a cache with room for all, of a few segments, so that the cleaner moves entries all the time: no loss at all;
  *   - the same with shale_evict, and one with a max_entries below what is set: losses as many as evictions were counted;
- *   - with clears (then without large values: design.md, "Not atomic", lets one that is set while a clear runs be
+ *   - with clears (then without large values: limits.md, "Not atomic", lets one that is set while a clear runs be
  *     a miss until its set returns).
  *
  * Beside these keys there are some that are always present and fresh: one thread replaces each before its age is over,

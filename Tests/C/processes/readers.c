@@ -45,8 +45,8 @@ static void set_next(shale_cache *cache, size_t size, uint32_t flags) {
     atomic_store(&ledger->completed, version);
 }
 
-/* `may_miss`: it is removed, cleared or evicted while the reader is stopped in its call, which may see it before or after.
- * Of the changes, overwritten, moved, recovered and rebuilt do without. */
+/* `may_miss`: it is removed, cleared or evicted (design.md, "Eviction") while the reader is stopped in its call, which may
+ * see it before or after. Of the changes, overwritten, moved, recovered and rebuilt do without. */
 static void get_and_check(shale_cache *cache, bool may_miss) {
     shale_value value = SHALE_VALUE_INIT; /* a new one: its memory is allocated in the middle of the call */
     uint64_t oldest = atomic_load(&ledger->completed), version = 0;

@@ -35,8 +35,9 @@ static void check_value(uint64_t key, const shale_value *value) {
     seen[key] = (sighting){value->version, written};
 }
 
-/* A miss is right for a key that somebody has removed or invalidated, or that has been evicted ("Eviction"): which of them,
- * this test does not know. stress knows the removals, and histories counts each loss against the evictions. */
+/* A miss is right for a key that somebody has removed or invalidated, or that has been evicted (design.md, "Eviction"):
+ * which of them, this test does not know. stress knows the removals, and histories counts each loss against the
+ * evictions. */
 static bool is_found(shale_status status) {
     count_look();
     if (status == SHALE_OK)

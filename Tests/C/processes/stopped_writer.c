@@ -29,7 +29,7 @@ static void read_everything(shale_cache *cache, const situation *s, uint64_t n) 
         if (statuses[key] == SHALE_OK)
             CHECK(!pattern_check(values[key].data, values[key].size, key, &found));
         CHECK(found == shared->ledger.completed[key] || found == shared->ledger.intended[key] ||
-              (s->evicts && !found && excused(0, "evicted"))); /* aimed.h */
+              (s->evicts && !found && excused(0, "evicted"))); /* design.md, "Eviction" */
     }
     for (uint64_t key = 0; key < count; key++)
         shale_value_free(&values[key]);

@@ -99,8 +99,8 @@ static struct {
 /* The round's settings */
 static struct {
     uint64_t number, seed;
-    /* The cache is too small: entries are evicted, so any may be missing ("Eviction"). Half of the rounds have room for
-     * all, and histories.c counts the losses of a cache that evicts against its evictions. */
+    /* The cache is too small: entries are evicted, so any may be missing (design.md, "Eviction"). Half of the rounds
+     * have room for all, and histories.c counts the losses of a cache that evicts against its evictions. */
     bool is_tight;
     bool has_clears; /* so counters begin anew; three of four rounds have none */
     char *directory;
@@ -197,7 +197,7 @@ static uint64_t end_reading(uint64_t key, reading before, shale_status status, c
     if (fault) {
     } else if (found >> 32 != the_round.number) {
         key_state *state = &ledger->keys[key];
-        /* "A rebuild": "entries that were evicted or expired may be indexed again". */
+        /* recovery.md, "A rebuild": "entries that were evicted or expired may be indexed again". */
         bool returns = the_round.is_tight && state->base == 0 && found >> 32 >= state->since;
         if ((found != state->base && !(returns && excused(1, "back after a rebuild"))) || before.floor > 0)
             fault = "older: of an earlier round";
@@ -271,7 +271,7 @@ static uint64_t walk(shale_cache *cache, uint64_t most) {
 }
 
 /* Large values without all of their parts: a clear came between, and their writer was killed before it looked
- * again. They count, and are a miss (see the limits in design.md). */
+ * again. They count, and are a miss (limits.md, "Not atomic"). */
 static uint64_t count_incomplete(shale_cache *cache) {
     shale_cursor *cursor = NULL;
     shale_value name = SHALE_VALUE_INIT, info = SHALE_VALUE_INIT, value = SHALE_VALUE_INIT;
@@ -287,7 +287,7 @@ static uint64_t count_incomplete(shale_cache *cache) {
     return count;
 }
 
-/* A counter that was evicted ("Eviction") or cleared. */
+/* A counter that was evicted (design.md, "Eviction") or cleared. */
 static bool begins_anew(void) {
     return (the_round.is_tight || the_round.has_clears) && excused(2, "a counter began anew");
 }
@@ -344,7 +344,7 @@ static void set(worker *w, uint64_t key, uint32_t flags) {
     options.new_version = &version;
     size_t size = size_of(&w->source);
     account *account = &ledger->keys[key].account;
-    /* "Not atomic": "A large value that is set while clear runs may be a miss until its set returns." */
+    /* limits.md, "Not atomic": "A large value that is set while `clear` runs may be a miss until its set returns." */
     bool may_be_missed = expires_at_once || (the_round.has_clears && size > in_parts);
 
     uint64_t number = begin_change(account, flags ? op_conditional : op_set, may_be_missed),
@@ -557,8 +557,9 @@ static void settle(shale_cache *cache) {
     write_everywhere(cache);
     for (uint64_t key = 0; key < key_count; key++) {
         uint64_t found = read_key(cache, key, 0, &value);
-        /* What was evicted may be back ("A rebuild"), or go ("Eviction"), and a clear that was cut off comes to its end
-         * ("Not atomic": while it runs, "some shards are done and others not"). */
+        /* What was evicted may be back (recovery.md, "A rebuild"), or go (design.md, "Eviction"), and a clear that was
+         * cut off comes to its end (limits.md, "Not atomic": "While they run, some shards are done and others are
+         * not."). */
         bool may_return = !first[key] && the_round.is_tight,
              may_go = !found && atomic_load(&ledger->all.being_taken) > 0;
         if (found != first[key] && !(may_return && excused(3, "back when mended")) &&
@@ -650,7 +651,8 @@ static void play_round(random_source *source, shale_stats *before) {
     CHECK_EQUAL(0, stats.corrupt_records);
     CHECK(the_round.is_tight || stats.evictions == 0); /* there is room for all: a miss is a loss */
     uint64_t found = walk(cache, UINT64_MAX);
-    /* "Known limits": large values that a clear or an eviction left without parts count until they are met. */
+    /* limits.md, "Not atomic": "counts as an entry until it is read or evicted": large values that a clear or an
+     * eviction left without parts. */
     if (found < stats.entries && (the_round.has_clears || the_round.is_tight) &&
         excused(5, "incomplete values counted"))
         found += count_incomplete(cache);

@@ -99,7 +99,7 @@ static bool check_new_index(const situation *s, uint64_t n) {
         const char *fault;
         seen_later[key] = look(cache, key, &value, &fault);
         CHECK(!fault);
-        /* "Evicted and expired entries may be in the index again." */
+        /* limits.md, "After the index is rebuilt": "Evicted and expired entries may be in the index again." */
         bool is_back = s->evicts && !seen_mended[key] && seen_later[key] == last[key];
         holds &= check_that(seen_later[key] == seen_mended[key] || is_back, __FILE__, __LINE__,
                             "a new index shows something else",
@@ -173,8 +173,8 @@ static bool play(const situation *s, uint64_t n, bool attached, saved_file *data
     holds &= check_keys(cache, s, n, "mended", seen_mended);
     memcpy(last, shared->ledger.completed, sizeof last);
     for (uint64_t key = 0; key < shared->ledger.keys; key++) {
-        /* What mending evicts ("Eviction"); what a clear that had begun removes ("Not atomic": it goes from shard to
-         * shard). Nothing comes back. */
+        /* What mending evicts (design.md, "Eviction"); what a clear that had begun removes (limits.md, "Not atomic":
+         * "go from shard to shard"). Nothing comes back. */
         bool was_evicted = !seen_mended[key] && s->evicts && writes,
              came_to_its_end = !seen_mended[key] && (s->act == clear_all || s->killed_in == clear_all);
         holds &= check_that(seen[key] == seen_mended[key] ||

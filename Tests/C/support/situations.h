@@ -126,11 +126,11 @@ typedef struct {
     void (*prepare)(shale_cache *cache);
     void (*warm)(shale_cache *cache); /* in the process that is struck, before */
     void (*act)(shale_cache *cache);  /* NULL: opening alone */
-    /* Keys may be missing, those that were used least recently first: "Who goes is the entry with the oldest stamp"
-     * ("Eviction"). The other situations do without. */
+    /* Keys may be missing, those that were used least recently first (design.md, "Eviction": "the entry with the oldest
+     * stamp is evicted"). The other situations do without. */
     bool evicts;
-    /* More than one key goes: what was begun and not shown may come to its end when it is mended ("A process is killed").
-     * The other situations do without. */
+    /* More than one key goes: what was begun and not shown may come to its end when it is mended (recovery.md, "A
+     * process is killed"). The other situations do without. */
     bool takes_many;
     /* A writer was killed in this before: what is struck begins with the mending, by who opens the cache, or is attached. */
     void (*killed_in)(shale_cache *cache);
