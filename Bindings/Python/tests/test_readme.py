@@ -1,4 +1,4 @@
-"""The examples of the README run, and do what it says."""
+"""The examples of the README run, and do what it says; so does that of the repository's."""
 
 from __future__ import annotations
 
@@ -8,13 +8,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support import PYTHON_ROOT
+from support import PYTHON_ROOT, REPOSITORY
 
 import shale
 
-EXAMPLES = re.findall(
-    r"^```python\n(.*?)^```", (PYTHON_ROOT / "README.md").read_text(), re.MULTILINE | re.DOTALL
-)
+
+def examples(readme: Path) -> list[str]:
+    return re.findall(r"^```python\n(.*?)^```", readme.read_text(), re.MULTILINE | re.DOTALL)
+
+
+EXAMPLES = examples(PYTHON_ROOT / "README.md")
 
 
 def example(containing: str) -> str:
@@ -50,7 +53,8 @@ class World:
             download_async=self.download_async,
             ask_the_exchange=self.ask_the_exchange,
         )
-        exec(text.replace("/var/cache/app", str(self.directory)), names)
+        directory = str(self.directory)
+        exec(re.sub(r"/var/cache/app|/tmp/shale-example", directory, text), names)
         return names
 
 
@@ -88,6 +92,12 @@ def test_memoize(world: World, cache: shale.Cache) -> None:
     assert list(cache) == []
     names["price"]("ACME")
     assert list(cache) == [("example.price", ("ACME", "EUR"))]
+
+
+def test_the_repositorys(world: World, capsys: pytest.CaptureFixture[str]) -> None:
+    (example,) = examples(REPOSITORY / "README.md")
+    world.run(example)
+    assert capsys.readouterr().out == "{'any': ['JSON-like', 'value']} gone\n"
 
 
 def test_coroutines(world: World, capsys: pytest.CaptureFixture[str]) -> None:
