@@ -11,17 +11,6 @@ public struct Engine: @unchecked Sendable {
     public init(opaque: OpaquePointer) { ref = EngineRef(opaque) }
     public var opaque: OpaquePointer { OpaquePointer(ref) }
 
-    /// Opens the cache in a directory, or a new one in memory (nil).
-    public static func open(_ path: UnsafePointer<CChar>?, _ configuration: Configuration) throws(Failure) -> Engine {
-        try configuration.validate()
-        guard let path else { return try Attachment.openInMemory(configuration) }
-        guard path.pointee != 0 else { throw Failure.because(.invalid, "the directory's path is empty; use NULL for a cache in memory") }
-        return try Attachment.open(path, configuration)
-    }
-
-    /// Closes the handle, also where it throws.
-    public func close() throws(Failure) { try Attachment.close(ref) }
-
     // MARK: Keys and ages
 
     @inline(__always)

@@ -1,0 +1,70 @@
+import CShalePlatform
+
+extension Engine {
+    /// Closes the handle, also where it throws.
+    public func close() throws(Failure) {
+        var failure: Failure?
+        if !ref.pointee.files.isMemory, !ref.pointee.isReadOnly {
+            do throws(Failure) { try leave() } catch { failure = error }
+        }
+        unmap()
+        ref.pointee.files.closeAll()
+        freeState()
+        if let failure { throw failure }
+    }
+
+    /// The last to leave makes everything durable and marks both files clean.
+    private func leave() throws(Failure) {
+        let files = ref.pointee.files
+        guard CacheFiles.isOurs(files.data, files.dataIdentity) else {
+            // Closed or reused by the program: not ours any more.
+            ref.pointee.files.data = -1
+            if !CacheFiles.isOurs(files.index, files.indexIdentity) { ref.pointee.files.index = -1 }
+            return
+        }
+        var fresh: Int32 = -1
+        defer { FileLock.releaseAll(fresh) }
+        // 0: alone; -EAGAIN: not alone; another error: nobody knows.
+        guard let alone = lockAlone(&fresh) else { return }
+        if !ref.pointee.syncsAtClose || alone == -SHIM_EAGAIN { return }
+        // In doubt what was written is made durable, and the files are not marked.
+        try sync()
+        if alone != 0 { return }
+        try markClean()
+    }
+
+    /// A forked child shares its parent's lock description, so being alone is asked of a new one, which becomes the
+    /// handle's. Nil where the path leads to another file.
+    private func lockAlone(_ fresh: inout Int32) -> Int? {
+        let files = ref.pointee.files
+        let opened = files.open(CacheFiles.dataName, SHIM_O_RDWR)
+        if opened == -SHIM_ENOENT { return nil }
+        if opened < 0 { return opened }
+        let fd = Int32(opened)
+        guard CacheFiles.isOurs(fd, files.dataIdentity) else {
+            _ = shim_sys_close(fd)
+            return nil
+        }
+        let locked = FileLock.setup.take(fd, waits: true)
+        _ = shim_sys_close(locked == 0 ? files.data : fd)
+        if locked != 0 { return locked }
+        fresh = fd
+        ref.pointee.files.data = fd
+        return FileLock.writers.take(fd)
+    }
+
+    /// The same nonce in both files, by which the index is trusted after a reboot.
+    private func markClean() throws(Failure) {
+        let files = ref.pointee.files
+        for i in 0..<ref.pointee.geometry.shards {
+            if Shard(ref, i).header.at.u64(ShardHeader.Field.state) != ShardHeader.State.quiet { return }
+        }
+        // Without its descriptor the index cannot be synced, and must not be believed after a power cut.
+        guard CacheFiles.isOurs(files.index, files.indexIdentity) else { return }
+        let nonce = max(1, try randomWord(files.path))
+        ref.pointee.index.release(IndexHead.cleanMark, nonce)
+        try files.sync(files.index, CacheFiles.indexName)
+        ref.pointee.data.release(Superblock.cleanMark, nonce)
+        try files.syncData()
+    }
+}

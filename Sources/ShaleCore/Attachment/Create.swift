@@ -1,0 +1,103 @@
+import CShalePlatform
+
+extension Attachment {
+    static func createInMemory(_ configuration: Configuration) throws(Failure) -> Engine {
+        guard configuration.mayCreate else {
+            throw Failure.because(
+                .invalid, "a cache in memory is new: it cannot be read-only, and cannot exist before")
+        }
+        let block = try configuration.newSuperblock(secret: try randomWord(nil), now: Clock(configuration).now)
+        let geometry = Geometry(block)
+        var files = CacheFiles()
+        let data = try files.map(-1, geometry.dataSize, writable: true, "memory")
+        files.dataBase = data
+        shim_sys_huge_pages(data, geometry.dataSize)
+        do throws(Failure) {
+            let attachment = Attachment(
+                configuration: configuration, block: block, geometry: geometry, data: data, isAlone: true, isNew: true)
+            let index = try files.map(-1, geometry.indexSize, writable: true, "memory")
+            files.indexBase = index
+            return try attachment.finish(files, index: index) { engine throws(Failure) in
+                engine.initialiseIndex()
+                try engine.initialiseLocks()
+            }
+        } catch {
+            shim_sys_unmap(data, geometry.dataSize)
+            throw error
+        }
+    }
+}
+
+extension CacheFiles {
+    func createData(_ block: Superblock, _ geometry: Geometry, _ data: Memory) throws(Failure) {
+        try allocateData(0, geometry.dictionaries)
+        data.zero(geometry.dictionaries)
+        // The name is durable only once the directory is; some file systems cannot sync one. Before the superblock:
+        // where it fails, the file stays empty, and the next to open it tries again.
+        let synced = shim_sys_fsync(directory)
+        if synced < 0, synced != -SHIM_EINVAL { throw Failure.system("sync the directory", path, "", synced) }
+        var block = block
+        try block.write(self)
+        // Before anything else is in its page: half a page would be taken for somebody else's file.
+        try syncData()
+    }
+
+    func allocateIndex(_ geometry: Geometry) throws(Failure) {
+        try allocateIndex(0, Geometry.indexHead)
+        let heap = Geometry.heapBytes(Table.leastBuckets)
+        for i in 0..<geometry.shards {
+            let base = Geometry.indexHead + i * geometry.shardStride
+            try allocateIndex(base, geometry.fixed)
+            try allocateIndex(base + geometry.heaps.0, heap)
+            try allocateIndex(base + geometry.heaps.1, heap)
+            try allocateIndex(base + geometry.table, Geometry.tableBytes(Table.leastBuckets))
+        }
+    }
+}
+
+extension Engine {
+    /// An empty index in zeroed memory, that names its owner.
+    func initialiseIndex() {
+        let index = ref.pointee.index
+        let geometry = ref.pointee.geometry
+        let files = ref.pointee.files
+        let least = Table.Shape(buckets: Table.leastBuckets, frontier: 0, mode: Table.Shape.Mode.steady)
+        for i in 0..<geometry.shards {
+            let header = Shard(ref, i).header
+            header.at.set(ShardHeader.Field.shape, least.word)
+            header[ShardHeader.Field.tablePages] = geometry.shardIndexBytes(buckets: Table.leastBuckets)
+            header[ShardHeader.Field.headOffset] = geometry.segmentSize
+            header[ShardHeader.Field.tailOffset] = SegmentHeader.size
+        }
+        index.set(IndexHead.versionWord, IndexHead.version)
+        index.set(IndexHead.secretCheck, Trust.check(ofSecret: ref.pointee.secret))
+        index.set(IndexHead.geometryCheck, Trust.check(of: geometry))
+        index.set(IndexHead.ownDevice, files.indexIdentity.device)
+        index.set(IndexHead.ownInode, files.indexIdentity.inode)
+        index.set(IndexHead.dataDevice, files.dataIdentity.device)
+        index.set(IndexHead.dataInode, files.dataIdentity.inode)
+        index.release(IndexHead.magicWord, IndexHead.magic)
+    }
+
+    /// Only where nobody else is attached.
+    func initialiseLocks() throws(Failure) {
+        let index = ref.pointee.index
+        let files = ref.pointee.files
+        var result = shim_mutex_init(index + IndexHead.dictionaryLock)
+        for i in 0..<ref.pointee.geometry.shards where result == 0 {
+            let shard = Shard(ref, i)
+            result = shim_mutex_init(shard.header.at + ShardHeader.Field.mutex)
+            shard.header[ShardHeader.Field.unsure] = 1
+            // Of processes that are gone.
+            shard.leases.removeAll()
+        }
+        if result != 0 {
+            throw Failure.system(
+                "make the locks of", files.path, files.isMemory ? "the cache in memory" : "", -Int(result))
+        }
+        index.set(IndexHead.bootLow, files.boot.0)
+        index.set(IndexHead.bootHigh, files.boot.1)
+        index.set(IndexHead.pidNamespace, files.pidNamespace)
+        index.set(IndexHead.libc, shim_libc_identity())
+    }
+}

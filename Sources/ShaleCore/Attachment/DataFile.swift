@@ -1,0 +1,137 @@
+import CShalePlatform
+
+/// Finding `shale.data`, and what it says the cache is.
+extension CacheFiles {
+    /// In the cache's directory; the descriptor, or -errno.
+    func open(_ file: StaticString, _ flags: Int, mode: UInt32 = 0) -> Int {
+        shim_sys_openat(directory, file.cString, Int32(flags), mode)
+    }
+
+    func cannotOpen(_ file: StaticString, _ result: Int) -> Failure {
+        if result != -SHIM_ELOOP { return Failure.system("open", path, file, result) }
+        return Failure.system(
+            "open", path, file, result, status: .permission, advice: "it is a symbolic link, which is never followed")
+    }
+
+    /// A cache that somebody else prepared in a shared place is never used.
+    func checkOwner(_ fd: Int32, _ file: StaticString) throws(Failure) -> Identity {
+        let s = try look(fd, file)
+        var message: Message { Message().adding(path).adding("/").adding(file) }
+        if s.mode & 0o170000 != 0o100000 {
+            throw message.adding(" is not a regular file; a cache is never kept there").failure(.permission)
+        }
+        if s.owner != shim_sys_euid(), s.owner != 0 {
+            throw message.adding(" belongs to another user; use a directory of your own").failure(.permission)
+        }
+        if s.links > 1 {
+            throw message.adding(" has more than one link; use a directory of your own").failure(.permission)
+        }
+        return Identity(s)
+    }
+
+    /// Opens or creates `shale.data` and takes the set-up byte on the file that the path leads to.
+    mutating func openData(_ configuration: Configuration) throws(Failure) {
+        for _ in 0..<100 {
+            guard let fd = try openOrCreateData(configuration) else { continue }
+            data = fd
+            dataIdentity = try checkOwner(data, CacheFiles.dataName)
+            let locked =
+                isReadOnly ? FileLock.setup.share(data, waits: true) : FileLock.setup.take(data, waits: true)
+            if locked < 0 { throw Failure.system("lock", path, CacheFiles.dataName, locked) }
+            var s = shim_stat()
+            let found = shim_sys_fstatat(directory, CacheFiles.dataName.cString, &s)
+            if found == 0, Identity(s) == dataIdentity { return }
+            if found < 0, found != -SHIM_ENOENT { throw Failure.system("look at", path, CacheFiles.dataName, found) }
+            // Somebody replaced it between the two calls.
+            _ = shim_sys_close(data)
+            data = -1
+        }
+        throw Message().adding(path).adding("/shale.data is being replaced again and again; find out by whom")
+            .failure(.busy)
+    }
+
+    /// Nil where somebody else has created it meanwhile.
+    private func openOrCreateData(_ configuration: Configuration) throws(Failure) -> Int32? {
+        var fd = open(CacheFiles.dataName, isReadOnly ? SHIM_O_RDONLY : SHIM_O_RDWR)
+        if fd == -SHIM_ENOENT {
+            guard configuration.mayCreate else {
+                throw Failure.system("open", path, CacheFiles.dataName, fd, advice: "there is no cache here yet")
+            }
+            try refuseForeignFiles()
+            _ = try configuration.newSuperblock(secret: 0, now: 0)
+            fd = open(CacheFiles.dataName, SHIM_O_RDWR | SHIM_O_CREAT | SHIM_O_EXCL, mode: 0o600)
+            if fd == -SHIM_EEXIST { return nil }
+            if fd >= 0 {
+                _ = shim_sys_fchmod(Int32(fd), configuration.mode == 0 ? 0o600 : configuration.mode)
+                shim_sys_no_copy_on_write(Int32(fd))
+            }
+        }
+        if fd < 0 { throw cannotOpen(CacheFiles.dataName, fd) }
+        return Int32(fd)
+    }
+
+    /// Maps `shale.data` by a descriptor of its own: a mapping keeps its descriptor's locks, also when the descriptor
+    /// is closed, and who closes has to see whether it was the last.
+    func mapData(_ geometry: Geometry, writable: Bool) throws(Failure) -> Memory {
+        let opened = open(CacheFiles.dataName, writable ? SHIM_O_RDWR : SHIM_O_RDONLY)
+        if opened < 0 { throw Failure.system("open", path, CacheFiles.dataName, opened) }
+        let fd = Int32(opened)
+        defer { _ = shim_sys_close(fd) }
+        guard try checkOwner(fd, CacheFiles.dataName) == dataIdentity else {
+            throw Message().adding(path).adding("/shale.data was replaced while it was being opened; try again")
+                .failure(.busy)
+        }
+        let data = try map(fd, geometry.dataSize, writable: writable, CacheFiles.dataName)
+        keepPagesSmall(data, geometry.hasSmallPages ? geometry.dataSize : geometry.segments)
+        return data
+    }
+
+    /// What the file says the cache is, or what the new one is to be.
+    func readSuperblock(_ configuration: Configuration, isAlone: Bool) throws(Failure) -> (Superblock, isNew: Bool) {
+        guard let page = shim_calloc(Sizes.superblockPage) else { throw Failure.outOfMemory }
+        defer { shim_free(page) }
+        let result = shim_sys_pread(data, page, Sizes.superblockPage, 0)
+        if result < 0 { throw Failure.system("read", path, CacheFiles.dataName, result) }
+        var message: Message { Message().adding(path).adding("/shale.data") }
+        var isDamaged: Failure {
+            message.adding(": its superblock is damaged; remove the directory to start anew").failure(.format)
+        }
+        switch Superblock.read(page) {
+        case .sound(let block):
+            guard block.isPossible else { throw isDamaged }
+            guard Int(try look(data, CacheFiles.dataName).size) >= Geometry(block).dictionaries else {
+                throw message.adding(" was cut short; remove the directory to start anew").failure(.format)
+            }
+            return (block, false)
+        case .newer:
+            throw message.adding(" has a newer format; use a newer library, or another directory").failure(.version)
+        case .foreign: throw message.adding(" is not a cache; choose another directory").failure(.format)
+        case .damaged: throw isDamaged
+        case .empty:
+            guard isAlone else {
+                throw message.adding(" is not complete yet; open it for writing first").failure(.busy)
+            }
+            // A creation that was cut off may have left blocks.
+            let size = Int(try look(data, CacheFiles.dataName).size)
+            if size > 0 { _ = releaseData(0, size) }
+            let secret = try randomWord(path)
+            return (try configuration.newSuperblock(secret: secret, now: Clock(configuration).now), true)
+        }
+    }
+}
+
+extension Superblock {
+    /// What passed its check and still cannot be: lengths are checked before use all the same.
+    fileprivate var isPossible: Bool {
+        capacity >= Limits.capacity && capacity <= Limits.mostCapacity
+            && shards >= 1 && shards <= Limits.shards
+            && segmentSize >= Limits.segmentSizes.least && segmentSize <= Limits.segmentSizes.most
+            && segmentSize & (segmentSize - 1) == 0
+            && rows >= Superblock.leastPlaces && rows <= Limits.placesPerShard
+            && Int(rows) * Int(segmentSize) <= Limits.shardLogBytes
+            && dictionaryPlaces <= 16 && dictionarySize <= 64 << 10 && Int(dictionarySize) % pageSize == 0
+            && (dictionarySize == 0) == (dictionaryPlaces == 0)
+            && expiryBase < 1 << 40 && mode & ~0o777 == 0 && (syncedBytes == 16 || syncedBytes == 32)
+            && Int(shards) * Superblock.leastPlaces * Int(segmentSize) <= Int(capacity)
+    }
+}

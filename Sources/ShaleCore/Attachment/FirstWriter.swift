@@ -1,0 +1,57 @@
+import CShalePlatform
+
+/// What the first writer does before it lets others in.
+extension Engine {
+    /// Settles what killed writers have left in shards; whether there was any.
+    func recoverShards() throws(Failure) -> Bool {
+        var found = false
+        for i in 0..<ref.pointee.geometry.shards {
+            let shard = Shard(ref, i)
+            if shard.header.at.u64(ShardHeader.Field.state) == ShardHeader.State.quiet { continue }
+            try shard.lock()
+            shard.unlock()
+            found = true
+        }
+        return found
+    }
+
+    /// `recorded`: what was in force before.
+    func settleAlone(_ change: CapacityChange, from recorded: Superblock) throws(Failure) {
+        let data = ref.pointee.data
+        data.release(Superblock.generation, data.u64(Superblock.generation) &+ 1)
+        var wasPreparing = false
+        for i in 0..<ref.pointee.geometry.shards where Shard(ref, i).log.hasPreparations { wasPreparing = true }
+        if wasPreparing {
+            try changeEach { shard, _ throws(Failure) in
+                shard.log.abandonPreparations()
+                return true
+            }
+        }
+        let writers = ref.pointee.largeWriters
+        // (In this order: who is killed on the way leaves it to the next one.)
+        if writers.giveUpAll() {
+            try dropOrphans()
+            writers.removeAll()
+        }
+        try finish(change, from: recorded)
+    }
+
+    /// What killed writers of large values had stored.
+    func dropOrphans() throws(Failure) {
+        try changeEach { shard, after throws(Failure) in
+            _ = shard.dropOrphans(&after)
+            return true
+        }
+    }
+
+    /// One shard after the other. Whether all said so.
+    @inline(never) @discardableResult
+    func changeEach(_ body: (Shard, inout Aftermath) throws(Failure) -> Bool) throws(Failure) -> Bool {
+        var all = true
+        for i in 0..<ref.pointee.geometry.shards {
+            let shard = Shard(ref, i)
+            if try !change(shard, { after throws(Failure) in try body(shard, &after) }) { all = false }
+        }
+        return all
+    }
+}

@@ -1,0 +1,192 @@
+import CShalePlatform
+
+/// The index that a handle uses: the one that is there if it can be trusted, or a new one.
+extension Attachment {
+    func attachIndex(_ files: inout CacheFiles, mustReplace: Bool) throws(Failure) -> Engine {
+        let trust = try openIndex(&files)
+        if !isAlone, !configuration.isReadOnly { try demandLive(trust, files) }
+        // A read-only handle takes no locks, so it can use what writers of another kind lock.
+        let isTrusted =
+            trust == .live || trust == .clean || (isAlone || configuration.isReadOnly) && trust == .otherKind
+        if configuration.isReadOnly, !isTrusted, FileLock.writers.isHeld(files.data) {
+            throw Message().adding(files.path)
+                .adding(" is being written to, with an index that is gone or damaged; ")
+                .adding("close its writers, then open it again").failure(.busy)
+        }
+        if isTrusted, !mustReplace, let engine = try useIndex(files) { return engine }
+        if configuration.isReadOnly { return try makePrivateIndex(&files) }
+        try removeCleanMark(files, index: nil)
+        return try replaceIndex(&files)
+    }
+
+    private func openIndex(_ files: inout CacheFiles) throws(Failure) -> Trust {
+        let fd = files.open(CacheFiles.indexName, configuration.isReadOnly ? SHIM_O_RDONLY : SHIM_O_RDWR)
+        if fd == -SHIM_ENOENT { return .absent }
+        if fd < 0 { throw files.cannotOpen(CacheFiles.indexName, fd) }
+        files.index = Int32(fd)
+        files.indexIdentity = try files.checkOwner(files.index, CacheFiles.indexName)
+        return try Trust.inIndex(files, self)
+    }
+
+    /// A writer beside others shares their index and their locks, or goes.
+    private func demandLive(_ trust: Trust, _ files: CacheFiles) throws(Failure) {
+        switch trust {
+        case .live: break
+        case .otherKind:
+            throw Message().adding(files.path)
+                .adding(" is in use by processes in another PID namespace or with another libc, ")
+                .adding("which cannot share locks; close them first").failure(.busy)
+        default:
+            throw Message().adding(files.path)
+                .adding("/shale.index was removed or replaced while the cache is in use; ")
+                .adding("close all its users, then open it again").failure(.busy)
+        }
+    }
+
+    /// The index that is there; nil where it turns out that it cannot be used.
+    private func useIndex(_ files: CacheFiles) throws(Failure) -> Engine? {
+        let isReadOnly = configuration.isReadOnly
+        let index = try files.map(files.index, geometry.indexSize, writable: !isReadOnly, CacheFiles.indexName)
+        keepPagesSmall(index, geometry.indexSize)
+        // Beside writers its words are in motion; the first of them has looked.
+        let isAtRest = isAlone || isReadOnly && !FileLock.writers.isHeld(files.data)
+        var isUsable = true
+        let engine = try finish(files, index: index) { engine throws(Failure) in
+            if isAtRest { isUsable = try engine.isConsistent() && !(isReadOnly && engine.isHalfRebuilt) }
+            if isAlone, isUsable {
+                try Holes(engine: engine.ref).partAll()
+                try removeCleanMark(files, index: index)
+                try engine.initialiseLocks()
+                // What a killed writer left could not be judged before it was settled.
+                if try engine.recoverShards() { isUsable = try engine.isConsistent() }
+            }
+        }
+        if isUsable {
+            if isAtRest { engine.fetchTables() }
+            return engine
+        }
+        engine.freeState()
+        shim_sys_unmap(index, geometry.indexSize)
+        return nil
+    }
+
+    /// Durably, before the first change: after a power cut nobody may believe a changed index, nor one that was
+    /// replaced and came back. The index's mark goes last: while it is there, it is not known whether the other's end
+    /// was synced.
+    private func removeCleanMark(_ files: CacheFiles, index: Memory?) throws(Failure) {
+        let indexMark = index?.u64(IndexHead.cleanMark) ?? 0
+        if data.u64(Superblock.cleanMark) == 0, indexMark == 0 { return }
+        data.release(Superblock.cleanMark, 0)
+        try files.syncData()
+        index?.release(IndexHead.cleanMark, 0)
+    }
+
+    /// A new file in place of one that cannot be trusted; never the old one formatted anew, which others may have
+    /// mapped.
+    private func replaceIndex(_ files: inout CacheFiles) throws(Failure) -> Engine {
+        try files.retireIndex()
+        try files.createNewIndex(mode: block.mode)
+        // The old index's space counts until it is gone.
+        files.remove(CacheFiles.indexName)
+        do throws(Failure) { try files.allocateIndex(geometry) } catch {
+            files.remove(CacheFiles.newIndexName)
+            throw error
+        }
+        let index = try files.map(files.index, geometry.indexSize, writable: true, CacheFiles.newIndexName)
+        keepPagesSmall(index, geometry.indexSize)
+        files.indexBase = index
+        let files = files
+        return try finish(files, index: index) { engine throws(Failure) in
+            engine.initialiseIndex()
+            try engine.initialiseLocks()
+            // The index is complete before the path leads to it; the rebuild below is per shard and marked.
+            if !isNew { try engine.rebuildAll() }
+            try Holes(engine: engine.ref).partAll()
+            let names = (new: CacheFiles.newIndexName, final: CacheFiles.indexName)
+            let renamed = shim_sys_renameat(files.directory, names.new.cString, names.final.cString)
+            if renamed < 0 { throw Failure.system("rename", files.path, names.new, renamed) }
+        }
+    }
+
+    /// For a read-only user where no writer has left an index that can be trusted.
+    private func makePrivateIndex(_ files: inout CacheFiles) throws(Failure) -> Engine {
+        files.closeIndex()
+        let index = try files.map(-1, geometry.indexSize, writable: true, "memory")
+        files.indexBase = index
+        let generation = data.acquire(Superblock.generation)
+        return try finish(files, index: index) { engine throws(Failure) in
+            engine.ref.pointee.privateGeneration = generation &+ 1
+            engine.initialiseIndex()
+            try engine.initialiseLocks()
+            try engine.rebuildAll()
+        }
+    }
+}
+
+extension CacheFiles {
+    mutating func closeIndex() {
+        if index >= 0 { _ = shim_sys_close(index) }
+        index = -1
+        indexIdentity = Identity()
+    }
+
+    fileprivate func remove(_ file: StaticString) { _ = shim_sys_unlinkat(directory, file.cString) }
+
+    /// Tells those who have it mapped that it is not the cache's any more.
+    fileprivate mutating func retireIndex() throws(Failure) {
+        if index < 0 { return }
+        var one: UInt64 = 1
+        let retired = shim_sys_pwrite(index, &one, 8, Int64(IndexHead.retired))
+        // Nobody can have mapped a file that has no room for the mark.
+        if retired < 0, Int(try look(index, CacheFiles.indexName).size) > IndexHead.retired {
+            throw Failure.system(
+                "write to", path, CacheFiles.indexName, retired, advice: "remove this file; it is made anew")
+        }
+        closeIndex()
+    }
+
+    fileprivate mutating func createNewIndex(mode: UInt32) throws(Failure) {
+        remove(CacheFiles.newIndexName)
+        let fd = open(CacheFiles.newIndexName, SHIM_O_RDWR | SHIM_O_CREAT | SHIM_O_EXCL, mode: 0o600)
+        if fd < 0 { throw Failure.system("create", path, CacheFiles.newIndexName, fd) }
+        index = Int32(fd)
+        indexIdentity = try checkOwner(index, CacheFiles.newIndexName)
+        _ = shim_sys_fchmod(index, mode)
+        shim_sys_no_copy_on_write(index)
+    }
+}
+
+extension Engine {
+    /// The index from the log alone.
+    fileprivate func rebuildAll() throws(Failure) {
+        if !ref.pointee.isReadOnly { try fillHoles() }
+        try ref.pointee.dictionaries.places.restore(ref.pointee.files, from: ref.pointee.geometry.dictionaries)
+        let lead = 1 << 32 + (try randomWord(ref.pointee.files.path)) >> 32
+        try Shard.rebuildAll(ref, lead: lead)
+    }
+
+    /// A copy of the data file may have holes where nothing had been written, and a store into one would meet a full
+    /// disk. Whether there are any, blocks that are counted do not tell: some belong to other parts of the file. What
+    /// is there already is quickly allocated (1 GiB in 512 segments: 1 ms on ext4, 45 ms in a tmpfs).
+    private func fillHoles() throws(Failure) {
+        let files = ref.pointee.files
+        let geometry = ref.pointee.geometry
+        let size = try files.dataSize()
+        guard let memory = shim_malloc(SegmentHeader.size) else { throw Failure.outOfMemory }
+        defer { shim_free(memory) }
+        // (A dictionary's place is allocated again when it is written.)
+        try files.allocateData(0, geometry.dictionaries)
+        for place in 0..<geometry.rows {
+            for i in 0..<geometry.shards {
+                let shard = Shard(ref, i)
+                let offset = shard.log.offset(ofPlace: place)
+                if offset + geometry.segmentSize > size { return }
+                if try files.readData(offset, into: memory, SegmentHeader.size),
+                    SegmentHeader(at: memory, shard: i, place: place, secret: shard.secret) != nil
+                {
+                    try files.allocateData(offset, geometry.segmentSize)
+                }
+            }
+        }
+    }
+}

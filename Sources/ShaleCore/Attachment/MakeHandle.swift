@@ -1,0 +1,76 @@
+import CShalePlatform
+
+extension Attachment {
+    /// The handle, once `prepare` has made its index ready. Where that fails, the index is unmapped.
+    func finish(
+        _ files: CacheFiles, index: Memory, _ prepare: (Engine) throws(Failure) -> Void
+    ) throws(Failure) -> Engine {
+        do throws(Failure) {
+            let engine = Engine(try makeState(files, index))
+            do throws(Failure) { try prepare(engine) } catch {
+                engine.freeState()
+                throw error
+            }
+            return engine
+        } catch {
+            shim_sys_unmap(index, geometry.indexSize)
+            throw error
+        }
+    }
+
+    private func makeState(_ files: CacheFiles, _ index: Memory) throws(Failure) -> EngineRef {
+        // A part, or a record of an eighth of a segment, compressed; or an increment's meta and tags.
+        let part = Int(shim_lz4_bound(Int32(geometry.segmentSize / Sizes.partsPerSegment)))
+        let extras = Limits.metaLength + 1 + Limits.tagCount * 8
+        guard let scratch = ScratchPool(bufferSize: max(part, extras)) else { throw Failure.outOfMemory }
+        let places = DictionaryPlaces(
+            count: geometry.dictionaryPlaces, size: geometry.dictionarySize, secret: block.secret,
+            region: data + geometry.dictionaries, index: index)
+        guard let dictionaries = DictionaryCache(places) else {
+            scratch.free()
+            throw Failure.outOfMemory
+        }
+        guard let memory = shim_aligned(64, MemoryLayout<EngineState>.stride) else {
+            scratch.free()
+            dictionaries.free()
+            throw Failure.outOfMemory
+        }
+        let ref = memory.bindMemory(to: EngineState.self, capacity: 1)
+        ref.initialize(
+            to: EngineState(
+                block: block, geometry: geometry, secret: block.secret, data: data, index: index, files: files,
+                isReadOnly: configuration.isReadOnly, syncsAtClose: configuration.syncsAtClose,
+                compression: configuration.compression,
+                maxAge: configuration.maxAge == 0 ? block.maxAge : configuration.maxAge,
+                stale: configuration.stale == 0 ? block.stale : configuration.stale,
+                clock: Clock(configuration), privateGeneration: 0, scratch: scratch, dictionaries: dictionaries))
+        return ref
+    }
+}
+
+extension Clock {
+    init(_ configuration: Configuration) {
+        self.init(function: configuration.clock, context: configuration.clockContext)
+    }
+}
+
+/// `path`: for the error's sentence.
+func randomWord(_ path: UnsafePointer<CChar>?) throws(Failure) -> UInt64 {
+    var word: UInt64 = 0
+    let result = shim_sys_random(&word, 8)
+    guard result == 8 else {
+        throw Failure.system(
+            "get random numbers for", path, path == nil ? "the cache in memory" : "", result, advice: "try again")
+    }
+    return word
+}
+
+extension Engine {
+    /// The handle's memory; mappings and files are the caller's.
+    func freeState() {
+        ref.pointee.scratch.free()
+        ref.pointee.dictionaries.free()
+        ref.deinitialize(count: 1)
+        shim_free(ref)
+    }
+}

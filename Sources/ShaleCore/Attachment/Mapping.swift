@@ -1,0 +1,48 @@
+import CShalePlatform
+
+extension CacheFiles {
+    /// `fd` below 0: memory that forked children share.
+    func map(_ fd: Int32, _ count: Int, writable: Bool, _ file: StaticString) throws(Failure) -> Memory {
+        var error = 0
+        if let p = shim_sys_map(fd, count, writable, &error) { return p }
+        let advice: StaticString =
+            switch error {
+            case -SHIM_ENOMEM: "raise the limit on virtual memory, or use a smaller capacity"
+            case -SHIM_EOVERFLOW:
+                "files of this file system cannot be that large; use a smaller capacity, or another file system"
+            default: ""
+            }
+        throw Failure.system(
+            "map", path, file, error, status: error == -SHIM_EOVERFLOW ? .invalid : nil, advice: advice)
+    }
+}
+
+/// File systems allocate all that a large page of the file's cache covers as soon as a byte of it changes, holes that
+/// nobody counted too (ext4 on Linux 6.18: up to 1.9 MB beyond a table). Such pages come from reading ahead.
+func keepPagesSmall(_ p: Memory, _ count: Int) { shim_sys_random_access(p, count) }
+
+extension Engine {
+    /// So tables would come from the disk page by page, each with a wait. What has left the memory is asked for when
+    /// the first user comes, as far as it is reasonable to keep it there.
+    func fetchTables() {
+        let geometry = ref.pointee.geometry
+        var left = 256 << 20
+        for i in 0..<geometry.shards where left > 0 {
+            let shard = Shard(ref, i)
+            let table = shard.header.at + geometry.table
+            let count = Geometry.tableBytes(shard.table.shape.extent)
+            // (A few pages may as well come one by one.)
+            if count < 128 << 10 { continue }
+            left -= count
+            let quarter = roundUp(count / 4, to: pageSize)
+            if !shim_sys_is_resident(table + quarter) || !shim_sys_is_resident(table + 2 * quarter) {
+                shim_sys_will_need(table, count)
+            }
+        }
+    }
+
+    func unmap() {
+        shim_sys_unmap(ref.pointee.data, ref.pointee.geometry.dataSize)
+        shim_sys_unmap(ref.pointee.index, ref.pointee.geometry.indexSize)
+    }
+}

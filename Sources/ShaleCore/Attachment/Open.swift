@@ -1,0 +1,132 @@
+import CShalePlatform
+
+extension Engine {
+    /// Opens the cache in a directory, or a new one in memory (nil).
+    public static func open(_ path: UnsafePointer<CChar>?, _ configuration: Configuration) throws(Failure) -> Engine {
+        try configuration.validate()
+        guard let path else { return try Attachment.createInMemory(configuration) }
+        guard path.pointee != 0 else {
+            throw Failure.because(.invalid, "the directory's path is empty; use NULL for a cache in memory")
+        }
+        return try Attachment.open(path, configuration)
+    }
+}
+
+/// A cache on its way to being open: its data file is mapped, its index is not yet.
+///
+/// Who is alone among writers re-initialises the locks in the index (a lock's bytes in a file are never believed),
+/// decides whether the index can be trusted, and may change the capacity.
+struct Attachment {
+    let configuration: Configuration
+    let block: Superblock
+    let geometry: Geometry
+    let data: Memory
+    /// No other writer is attached, nor can one be before the set-up byte is released.
+    let isAlone: Bool
+    let isNew: Bool
+
+    static func open(_ path: UnsafePointer<CChar>, _ configuration: Configuration) throws(Failure) -> Engine {
+        var files = CacheFiles()
+        files.isReadOnly = configuration.isReadOnly
+        guard let copy = shim_duplicate(path) else { throw Failure.outOfMemory }
+        files.path = copy
+        do throws(Failure) {
+            try files.openDirectory(configuration)
+            try files.openData(configuration)
+            try files.identifySystem()
+            let engine = try attach(&files, configuration)
+            let released = FileLock.setup.release(files.data)
+            if released == 0 { return engine }
+            // Kept, it would let nobody else in.
+            engine.unmap()
+            engine.freeState()
+            throw Failure.system("unlock", files.path, CacheFiles.dataName, released)
+        } catch {
+            FileLock.releaseAll(files.data)
+            files.closeAll()
+            throw error
+        }
+    }
+
+    private static func attach(_ files: inout CacheFiles, _ configuration: Configuration) throws(Failure) -> Engine {
+        let isAlone = try join(&files)
+        var (block, isNew) = try files.readSuperblock(configuration, isAlone: isAlone)
+        if isAlone, block.version < Superblock.formatVersion {
+            // On the disk before anything else changes: a library that does not know the format must not take it.
+            try block.upgrade(files)
+            try files.syncData()
+        }
+        let recorded = block
+        let change = try block.change(to: configuration, files, isAlone: isAlone)
+        if change == .grow { try recoverReplacedIndex(of: recorded, &files, configuration) }
+        let geometry = Geometry(block)
+        let data = try files.mapData(geometry, writable: !configuration.isReadOnly)
+        files.dataBase = data
+        do throws(Failure) {
+            if isNew { try files.createData(block, geometry, data) }
+            if !isNew, block.capacity > recorded.capacity {
+                try block.recordCapacity(files, maxEntries: recorded.maxEntries)
+            }
+            let attachment = Attachment(
+                configuration: configuration, block: block, geometry: geometry, data: data, isAlone: isAlone,
+                isNew: isNew)
+            let engine = try attachment.attachIndex(&files, mustReplace: change == .grow)
+            if isAlone {
+                do throws(Failure) { try engine.settleAlone(change, from: recorded) } catch {
+                    shim_sys_unmap(engine.ref.pointee.index, geometry.indexSize)
+                    engine.freeState()
+                    throw error
+                }
+            }
+            return engine
+        } catch {
+            shim_sys_unmap(data, geometry.dataSize)
+            throw error
+        }
+    }
+
+    /// Becomes one of the writers or of the read-only users. Whether it is alone among writers.
+    private static func join(_ files: inout CacheFiles) throws(Failure) -> Bool {
+        if files.isReadOnly {
+            _ = FileLock.readers.share(files.data)
+            // Who writes now has had the copy made.
+            files.mayBeLower = files.isOverlay && !FileLock.writers.isHeld(files.data)
+            return false
+        }
+        let exclusive = FileLock.writers.take(files.data)
+        let isAlone = exclusive == 0
+        // Shared at once: the set-up byte keeps others out until all is settled.
+        let shared = isAlone || exclusive == -SHIM_EAGAIN ? FileLock.writers.share(files.data) : exclusive
+        if shared < 0 { throw Failure.system("lock", files.path, CacheFiles.dataName, shared) }
+        return isAlone
+    }
+
+    /// An index that is to be replaced is asked once more: what killed writers have appended and nobody has seen would
+    /// come to light, with the log alone.
+    private static func recoverReplacedIndex(
+        of block: Superblock, _ files: inout CacheFiles, _ configuration: Configuration
+    ) throws(Failure) {
+        let geometry = Geometry(block)
+        let fd = files.open(CacheFiles.indexName, SHIM_O_RDONLY)
+        if fd < 0 { return }
+        var isQuiet = true
+        var state: UInt64 = 0
+        for i in 0..<geometry.shards {
+            let at = Geometry.indexHead + i * geometry.shardStride + ShardHeader.Field.state
+            let count = shim_sys_pread(Int32(fd), &state, 8, Int64(at))
+            if count == 8, state != ShardHeader.State.quiet { isQuiet = false }
+        }
+        _ = shim_sys_close(Int32(fd))
+        if isQuiet { return }
+        let data = try files.mapData(geometry, writable: true)
+        defer { shim_sys_unmap(data, geometry.dataSize) }
+        files.dataBase = data
+        let attachment = Attachment(
+            configuration: configuration, block: block, geometry: geometry, data: data, isAlone: true, isNew: false)
+        let engine = try attachment.attachIndex(&files, mustReplace: false)
+        shim_sys_unmap(engine.ref.pointee.index, geometry.indexSize)
+        engine.freeState()
+        // (It is opened again by whoever attaches.)
+        files.closeIndex()
+    }
+}

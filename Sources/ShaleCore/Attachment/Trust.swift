@@ -1,0 +1,82 @@
+import CShalePlatform
+
+/// Whether an index may be believed.
+enum Trust {
+    case absent, unusable
+    /// Of another boot, and not closed in order.
+    case stale
+    /// Of this boot, with locks of another PID namespace or libc.
+    case otherKind
+    /// Of another boot, and closed in order.
+    case clean
+    case live
+
+    /// It has to name the very files, and this boot; or a clean close left the same nonce in both.
+    static func inIndex(_ files: CacheFiles, _ attachment: Attachment) throws(Failure) -> Trust {
+        guard let page = shim_calloc(pageSize) else { throw Failure.outOfMemory }
+        defer { shim_free(page) }
+        guard shim_sys_pread(files.index, page, pageSize, 0) == pageSize else { return .unusable }
+        let size = Int(try files.look(files.index, CacheFiles.indexName).size)
+        guard size >= leastIndexSize(attachment.geometry) else { return .unusable }
+        guard page.u64(IndexHead.magicWord) == IndexHead.magic,
+            page.u64(IndexHead.versionWord) == IndexHead.version,
+            page.u64(IndexHead.secretCheck) == check(ofSecret: attachment.block.secret),
+            page.u64(IndexHead.geometryCheck) == check(of: attachment.geometry),
+            page.u64(IndexHead.ownDevice) == files.indexIdentity.device,
+            page.u64(IndexHead.ownInode) == files.indexIdentity.inode,
+            page.u64(IndexHead.dataDevice) == files.dataIdentity.device,
+            page.u64(IndexHead.dataInode) == files.dataIdentity.inode,
+            page.u64(IndexHead.retired) == 0
+        else { return .unusable }
+        let boot = files.boot
+        if boot != (0, 0), page.u64(IndexHead.bootLow) == boot.0, page.u64(IndexHead.bootHigh) == boot.1 {
+            let canShareLocks =
+                page.u64(IndexHead.pidNamespace) == files.pidNamespace
+                && page.u64(IndexHead.libc) == shim_libc_identity()
+            return canShareLocks ? .live : .otherKind
+        }
+        let mark = attachment.data.u64(Superblock.cleanMark)
+        return mark != 0 && page.u64(IndexHead.cleanMark) == mark ? .clean : .stale
+    }
+
+    private static func leastIndexSize(_ g: Geometry) -> Int {
+        Geometry.indexHead + (g.shards - 1) * g.shardStride + g.table + Geometry.tableBytes(Table.leastBuckets)
+    }
+
+    static func check(ofSecret secret: UInt64) -> UInt64 {
+        var secret = secret
+        return withUnsafeBytes(of: &secret) { shim_hash($0.start, 8, IndexHead.magic) }
+    }
+
+    static func check(of g: Geometry) -> UInt64 {
+        var words = (
+            UInt64(g.shards), UInt64(g.segmentSize), UInt64(g.rows), UInt64(g.shardStride), UInt64(shim_mutex_size())
+        )
+        return withUnsafeBytes(of: &words) { shim_hash($0.start, 40, IndexHead.magic) }
+    }
+}
+
+extension Engine {
+    /// Whether what the index says is possible, and agrees with the files.
+    func isConsistent() throws(Failure) -> Bool {
+        let files = ref.pointee.files
+        let dataSize = try files.dataSize()
+        let indexSize = Int(try files.look(files.index, CacheFiles.indexName).size)
+        let mark = ref.pointee.data.u64(Superblock.cleanMark)
+        let isClean = mark != 0 && ref.pointee.index.u64(IndexHead.cleanMark) == mark
+        guard ref.pointee.index.u64(IndexHead.lsn) < SegmentHeader.beyond else { return false }
+        let dictionaries = ref.pointee.geometry.dictionaries
+        guard ref.pointee.dictionaries.places.isConsistent(from: dictionaries, dataSize: dataSize) else { return false }
+        for i in 0..<ref.pointee.geometry.shards {
+            let shard = Shard(ref, i)
+            if !shard.isConsistent(dataSize: dataSize, indexSize: indexSize, isClean: isClean) { return false }
+        }
+        return true
+    }
+
+    /// A rebuild that nobody goes on with: whoever cannot write would wait for it in vain.
+    var isHalfRebuilt: Bool {
+        for i in 0..<ref.pointee.geometry.shards where Shard(ref, i).header.isBeingRebuilt { return true }
+        return false
+    }
+}
