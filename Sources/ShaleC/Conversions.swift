@@ -4,36 +4,68 @@ import ShaleCore
 
 // What C passes, checked and turned into the core's terms; and back.
 
-/// The struct's size that this library knows, or less: fields beyond it have their defaults.
-/// Below `least` it is no struct of this interface.
-@inline(__always)
-func isStruct(_ size: UInt32, least: Int = 8) -> Bool { Int(size) >= least }
+extension Status {
+    var code: shale_status {
+        let code =
+            switch self {
+            case .ok: SHALE_OK
+            case .miss: SHALE_MISS
+            case .stale: SHALE_STALE
+            case .conflict: SHALE_CONFLICT
+            case .end: SHALE_END
+            case .invalid: SHALE_E_INVALID
+            case .tooLarge: SHALE_E_TOO_LARGE
+            case .full: SHALE_E_FULL
+            case .memory: SHALE_E_MEMORY
+            case .io: SHALE_E_IO
+            case .format: SHALE_E_FORMAT
+            case .version: SHALE_E_VERSION
+            case .busy: SHALE_E_BUSY
+            case .filesystem: SHALE_E_FILESYSTEM
+            case .permission: SHALE_E_PERMISSION
+            }
+        return shale_status(code)
+    }
 
-func invalid(_ sentence: StaticString) -> shale_status {
-    ErrorText.set(sentence)
-    return SHALE_E_INVALID
+    @inline(__always) var isEntry: Bool { self == .ok || self == .stale }
 }
 
-// swift-format-ignore: AlwaysUseLowerCamelCase
-let SHALE_E_INVALID: shale_status = -1
+/// An argument that is not usable; the sentence says why.
+func invalid(_ sentence: StaticString) -> Status {
+    ErrorText.set(sentence)
+    return .invalid
+}
 
 enum Argument {
+    /// More than any memory has, and less than would overflow a sum.
+    private static let tooLarge = 1 << 40
+
+    /// Whether there is at least the first word: struct_size and what is beside it. The rest has defaults.
+    @inline(__always)
+    static func isStruct(_ size: UInt32) -> Bool { size >= MemoryLayout<UInt64>.size }
+
     /// NULL with size 0 is empty; NULL with another size is an error.
     @inline(__always)
     static func bytes(_ p: UnsafeRawPointer?, _ count: Int) -> Bytes? {
         if p == nil, count != 0 { return nil }
-        // A size_t that no memory could have: too large for everything, and no negative number.
-        return Bytes(start: p, count: count < 0 ? 1 << 40 : count)
+        // A size_t in the upper half is no negative number.
+        return Bytes(start: p, count: count < 0 ? tooLarge : count)
     }
 
     /// Copies a caller's struct, as far as the caller knows it, over one of defaults. In whole words: of a
     /// field that a wrong size cuts through, half a pointer would be left.
     static func copy<T>(_ p: UnsafePointer<T>, size: UInt32, over defaults: T) -> T {
         var result = defaults
-        _ = withUnsafeMutableBytes(of: &result) {
-            memcpy($0.baseAddress.unsafelyUnwrapped, p, min($0.count, Int(size) & ~7))
+        withUnsafeMutableBytes(of: &result) {
+            let word = MemoryLayout<UInt64>.size
+            memcpy($0.baseAddress.unsafelyUnwrapped, p, min($0.count, Int(size) / word * word))
         }
         return result
+    }
+
+    /// Fills a caller's struct, as far as the caller knows it.
+    static func fill<T>(_ p: UnsafeMutablePointer<T>, size: UInt32, with value: T) {
+        withUnsafeBytes(of: value) { _ = memcpy(p, $0.baseAddress.unsafelyUnwrapped, min($0.count, Int(size))) }
     }
 }
 
@@ -47,9 +79,67 @@ enum ErrorText {
     }
 }
 
+extension ReadOptions {
+    private static let known = SHALE_GET_STALE | SHALE_GET_PEEK | SHALE_GET_INFO
+
+    static func isKnown(_ flags: UInt32) -> Bool { flags & ~known == 0 }
+
+    /// Of SHALE_GET_... flags; the others say nothing.
+    @inline(__always)
+    init(_ flags: UInt32) {
+        // (Without a branch: the compiler makes one mask of it.)
+        func word(_ flag: UInt32, _ option: ReadOptions) -> UInt32 { (flags & flag) / flag &* option.rawValue }
+        self.init(rawValue: word(SHALE_GET_STALE, .stale) | word(SHALE_GET_PEEK, .peek) | word(SHALE_GET_INFO, .info))
+    }
+}
+
+extension Compression {
+    init?(_ number: Int32) {
+        switch number {
+        case SHALE_COMPRESSION_DICTIONARY: self = .dictionary
+        case SHALE_COMPRESSION_LZ4: self = .lz4
+        case SHALE_COMPRESSION_NONE: self = .none
+        default: return nil
+        }
+    }
+}
+
+extension Configuration {
+    private static let known = SHALE_OPEN_READ_ONLY | SHALE_OPEN_MUST_EXIST | SHALE_OPEN_NO_SYNC
+
+    /// Nil after an error whose sentence is set.
+    static func from(_ o: shale_options) -> Configuration? {
+        guard o.flags & ~known == 0 else {
+            ErrorText.set("unknown bits in shale_options.flags; pass SHALE_OPEN_... only")
+            return nil
+        }
+        guard let compression = Compression(o.compression) else {
+            ErrorText.set("compression is none of SHALE_COMPRESSION_...")
+            return nil
+        }
+        var result = Configuration()
+        result.isReadOnly = o.flags & SHALE_OPEN_READ_ONLY != 0
+        result.mustExist = o.flags & SHALE_OPEN_MUST_EXIST != 0
+        result.syncsAtClose = o.flags & SHALE_OPEN_NO_SYNC == 0
+        result.capacity = o.capacity
+        result.maxEntries = o.max_entries
+        result.maxAge = o.max_age_ms
+        result.stale = o.stale_ms
+        result.shards = o.shards
+        result.segmentSize = o.segment_size
+        result.mode = o.mode
+        result.compression = compression
+        result.clock = o.now_ms
+        result.clockContext = o.now_context
+        return result
+    }
+}
+
 extension shale_value {
     /// Whether the caller initialised it with SHALE_VALUE_INIT.
     @inline(__always) var isInitialised: Bool { Int(struct_size) >= MemoryLayout<shale_value>.size }
+
+    var buffer: ValueBuffer { ValueBuffer(data: data, capacity: capacity) }
 
     @inline(__always)
     mutating func take(_ buffer: ValueBuffer, _ found: Found, info: Bool) {
@@ -62,7 +152,7 @@ extension shale_value {
         expires_ms = found.expires
         version = found.version
         stored_size = found.storedSize
-        flags = (found.isStale ? 1 : 0) | (found.isPinned ? 2 : 0)
+        flags = (found.isStale ? SHALE_VALUE_STALE : 0) | (found.isPinned ? SHALE_VALUE_PINNED : 0)
     }
 
     @inline(__always)
@@ -81,28 +171,26 @@ extension shale_value {
 }
 
 extension SetOptions {
-    private enum Flag {
-        static let ifAbsent: UInt32 = 1, ifPresent: UInt32 = 2, ifVersion: UInt32 = 4
-        static let pinned: UInt32 = 8, uncompressed: UInt32 = 16
-    }
+    private static let conditions = SHALE_SET_IF_ABSENT | SHALE_SET_IF_PRESENT | SHALE_SET_IF_VERSION
+    private static let known = conditions | SHALE_SET_PINNED | SHALE_SET_UNCOMPRESSED
 
     /// Nil after an error whose sentence is set.
     static func from(_ options: shale_set_options, _ engine: Engine) throws(Failure) -> SetOptions? {
         var result = SetOptions()
         result.maxAge = options.max_age_ms
         result.stale = options.stale_ms
-        result.isPinned = options.flags & Flag.pinned != 0
-        result.isUncompressed = options.flags & Flag.uncompressed != 0
-        switch options.flags & (Flag.ifAbsent | Flag.ifPresent | Flag.ifVersion) {
+        result.isPinned = options.flags & SHALE_SET_PINNED != 0
+        result.isUncompressed = options.flags & SHALE_SET_UNCOMPRESSED != 0
+        switch options.flags & conditions {
         case 0: break
-        case Flag.ifAbsent: result.condition = .ifAbsent
-        case Flag.ifPresent: result.condition = .ifPresent
-        case Flag.ifVersion: result.condition = .ifVersion(options.version)
+        case SHALE_SET_IF_ABSENT: result.condition = .ifAbsent
+        case SHALE_SET_IF_PRESENT: result.condition = .ifPresent
+        case SHALE_SET_IF_VERSION: result.condition = .ifVersion(options.version)
         default:
             ErrorText.set("more than one SHALE_SET_IF_... condition; pass one of them")
             return nil
         }
-        if options.flags & ~31 != 0 {
+        if options.flags & ~known != 0 {
             ErrorText.set("unknown bits in shale_set_options.flags; pass SHALE_SET_... only")
             return nil
         }
@@ -111,7 +199,7 @@ extension SetOptions {
             return nil
         }
         result.meta = meta
-        if options.tag_count > 8 {
+        if options.tag_count > SHALE_MAX_TAGS {
             ErrorText.set("tag_count is above 8; an entry carries at most 8 tags")
             return nil
         }

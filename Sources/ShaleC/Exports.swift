@@ -8,17 +8,40 @@ import ShaleCore
 // Every function of shale.h. The compiler checks each against the header;
 // nothing here decides anything but whether the arguments are usable.
 
-private let noCache: StaticString = "the cache is NULL; open one first"
 private let badOptions: StaticString = "struct_size of the options is too small; set it to sizeof the struct"
 private let badValue: StaticString = "the value is NULL or not initialised; use SHALE_VALUE_INIT"
 private let badKey: StaticString = "the key is NULL and its size is not 0"
+private let badArrays: StaticString = "keys or values is NULL and count is not 0"
 private let badFlags: StaticString = "unknown bits in flags; pass SHALE_GET_... only"
 
-@inline(__always) private func engine(_ cache: OpaquePointer) -> Engine { Engine(opaque: cache) }
-
 @inline(__always)
-private func run(_ body: () throws(Failure) -> Status) -> shale_status {
-    do throws(Failure) { return try body().rawValue } catch { return error.status.rawValue }
+private func status(_ body: () throws(Failure) -> Status) -> Status {
+    do throws(Failure) { return try body() } catch { return error.status }
+}
+
+/// Runs a call of the library.
+@inline(__always)
+private func run(_ body: () throws(Failure) -> Status) -> shale_status { status(body).code }
+
+/// Runs a call of the cache.
+@inline(__always)
+private func run(_ cache: OpaquePointer?, _ body: (Engine) throws(Failure) -> Status) -> shale_status {
+    run { () throws(Failure) in
+        guard let cache else { return invalid("the cache is NULL; open one first") }
+        return try body(Engine(opaque: cache))
+    }
+}
+
+/// Runs a call that has a key.
+@inline(__always)
+private func run(
+    _ cache: OpaquePointer?, _ key: UnsafeRawPointer?, _ key_size: Int,
+    _ body: (Engine, Bytes) throws(Failure) -> Status
+) -> shale_status {
+    run(cache) { engine throws(Failure) in
+        guard let key = Argument.bytes(key, key_size) else { return invalid(badKey) }
+        return try body(engine, key)
+    }
 }
 
 // MARK: Names
@@ -28,22 +51,22 @@ public func shale_version() -> UnsafePointer<CChar> { shim_version().unsafelyUnw
 
 @c @implementation
 public func shale_status_text(_ status: shale_status) -> UnsafePointer<CChar> {
-    switch status {
-    case 0: text("ok")
-    case 1: text("miss")
-    case 2: text("stale")
-    case 3: text("conflict")
-    case 4: text("end")
-    case -1: text("invalid argument")
-    case -2: text("too large")
-    case -3: text("no space")
-    case -4: text("out of memory")
-    case -5: text("input/output error")
-    case -6: text("not a cache")
-    case -7: text("newer format")
-    case -8: text("busy")
-    case -9: text("unsuitable file system")
-    case -10: text("permission denied")
+    switch Int(status) {
+    case SHALE_OK: text("ok")
+    case SHALE_MISS: text("miss")
+    case SHALE_STALE: text("stale")
+    case SHALE_CONFLICT: text("conflict")
+    case SHALE_END: text("end")
+    case SHALE_E_INVALID: text("invalid argument")
+    case SHALE_E_TOO_LARGE: text("too large")
+    case SHALE_E_FULL: text("no space")
+    case SHALE_E_MEMORY: text("out of memory")
+    case SHALE_E_IO: text("input/output error")
+    case SHALE_E_FORMAT: text("not a cache")
+    case SHALE_E_VERSION: text("newer format")
+    case SHALE_E_BUSY: text("busy")
+    case SHALE_E_FILESYSTEM: text("unsuitable file system")
+    case SHALE_E_PERMISSION: text("permission denied")
     default: text("unknown status")
     }
 }
@@ -68,31 +91,16 @@ public func shale_open(
     _ directory: UnsafePointer<CChar>?, _ options: UnsafePointer<shale_options>?,
     _ cache: UnsafeMutablePointer<OpaquePointer?>?
 ) -> shale_status {
-    guard let cache else { return invalid("cache is NULL; pass where the handle goes") }
-    cache.pointee = nil
-    var configuration = Configuration()
-    if let options {
-        guard isStruct(options.pointee.struct_size) else { return invalid(badOptions) }
-        let o = Argument.copy(options, size: options.pointee.struct_size, over: shale_options())
-        guard o.flags & ~7 == 0 else { return invalid("unknown bits in shale_options.flags; pass SHALE_OPEN_... only") }
-        guard let compression = Compression(rawValue: o.compression) else {
-            return invalid("compression is none of SHALE_COMPRESSION_...")
+    run { () throws(Failure) in
+        guard let cache else { return invalid("cache is NULL; pass where the handle goes") }
+        cache.pointee = nil
+        var configuration = Configuration()
+        if let options {
+            guard Argument.isStruct(options.pointee.struct_size) else { return invalid(badOptions) }
+            let given = Argument.copy(options, size: options.pointee.struct_size, over: shale_options())
+            guard let converted = Configuration.from(given) else { return .invalid }
+            configuration = converted
         }
-        configuration.isReadOnly = o.flags & 1 != 0
-        configuration.mustExist = o.flags & 2 != 0
-        configuration.syncsAtClose = o.flags & 4 == 0
-        configuration.capacity = o.capacity
-        configuration.maxEntries = o.max_entries
-        configuration.maxAge = o.max_age_ms
-        configuration.stale = o.stale_ms
-        configuration.shards = o.shards
-        configuration.segmentSize = o.segment_size
-        configuration.mode = o.mode
-        configuration.compression = compression
-        configuration.clock = o.now_ms
-        configuration.clockContext = o.now_context
-    }
-    return run { () throws(Failure) in
         cache.pointee = try Engine.open(directory, configuration).opaque
         return .ok
     }
@@ -100,18 +108,17 @@ public func shale_open(
 
 @c @implementation
 public func shale_close(_ cache: OpaquePointer?) -> shale_status {
-    guard let cache else { return 0 }
-    return run { () throws(Failure) in
-        try engine(cache).close()
+    guard let cache else { return Status.ok.code }
+    return run(cache) { engine throws(Failure) in
+        try engine.close()
         return .ok
     }
 }
 
 @c @implementation
 public func shale_sync(_ cache: OpaquePointer?) -> shale_status {
-    guard let cache else { return invalid(noCache) }
-    return run { () throws(Failure) in
-        try engine(cache).sync()
+    run(cache) { engine throws(Failure) in
+        try engine.sync()
         return .ok
     }
 }
@@ -123,30 +130,19 @@ public func shale_set(
     _ cache: OpaquePointer?, _ key: UnsafeRawPointer?, _ key_size: Int, _ value: UnsafeRawPointer?, _ value_size: Int,
     _ options: UnsafePointer<shale_set_options>?
 ) -> shale_status {
-    guard let cache else { return invalid(noCache) }
-    guard let key = Argument.bytes(key, key_size) else { return invalid(badKey) }
-    guard let value = Argument.bytes(value, value_size) else {
-        return invalid("the value is NULL and its size is not 0")
+    run(cache, key, key_size) { engine, key throws(Failure) in
+        guard let value = Argument.bytes(value, value_size) else {
+            return invalid("the value is NULL and its size is not 0")
+        }
+        var version: UInt64 = 0
+        guard let options else { return try engine.set(key, value, SetOptions(), version: &version) }
+        guard Argument.isStruct(options.pointee.struct_size) else { return invalid(badOptions) }
+        let given = Argument.copy(options, size: options.pointee.struct_size, over: shale_set_options())
+        guard let converted = try SetOptions.from(given, engine) else { return .invalid }
+        let status = try engine.set(key, value, converted, version: &version)
+        if status == .ok, let out = given.new_version { out.pointee = version }
+        return status
     }
-    return set(engine(cache), key, value, options)
-}
-
-@inline(__always)
-private func set(_ engine: Engine, _ key: Bytes, _ value: Bytes, _ options: UnsafePointer<shale_set_options>?)
-    -> shale_status
-{
-    var version: UInt64 = 0
-    guard let options else {
-        return run { () throws(Failure) in try engine.set(key, value, SetOptions(), version: &version) }
-    }
-    guard isStruct(options.pointee.struct_size) else { return invalid(badOptions) }
-    let o = Argument.copy(options, size: options.pointee.struct_size, over: shale_set_options())
-    let status = run { () throws(Failure) in
-        guard let converted = try SetOptions.from(o, engine) else { return .invalid }
-        return try engine.set(key, value, converted, version: &version)
-    }
-    if status == 0, let out = o.new_version { out.pointee = version }
-    return status
 }
 
 @c @implementation
@@ -154,18 +150,11 @@ public func shale_get(
     _ cache: OpaquePointer?, _ key: UnsafeRawPointer?, _ key_size: Int, _ flags: UInt32,
     _ value: UnsafeMutablePointer<shale_value>?
 ) -> shale_status {
-    guard let cache else { return invalid(noCache) }
-    guard let key = Argument.bytes(key, key_size) else { return invalid(badKey) }
-    guard let value, value.pointee.isInitialised else { return invalid(badValue) }
-    return get(engine(cache), key, flags, value)
-}
-
-@inline(__always)
-private func get(_ engine: Engine, _ key: Bytes, _ flags: UInt32, _ value: UnsafeMutablePointer<shale_value>)
-    -> shale_status
-{
-    read(value, flags) { buffer, found throws(Failure) in
-        try engine.get(key, ReadOptions(rawValue: flags), &buffer, &found)
+    run(cache, key, key_size) { engine, key throws(Failure) in
+        guard let value, value.pointee.isInitialised else { return invalid(badValue) }
+        return read(value, flags) { buffer, found throws(Failure) in
+            try engine.get(key, ReadOptions(flags), &buffer, &found)
+        }
     }
 }
 
@@ -174,16 +163,16 @@ private func get(_ engine: Engine, _ key: Bytes, _ flags: UInt32, _ value: Unsaf
 private func read(
     _ value: UnsafeMutablePointer<shale_value>, _ flags: UInt32,
     _ body: (inout ValueBuffer, inout Found) throws(Failure) -> Status
-) -> shale_status {
-    var buffer = ValueBuffer(data: value.pointee.data, capacity: value.pointee.capacity)
+) -> Status {
+    var buffer = value.pointee.buffer
     var found = Found()
-    if flags & ~7 != 0 {
+    guard ReadOptions.isKnown(flags) else {
         value.pointee.clear(buffer)
         return invalid(badFlags)
     }
-    let status = run { () throws(Failure) in try body(&buffer, &found) }
-    if status == 0 || status == 2 {
-        value.pointee.take(buffer, found, info: flags & 4 != 0)
+    let status = status { () throws(Failure) in try body(&buffer, &found) }
+    if status.isEntry {
+        value.pointee.take(buffer, found, info: flags & SHALE_GET_INFO != 0)
     } else {
         value.pointee.clear(buffer)
     }
@@ -195,22 +184,24 @@ public func shale_lease(
     _ cache: OpaquePointer?, _ key: UnsafeRawPointer?, _ key_size: Int, _ options: UnsafePointer<shale_lease_options>?,
     _ value: UnsafeMutablePointer<shale_value>?, _ lease: UnsafeMutablePointer<UInt64>?
 ) -> shale_status {
-    guard let lease else { return invalid("lease is NULL; pass where the lease goes") }
+    guard let lease else { return invalid("lease is NULL; pass where the lease goes").code }
     lease.pointee = 0
-    guard let cache else { return invalid(noCache) }
-    guard let key = Argument.bytes(key, key_size) else { return invalid(badKey) }
-    guard let value, value.pointee.isInitialised else { return invalid(badValue) }
-    var o = LeaseOptions()
-    if let options {
-        guard isStruct(options.pointee.struct_size) else { return invalid(badOptions) }
-        let given = Argument.copy(options, size: options.pointee.struct_size, over: shale_lease_options())
-        o.read = ReadOptions(rawValue: given.flags)
-        o.lease = given.lease_ms == 0 ? LeaseOptions.standard : given.lease_ms
-        o.wait = given.wait_ms
-        o.refreshAhead = given.refresh_ahead_ms
-    }
-    return read(value, o.read.rawValue) { buffer, found throws(Failure) in
-        try engine(cache).get(key, o, &buffer, &found, lease: &lease.pointee)
+    return run(cache, key, key_size) { engine, key throws(Failure) in
+        guard let value, value.pointee.isInitialised else { return invalid(badValue) }
+        var converted = LeaseOptions()
+        var flags: UInt32 = 0
+        if let options {
+            guard Argument.isStruct(options.pointee.struct_size) else { return invalid(badOptions) }
+            let given = Argument.copy(options, size: options.pointee.struct_size, over: shale_lease_options())
+            flags = given.flags
+            converted.read = ReadOptions(flags)
+            converted.lease = given.lease_ms == 0 ? LeaseOptions.standard : given.lease_ms
+            converted.wait = given.wait_ms
+            converted.refreshAhead = given.refresh_ahead_ms
+        }
+        return read(value, flags) { buffer, found throws(Failure) in
+            try engine.get(key, converted, &buffer, &found, lease: &lease.pointee)
+        }
     }
 }
 
@@ -218,27 +209,23 @@ public func shale_lease(
 public func shale_release(_ cache: OpaquePointer?, _ key: UnsafeRawPointer?, _ key_size: Int, _ lease: UInt64)
     -> shale_status
 {
-    guard let cache else { return invalid(noCache) }
-    guard let key = Argument.bytes(key, key_size) else { return invalid(badKey) }
-    return run { () throws(Failure) in try engine(cache).release(key, lease: lease) ? .ok : .miss }
+    run(cache, key, key_size) { engine, key throws(Failure) in
+        try engine.release(key, lease: lease) ? .ok : .miss
+    }
 }
 
 @c @implementation
 public func shale_remove(_ cache: OpaquePointer?, _ key: UnsafeRawPointer?, _ key_size: Int, _ version: UInt64)
     -> shale_status
 {
-    guard let cache else { return invalid(noCache) }
-    guard let key = Argument.bytes(key, key_size) else { return invalid(badKey) }
-    return run { () throws(Failure) in try engine(cache).remove(key, version: version) }
+    run(cache, key, key_size) { engine, key throws(Failure) in try engine.remove(key, version: version) }
 }
 
 @c @implementation
 public func shale_touch(_ cache: OpaquePointer?, _ key: UnsafeRawPointer?, _ key_size: Int, _ max_age_ms: Int64)
     -> shale_status
 {
-    guard let cache else { return invalid(noCache) }
-    guard let key = Argument.bytes(key, key_size) else { return invalid(badKey) }
-    return run { () throws(Failure) in try engine(cache).touch(key, maxAge: max_age_ms) }
+    run(cache, key, key_size) { engine, key throws(Failure) in try engine.touch(key, maxAge: max_age_ms) }
 }
 
 @c @implementation
@@ -246,10 +233,8 @@ public func shale_increment(
     _ cache: OpaquePointer?, _ key: UnsafeRawPointer?, _ key_size: Int, _ delta: Int64, _ initial: Int64,
     _ result: UnsafeMutablePointer<Int64>?
 ) -> shale_status {
-    guard let cache else { return invalid(noCache) }
-    guard let key = Argument.bytes(key, key_size) else { return invalid(badKey) }
-    return run { () throws(Failure) in
-        let sum = try engine(cache).increment(key, delta: delta, initial: initial)
+    run(cache, key, key_size) { engine, key throws(Failure) in
+        let sum = try engine.increment(key, delta: delta, initial: initial)
         result?.pointee = sum
         return .ok
     }
@@ -264,17 +249,30 @@ public func shale_value_free(_ value: UnsafeMutablePointer<shale_value>?) {
 
 // MARK: Many keys
 
-/// Keeps the first error of a batch; its sentence stays the thread's last one only where nothing fails later.
-private func each(_ count: Int, _ statuses: UnsafeMutablePointer<shale_status>?, _ body: (Int) -> shale_status)
-    -> shale_status
-{
-    var first: shale_status = 0
-    for i in 0..<count {
-        let status = body(i)
+/// The statuses of a batch: each goes to the caller, and the first error is the batch's. Its sentence stays the
+/// thread's last one only where nothing fails later.
+private struct Batch {
+    let statuses: UnsafeMutablePointer<shale_status>?
+    var first = Status.ok.code
+
+    mutating func note(_ i: Int, _ status: shale_status) {
         statuses?[i] = status
-        if status < 0, first == 0 { first = status }
+        if status < SHALE_OK, first == SHALE_OK { first = status }
     }
-    return first
+}
+
+/// Runs a call that notes a status for each key, unless something is wrong with all of them.
+@inline(__always)
+private func run(
+    _ cache: OpaquePointer?, _ count: Int, _ statuses: UnsafeMutablePointer<shale_status>?,
+    _ body: (Engine, inout Batch) -> Status
+) -> shale_status {
+    var batch = Batch(statuses: statuses)
+    let status = run(cache) { engine in
+        guard count >= 0 else { return invalid("count is out of range") }
+        return count == 0 ? .ok : body(engine, &batch)
+    }
+    return status == SHALE_OK ? batch.first : status
 }
 
 @c @implementation
@@ -282,11 +280,11 @@ public func shale_remove_many(
     _ cache: OpaquePointer?, _ count: Int, _ keys: UnsafePointer<shale_bytes>?,
     _ statuses: UnsafeMutablePointer<shale_status>?
 ) -> shale_status {
-    guard let cache else { return invalid(noCache) }
-    guard count >= 0 else { return invalid("count is out of range") }
-    if count == 0 { return 0 }
-    guard let keys else { return invalid("keys is NULL and count is not 0") }
-    return each(count, statuses) { shale_remove(cache, keys[$0].data, keys[$0].size, 0) }
+    run(cache, count, statuses) { _, batch in
+        guard let keys else { return invalid("keys is NULL and count is not 0") }
+        for i in 0..<count { batch.note(i, shale_remove(cache, keys[i].data, keys[i].size, 0)) }
+        return .ok
+    }
 }
 
 @c @implementation
@@ -294,29 +292,26 @@ public func shale_get_many(
     _ cache: OpaquePointer?, _ count: Int, _ keys: UnsafePointer<shale_bytes>?, _ flags: UInt32,
     _ values: UnsafeMutablePointer<shale_value>?, _ statuses: UnsafeMutablePointer<shale_status>?
 ) -> shale_status {
-    guard let cache else { return invalid(noCache) }
-    guard count >= 0 else { return invalid("count is out of range") }
-    if count == 0 { return 0 }
-    guard let keys, let values else { return invalid("keys or values is NULL and count is not 0") }
-    for i in 0..<count where !values[i].isInitialised { return invalid(badValue) }
-    var first: shale_status = 0
-    engine(cache).getMany(
-        count, ReadOptions(rawValue: flags),
-        key: { Argument.bytes(keys[$0].data, keys[$0].size) ?? Bytes(start: nil, count: 0) },
-        get: { i in
-            var status: shale_status
-            if let key = Argument.bytes(keys[i].data, keys[i].size) {
-                status = read(values + i, flags) { buffer, found throws(Failure) in
-                    try engine(cache).getOutlined(key, ReadOptions(rawValue: flags), &buffer, &found)
+    run(cache, count, statuses) { engine, batch in
+        guard let keys, let values else { return invalid(badArrays) }
+        for i in 0..<count where !values[i].isInitialised { return invalid(badValue) }
+        engine.getMany(
+            count, ReadOptions(flags),
+            key: { Argument.bytes(keys[$0].data, keys[$0].size) ?? Bytes(start: nil, count: 0) },
+            get: { i in
+                let status = run { () throws(Failure) in
+                    guard let key = Argument.bytes(keys[i].data, keys[i].size) else {
+                        values[i].clear(values[i].buffer)
+                        return invalid(badKey)
+                    }
+                    return read(values + i, flags) { buffer, found throws(Failure) in
+                        try engine.getOutlined(key, ReadOptions(flags), &buffer, &found)
+                    }
                 }
-            } else {
-                values[i].clear(ValueBuffer(data: values[i].data, capacity: values[i].capacity))
-                status = invalid(badKey)
-            }
-            statuses?[i] = status
-            if status < 0, first == 0 { first = status }
-        })
-    return first
+                batch.note(i, status)
+            })
+        return .ok
+    }
 }
 
 @c @implementation
@@ -324,12 +319,13 @@ public func shale_set_many(
     _ cache: OpaquePointer?, _ count: Int, _ keys: UnsafePointer<shale_bytes>?, _ values: UnsafePointer<shale_bytes>?,
     _ options: UnsafePointer<shale_set_options>?, _ statuses: UnsafeMutablePointer<shale_status>?
 ) -> shale_status {
-    guard let cache else { return invalid(noCache) }
-    guard count >= 0 else { return invalid("count is out of range") }
-    if count == 0 { return 0 }
-    guard let keys, let values else { return invalid("keys or values is NULL and count is not 0") }
-    return each(count, statuses) {
-        shale_set(cache, keys[$0].data, keys[$0].size, values[$0].data, values[$0].size, options)
+    run(cache, count, statuses) { _, batch in
+        guard let keys, let values else { return invalid(badArrays) }
+        for i in 0..<count {
+            let (key, value) = (keys[i], values[i])
+            batch.note(i, shale_set(cache, key.data, key.size, value.data, value.size, options))
+        }
+        return .ok
     }
 }
 
@@ -337,19 +333,17 @@ public func shale_set_many(
 
 @c @implementation
 public func shale_invalidate(_ cache: OpaquePointer?, _ tag: UnsafeRawPointer?, _ tag_size: Int) -> shale_status {
-    guard let cache else { return invalid(noCache) }
-    guard let tag = Argument.bytes(tag, tag_size) else { return invalid("the tag is NULL and its size is not 0") }
-    return run { () throws(Failure) in
-        try engine(cache).invalidate(tag)
+    run(cache) { engine throws(Failure) in
+        guard let tag = Argument.bytes(tag, tag_size) else { return invalid("the tag is NULL and its size is not 0") }
+        try engine.invalidate(tag)
         return .ok
     }
 }
 
 @c @implementation
 public func shale_clear(_ cache: OpaquePointer?) -> shale_status {
-    guard let cache else { return invalid(noCache) }
-    return run { () throws(Failure) in
-        try engine(cache).clear()
+    run(cache) { engine throws(Failure) in
+        try engine.clear()
         return .ok
     }
 }
@@ -359,9 +353,8 @@ public func shale_evict(_ cache: OpaquePointer?, _ count: UInt64, _ evicted: Uns
     -> shale_status
 {
     evicted?.pointee = 0
-    guard let cache else { return invalid(noCache) }
-    return run { () throws(Failure) in
-        let done = try engine(cache).evict(count)
+    return run(cache) { engine throws(Failure) in
+        let done = try engine.evict(count)
         evicted?.pointee = done
         return .ok
     }
@@ -370,9 +363,8 @@ public func shale_evict(_ cache: OpaquePointer?, _ count: UInt64, _ evicted: Uns
 @c @implementation
 public func shale_purge(_ cache: OpaquePointer?, _ purged: UnsafeMutablePointer<UInt64>?) -> shale_status {
     purged?.pointee = 0
-    guard let cache else { return invalid(noCache) }
-    return run { () throws(Failure) in
-        let done = try engine(cache).purge()
+    return run(cache) { engine throws(Failure) in
+        let done = try engine.purge()
         purged?.pointee = done
         return .ok
     }
@@ -380,18 +372,17 @@ public func shale_purge(_ cache: OpaquePointer?, _ purged: UnsafeMutablePointer<
 
 @c @implementation
 public func shale_verify(_ cache: OpaquePointer?, _ report: UnsafeMutablePointer<shale_report>?) -> shale_status {
-    guard let cache else { return invalid(noCache) }
-    if let report, !isStruct(report.pointee.struct_size) {
-        return invalid("struct_size of the report is too small; set it to sizeof the struct")
-    }
-    return run { () throws(Failure) in
-        let found = try engine(cache).verify()
+    run(cache) { engine throws(Failure) in
+        if let report, !Argument.isStruct(report.pointee.struct_size) {
+            return invalid("struct_size of the report is too small; set it to sizeof the struct")
+        }
+        let found = try engine.verify()
         if let report {
             let size = report.pointee.struct_size
-            var filled = shale_report(
+            let filled = shale_report(
                 struct_size: size, reserved: 0, records: found.records, bytes: found.bytes,
                 corrupt_records: found.corruptRecords)
-            memcpy(report, &filled, min(Int(size), MemoryLayout<shale_report>.size))
+            Argument.fill(report, size: size, with: filled)
         }
         return .ok
     }
@@ -399,21 +390,20 @@ public func shale_verify(_ cache: OpaquePointer?, _ report: UnsafeMutablePointer
 
 @c @implementation
 public func shale_get_stats(_ cache: OpaquePointer?, _ stats: UnsafeMutablePointer<shale_stats>?) -> shale_status {
-    guard let cache else { return invalid(noCache) }
-    guard let stats, isStruct(stats.pointee.struct_size) else {
-        return invalid("stats is NULL, or its struct_size too small; set it to sizeof the struct")
-    }
-    return run { () throws(Failure) in
-        let s = try engine(cache).statistics()
+    run(cache) { engine throws(Failure) in
+        guard let stats, Argument.isStruct(stats.pointee.struct_size) else {
+            return invalid("stats is NULL, or its struct_size too small; set it to sizeof the struct")
+        }
+        let s = try engine.statistics()
         let size = stats.pointee.struct_size
-        var filled = shale_stats(
+        let filled = shale_stats(
             struct_size: size, shards: s.shards, entries: s.entries, capacity: s.capacity, max_entries: s.maxEntries,
             data_bytes: s.dataBytes, index_bytes: s.indexBytes, live_bytes: s.liveBytes, raw_bytes: s.rawBytes,
             stored_bytes: s.storedBytes, hits: s.hits, misses: s.misses, stale_hits: s.staleHits, sets: s.sets,
             removes: s.removes, evictions: s.evictions, expirations: s.expirations, invalidations: s.invalidations,
             cleaned_bytes: s.cleanedBytes, corrupt_records: s.corruptRecords, rebuilds: s.rebuilds,
             dictionaries: s.dictionaries)
-        memcpy(stats, &filled, min(Int(size), MemoryLayout<shale_stats>.size))
+        Argument.fill(stats, size: size, with: filled)
         return .ok
     }
 }
@@ -423,17 +413,15 @@ public func shale_get_stats(_ cache: OpaquePointer?, _ stats: UnsafeMutablePoint
 @c @implementation
 public func shale_cursor_open(_ cache: OpaquePointer?, _ cursor: UnsafeMutablePointer<OpaquePointer?>?) -> shale_status
 {
-    guard let cursor else { return invalid("cursor is NULL; pass where the cursor goes") }
+    guard let cursor else { return invalid("cursor is NULL; pass where the cursor goes").code }
     cursor.pointee = nil
-    guard let cache else { return invalid(noCache) }
-    guard let memory = shim_malloc(MemoryLayout<CursorState>.size) else {
-        ErrorText.set("out of memory; the call changed nothing")
-        return Status.memory.rawValue
+    return run(cache) { engine throws(Failure) in
+        guard let memory = shim_malloc(MemoryLayout<CursorState>.size) else { throw Failure.outOfMemory }
+        let state = memory.bindMemory(to: CursorState.self, capacity: 1)
+        state.initialize(to: CursorState(cursor: Cursor(engine)))
+        cursor.pointee = OpaquePointer(state)
+        return .ok
     }
-    let state = memory.bindMemory(to: CursorState.self, capacity: 1)
-    state.initialize(to: CursorState(cursor: Cursor(engine(cache))))
-    cursor.pointee = OpaquePointer(state)
-    return 0
 }
 
 /// A cursor and the buffers that it uses where the caller gives none.
@@ -448,37 +436,36 @@ public func shale_cursor_next(
     _ cursor: OpaquePointer?, _ flags: UInt32, _ key: UnsafeMutablePointer<shale_value>?,
     _ value: UnsafeMutablePointer<shale_value>?
 ) -> shale_status {
-    guard let cursor else { return invalid("the cursor is NULL; open one first") }
-    if let key, !key.pointee.isInitialised { return invalid(badValue) }
-    if let value, !value.pointee.isInitialised { return invalid(badValue) }
-    if flags & ~7 != 0 { return invalid(badFlags) }
+    guard let cursor else { return invalid("the cursor is NULL; open one first").code }
+    if let key, !key.pointee.isInitialised { return invalid(badValue).code }
+    if let value, !value.pointee.isInitialised { return invalid(badValue).code }
+    guard ReadOptions.isKnown(flags) else { return invalid(badFlags).code }
     let state = UnsafeMutablePointer<CursorState>(cursor)
-    var keyBuffer = key.map { ValueBuffer(data: $0.pointee.data, capacity: $0.pointee.capacity) } ?? state.pointee.key
-    var valueBuffer =
-        value.map { ValueBuffer(data: $0.pointee.data, capacity: $0.pointee.capacity) } ?? state.pointee.value
+    var keyBuffer = key?.pointee.buffer ?? state.pointee.key
+    var valueBuffer = value?.pointee.buffer ?? state.pointee.value
     var keySize = 0
     var found = Found()
-    let options = ReadOptions(rawValue: value == nil ? flags | 4 : flags)
-    let status = run { () throws(Failure) in
+    var options = ReadOptions(flags)
+    if value == nil { options.insert(.info) }
+    let status = status { () throws(Failure) in
         try state.pointee.cursor.next(options, key: &keyBuffer, keySize: &keySize, value: &valueBuffer, &found)
     }
-    let isEntry = status == 0 || status == 2
     if let key {
         key.pointee.clear(keyBuffer)
-        if isEntry { key.pointee.size = keySize }
+        if status.isEntry { key.pointee.size = keySize }
     } else {
         state.pointee.key = keyBuffer
     }
     if let value {
-        if isEntry {
-            value.pointee.take(valueBuffer, found, info: flags & 4 != 0)
+        if status.isEntry {
+            value.pointee.take(valueBuffer, found, info: flags & SHALE_GET_INFO != 0)
         } else {
             value.pointee.clear(valueBuffer)
         }
     } else {
         state.pointee.value = valueBuffer
     }
-    return status
+    return status.code
 }
 
 @c @implementation

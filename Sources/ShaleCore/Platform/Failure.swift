@@ -88,7 +88,7 @@ extension Failure {
     var isFileLimit: Bool { errno == Int32(SHIM_EFBIG) }
 
     static let outOfMemorySentence: StaticString = "out of memory; the call changed nothing"
-    static var outOfMemory: Failure { because(.memory, outOfMemorySentence) }
+    public static var outOfMemory: Failure { because(.memory, outOfMemorySentence) }
 
     /// A system call's failure: "cannot open /dir/shale.data: Permission denied; advice". Without a directory
     /// the file's name stands alone.
