@@ -544,8 +544,9 @@ static inline long shim_sys_pid_namespace(uint64_t *number) {
     *number = s.st_ino;
     return 0;
 }
-/* 1 where the directory holds something that is not Shale's, 0 where not, or -errno. `name` gets the first such. */
-static inline long shim_sys_has_foreign_files(int dir, char *name, size_t size) {
+/* 1 where the directory holds anything but `own`, what begins with `prefix`, and what any directory may hold; 0 where
+ * not, or -errno. `name` gets the first such. */
+static inline long shim_sys_has_foreign_files(int dir, const char *own, const char *prefix, char *name, size_t size) {
     SHIM_FAIL("has_foreign_files");
     int fd = openat(dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (fd < 0) return -errno;
@@ -559,8 +560,7 @@ static inline long shim_sys_has_foreign_files(int dir, char *name, size_t size) 
     const struct dirent *entry;
     while (!found && (errno = 0, entry = readdir(d))) {
         const char *n = entry->d_name;
-        if (n[0] == '.' || !strcmp(n, "lost+found") || !strcmp(n, "shale.data") || !strncmp(n, "shale.index", 11))
-            continue;
+        if (n[0] == '.' || !strcmp(n, "lost+found") || !strcmp(n, own) || !strncmp(n, prefix, strlen(prefix))) continue;
         strncpy(name, n, size - 1);
         name[size - 1] = 0;
         found = 1;

@@ -82,7 +82,8 @@ extension CacheFiles {
         var buffer: (UInt64, UInt64, UInt64, UInt64, UInt64, UInt64, UInt64, UInt64) = (0, 0, 0, 0, 0, 0, 0, 0)
         try withUnsafeMutableBytes(of: &buffer) { raw throws(Failure) in
             let text = raw.baseAddress.unsafelyUnwrapped.assumingMemoryBound(to: CChar.self)
-            let found = shim_sys_has_foreign_files(directory, text, raw.count)
+            let found = shim_sys_has_foreign_files(
+                directory, CacheFiles.dataName.cString, CacheFiles.indexName.cString, text, raw.count)
             if found < 0 { throw Failure.system("list", path, "", found) }
             if found > 0 {
                 throw Message().adding(path).adding(" holds other files (").adding(UnsafePointer(text))
