@@ -28,7 +28,7 @@ let package = Package(
     ],
     dependencies: documentation ? [.package(url: "https://github.com/swiftlang/swift-docc-plugin", from: "1.5.0")] : [],
     targets: [
-        // Headers with inline shims, and one C file for thread-locals.
+        // A header with inline shims, and C files for what has to be a function or a variable.
         .target(name: "CShalePlatform", linkerSettings: [.linkedLibrary("lz4")]),
         // The C interface's header: the contract that ShaleC implements.
         .systemLibrary(name: "CShale", path: "Include"),

@@ -296,7 +296,7 @@ public func shale_get_many(
         guard let keys, let values else { return invalid(badArrays) }
         for i in 0..<count where !values[i].isInitialised { return invalid(badValue) }
         engine.getMany(
-            count, ReadOptions(flags),
+            count,
             key: { Argument.bytes(keys[$0].data, keys[$0].size) ?? Bytes(start: nil, count: 0) },
             get: { i in
                 let status = run { () throws(Failure) in

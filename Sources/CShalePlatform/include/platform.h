@@ -93,10 +93,6 @@ static inline void shim_store64_release(void *p, uint64_t v) {
     SHIM_STORE(p);
     __atomic_store_n((uint64_t *)p, v, __ATOMIC_RELEASE);
 }
-static inline void shim_store32_release(void *p, uint32_t v) {
-    SHIM_STORE(p);
-    __atomic_store_n((uint32_t *)p, v, __ATOMIC_RELEASE);
-}
 static inline uint64_t shim_add64(void *p, uint64_t v) {
     SHIM_STORE(p);
     return __atomic_fetch_add((uint64_t *)p, v, __ATOMIC_RELAXED);
@@ -597,14 +593,10 @@ enum {
     SHIM_EPERM = EPERM,
     SHIM_EROFS = EROFS,
     SHIM_ELOOP = ELOOP,
-    SHIM_ENOTDIR = ENOTDIR,
     SHIM_EAGAIN = EAGAIN,
-    SHIM_EOPNOTSUPP = EOPNOTSUPP,
     SHIM_ENOMEM = ENOMEM,
-    SHIM_ENODEV = ENODEV,
     SHIM_EINVAL = EINVAL,
     SHIM_EBADF = EBADF,
-    SHIM_ENXIO = ENXIO,
     SHIM_EOVERFLOW = EOVERFLOW,
     SHIM_READ_LOCK = F_RDLCK,
     SHIM_WRITE_LOCK = F_WRLCK,

@@ -7,8 +7,6 @@ enum FileLock: Int64 {
     case setup = 0x1000_0000_0000_0000
     /// Shared by attached writers; who gets it exclusively is alone.
     case writers
-    /// Shared by read-only users.
-    case readers
 
     // Each answers 0 or -errno.
     func take(_ fd: Int32, waits: Bool = false) -> Int { shim_sys_lock(fd, rawValue, Int32(SHIM_WRITE_LOCK), waits) }

@@ -85,10 +85,9 @@ struct Attachment {
         }
     }
 
-    /// Becomes one of the writers or of the read-only users. Whether it is alone among writers.
+    /// Takes its place among the writers, unless it only reads. Whether it is alone there.
     private static func join(_ files: inout CacheFiles) throws(Failure) -> Bool {
         if files.isReadOnly {
-            _ = FileLock.readers.share(files.data)
             // Who writes now has had the copy made.
             files.mayBeLower = files.isOverlay && !FileLock.writers.isHeld(files.data)
             return false

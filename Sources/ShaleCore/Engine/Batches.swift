@@ -5,8 +5,8 @@ import CShalePlatform
 extension Engine {
     private static let group = 16
 
-    /// `key` and `done` are called for each index; errors are statuses.
-    public func getMany(_ count: Int, _ options: ReadOptions, key: (Int) -> Bytes, get: (Int) -> Void) {
+    /// `key` and `get` are called for each index.
+    public func getMany(_ count: Int, key: (Int) -> Bytes, get: (Int) -> Void) {
         var start = 0
         while start < count {
             let end = min(start + Engine.group, count)

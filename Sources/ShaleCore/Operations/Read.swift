@@ -102,7 +102,7 @@ extension Shard {
             case .moved:
                 continue
             case .noMemory:
-                throw Failure.because(.memory, Failure.outOfMemorySentence)
+                throw Failure.outOfMemory
             case .damaged, .incomplete:
                 // Look twice at the same place, then let it go for good. (It takes the lock: a value that is replaced
                 // again and again must not lead here.)

@@ -87,8 +87,7 @@ extension Failure {
     /// This process may not make a file so large; others may.
     var isFileLimit: Bool { errno == Int32(SHIM_EFBIG) }
 
-    static let outOfMemorySentence: StaticString = "out of memory; the call changed nothing"
-    public static var outOfMemory: Failure { because(.memory, outOfMemorySentence) }
+    public static var outOfMemory: Failure { because(.memory, "out of memory; the call changed nothing") }
 
     /// A system call's failure: "cannot open /dir/shale.data: Permission denied; advice". Without a directory
     /// the file's name stands alone.
