@@ -76,11 +76,10 @@ extension Engine {
 
     /// `budget`: what a shard may take on the disk meanwhile.
     private func applyLimits(budget: Int) throws(Failure) {
-        let now = ref.pointee.clock.now48
         // In turns: with a large value its parts go in other shards.
-        while try !changeEach({ shard, after throws(Failure) in try shard.evictToBudget(now: now, &after) }) {}
-        try changeEach { shard, after throws(Failure) in
-            try shard.applyBudget(from: budget, now: now, &after)
+        while try !changeEach({ shard, change throws(Failure) in try shard.evictToBudget(&change) }) {}
+        try changeEach { shard, change throws(Failure) in
+            try shard.applyBudget(from: budget, &change)
             return true
         }
     }

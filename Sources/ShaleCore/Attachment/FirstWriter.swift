@@ -38,19 +38,20 @@ extension Engine {
 
     /// What killed writers of large values had stored.
     func dropOrphans() throws(Failure) {
-        try changeEach { shard, after throws(Failure) in
-            _ = shard.dropOrphans(&after)
+        try changeEach { shard, change throws(Failure) in
+            _ = shard.dropOrphans(&change)
             return true
         }
     }
 
     /// One shard after the other. Whether all said so.
     @inline(never) @discardableResult
-    func changeEach(_ body: (Shard, inout Aftermath) throws(Failure) -> Bool) throws(Failure) -> Bool {
+    func changeEach(_ body: (Shard, inout Change) throws(Failure) -> Bool) throws(Failure) -> Bool {
+        var change = try Change(ref)
         var all = true
         for i in 0..<ref.pointee.geometry.shards {
             let shard = Shard(ref, i)
-            if try !change(shard, { after throws(Failure) in try body(shard, &after) }) { all = false }
+            if try !shard.make(&change, { change throws(Failure) in try body(shard, &change) }) { all = false }
         }
         return all
     }

@@ -85,20 +85,19 @@ extension Engine {
     /// Returns ok or conflict; `version` gets the entry's new one.
     public func set(_ bytes: Bytes, _ value: Bytes, _ options: borrowing SetOptions, version: inout UInt64) throws(Failure) -> Status {
         let key = try key(bytes)
-        try ref.pointee.checkWritable()
         let shard = Shard(ref, keyHash: key.hash)
+        var change = try Change(ref)
         shard.prefetchSlot(key)
         try checkLengths(value, metaLength: options.meta.count)
         let ages = try ages(options.maxAge, options.stale)
-        let now = ref.pointee.clock.now48
         guard let scratch = ref.pointee.scratch.take() else { throw Failure.outOfMemory }
         defer { ref.pointee.scratch.give(scratch) }
-        let entry = Pending(key: key, lifetime: Lifetime(from: now, maxAge: ages.maxAge, stale: ages.stale), now: now)
+        let entry = Pending(key: key, lifetime: Lifetime(from: change.now, maxAge: ages.maxAge, stale: ages.stale), created: change.now)
         let status: Status
         if value.count > ref.pointee.geometry.segmentSize / Sizes.partsPerSegment {
-            status = try setLarge(shard, entry, value, copy options, scratch, &version)
+            status = try setLarge(shard, entry, value, copy options, scratch, &version, &change)
         } else {
-            status = try setSmall(shard, entry, value, options, scratch, &version)
+            status = try setSmall(shard, entry, value, options, scratch, &version, &change)
         }
         return status
     }
@@ -107,12 +106,12 @@ extension Engine {
     struct Pending {
         let key: Key
         let lifetime: Lifetime
-        let now: UInt64
+        let created: UInt64
 
         func header(_ kind: RecordHeader.Kind, _ options: borrowing SetOptions, _ encoded: Encoded, raw: Int) -> RecordHeader {
             let flags = (options.isPinned ? RecordHeader.Flag.pinned : 0) | lifetime.flag
             return RecordHeader(kind: kind, codec: encoded.codec, flags: flags, tagCount: options.tagCount, keyLength: key.length, metaLength: options.meta.count,
-                                storedLength: encoded.count, rawLength: raw, created: now, expires: lifetime.expires, dictionary: encoded.dictionary)
+                                storedLength: encoded.count, rawLength: raw, created: created, expires: lifetime.expires, dictionary: encoded.dictionary)
         }
     }
 
@@ -126,10 +125,10 @@ extension Engine {
     }
 
     @inline(__always)
-    private func setSmall(_ shard: Shard, _ entry: Pending, _ value: Bytes, _ options: borrowing SetOptions, _ scratch: Scratch, _ version: inout UInt64) throws(Failure) -> Status {
+    private func setSmall(_ shard: Shard, _ entry: Pending, _ value: Bytes, _ options: borrowing SetOptions, _ scratch: Scratch, _ version: inout UInt64, _ change: inout Change) throws(Failure) -> Status {
         var encoded = encode(value.start, value.count, uncompressed: options.isUncompressed, scratch)
         while true {
-            let outcome = try put(shard, entry, .value, encoded, raw: value.count, options, &version)
+            let outcome = try put(shard, entry, .value, encoded, raw: value.count, options, &version, &change)
             switch outcome {
             case .done: return .ok
             case .conflict: return .conflict
@@ -140,7 +139,7 @@ extension Engine {
     }
 
     private func put(_ shard: Shard, _ entry: Pending, _ kind: RecordHeader.Kind, _ encoded: Encoded, raw: Int, _ options: borrowing SetOptions,
-                     _ version: inout UInt64) throws(Failure) -> PutOutcome {
+                     _ version: inout UInt64, _ change: inout Change) throws(Failure) -> PutOutcome {
         let secret = ref.pointee.secret
         shard.prefetchRecord(entry.key)
         var tags = options.tags
@@ -157,8 +156,8 @@ extension Engine {
             var draft = Draft(header, keyHash: entry.key.hash, key: entry.key.bytes, meta: meta, stored: encoded.bytes, bodyHash: body)
             draft.lifetime = entry.lifetime
             draft.tags = tagWords.start.assumingMemoryBound(to: UInt64.self)
-            let outcome = try change(shard) { after throws(Failure) in
-                let outcome = try shard.put(&draft, entry.key, condition: condition, now: entry.now, &after)
+            let outcome = try shard.make(&change) { change throws(Failure) in
+                let outcome = try shard.put(&draft, entry.key, condition: condition, &change)
                 if outcome == .done, kind != .part { shard.header[ShardHeader.Field.sets] += 1 }
                 return outcome
             }
@@ -172,11 +171,11 @@ extension Engine {
     // MARK: Large values
 
     /// Parts first, each in the shard of its own hash, then the manifest under the user's key.
-    private func setLarge(_ shard: Shard, _ entry: Pending, _ value: Bytes, _ options: SetOptions, _ scratch: Scratch, _ version: inout UInt64) throws(Failure) -> Status {
+    private func setLarge(_ shard: Shard, _ entry: Pending, _ value: Bytes, _ options: SetOptions, _ scratch: Scratch, _ version: inout UInt64, _ change: inout Change) throws(Failure) -> Status {
         // Before anything makes room for parts that need not be stored; the manifest's put asks again.
         if case .always = options.condition {} else {
             let condition = options.condition
-            let mayBegin = try change(shard) { (_: inout Aftermath) throws(Failure) in shard.mayReplace(entry.key, condition, now: entry.now) }
+            let mayBegin = try shard.make(&change) { change throws(Failure) in shard.mayReplace(entry.key, condition, now: change.now) }
             if !mayBegin { return .conflict }
         }
         // A part of an eighth of a segment fills segments without waste.
@@ -190,26 +189,26 @@ extension Engine {
         do throws(Failure) {
             for i in 0..<count {
                 wasKept = turn.renew() && wasKept
-                stored += try putPart(entry, value, partLength, i, blob, options, scratch)
+                stored += try putPart(entry, value, partLength, i, blob, options, scratch, &change)
             }
             // Stopped for so long that others took it for dead, or some had to make room: what went is there before the manifest is.
-            if !wasKept || !turn.renew() { try replaceMissing(count, entry, value, partLength, turn, options, scratch) }
+            if !wasKept || !turn.renew() { try replaceMissing(count, entry, value, partLength, turn, options, scratch, &change) }
             var body = Manifest(blob: blob, rawLength: value.count, storedLength: stored, partLength: partLength, partCount: count).words
             let outcome = try withUnsafeBytes(of: &body) { bytes throws(Failure) in
-                try put(shard, entry, .manifest, Encoded(codec: RecordHeader.Codec.raw, dictionary: 0, bytes: bytes.start, count: Manifest.size), raw: value.count, options, &version)
+                try put(shard, entry, .manifest, Encoded(codec: RecordHeader.Codec.raw, dictionary: 0, bytes: bytes.start, count: Manifest.size), raw: value.count, options, &version, &change)
             }
             if outcome == .conflict {
-                clearParts(Aftermath.Blob(blob: blob, owner: entry.key.hash, parts: count))
+                Shard.clearParts(Change.Blob(blob: blob, owner: entry.key.hash, parts: count), ref)
                 return .conflict
             }
             // Since then, or with more than 64 writers at it, the cleaner may have met parts that seemed nobody's.
-            do throws(Failure) { try replaceMissing(count, entry, value, partLength, turn, options, scratch, ifCurrentIn: shard) } catch {
+            do throws(Failure) { try replaceMissing(count, entry, value, partLength, turn, options, scratch, &change, ifCurrentIn: shard) } catch {
                 // It is stored, and makes room again.
-                try? change(shard) { after throws(Failure) in shard.evictOwner(PartKey(blob: blob, owner: entry.key.hash, part: 0), &after) }
+                try? shard.make(&change) { change throws(Failure) in shard.evictOwner(PartKey(blob: blob, owner: entry.key.hash, part: 0), &change) }
             }
             return .ok
         } catch {
-            clearParts(Aftermath.Blob(blob: blob, owner: entry.key.hash, parts: count))
+            Shard.clearParts(Change.Blob(blob: blob, owner: entry.key.hash, parts: count), ref)
             throw error
         }
     }
@@ -217,13 +216,13 @@ extension Engine {
     /// Stores again what the cleaner, or who needed room, took for nobody's, or had to let go. An error where some of it
     /// always pushes out the rest. `owner`: where the manifest is, which may have been replaced since, and its parts cleared.
     private func replaceMissing(_ count: Int, _ entry: Pending, _ value: Bytes, _ partLength: Int, _ turn: LargeWriters.Turn, _ options: SetOptions,
-                                _ scratch: Scratch, ifCurrentIn owner: Shard? = nil) throws(Failure) {
+                                _ scratch: Scratch, _ change: inout Change, ifCurrentIn owner: Shard? = nil) throws(Failure) {
         for _ in 0..<3 {
             var wasKept = true
             turn.renew()
             for i in 0..<count where !hasPart(entry.key, turn.number, i) {
                 if let owner, !isCurrent(entry.key, turn.number, owner) { return }
-                _ = try putPart(entry, value, partLength, i, turn.number, options, scratch)
+                _ = try putPart(entry, value, partLength, i, turn.number, options, scratch, &change)
                 wasKept = turn.renew() && wasKept
             }
             if wasKept { return }
@@ -248,17 +247,17 @@ extension Engine {
         }
     }
 
-    private func putPart(_ entry: Pending, _ value: Bytes, _ partLength: Int, _ i: Int, _ blob: UInt64, _ options: SetOptions, _ scratch: Scratch) throws(Failure) -> Int {
+    private func putPart(_ entry: Pending, _ value: Bytes, _ partLength: Int, _ i: Int, _ blob: UInt64, _ options: SetOptions, _ scratch: Scratch, _ change: inout Change) throws(Failure) -> Int {
         let start = value.start + i * partLength
         let length = min(partLength, value.count - i * partLength)
         var encoded = encode(start, length, uncompressed: options.isUncompressed, scratch)
         return try PartKey(blob: blob, owner: entry.key.hash, part: i).withKey(ref.pointee.secret) { key throws(Failure) in
-            let part = Pending(key: key, lifetime: .forever, now: entry.now)
+            let part = Pending(key: key, lifetime: .forever, created: entry.created)
             var version: UInt64 = 0
             // What is pinned is lost with any of its parts.
             var own = SetOptions()
             own.isPinned = options.isPinned
-            while try put(Shard(ref, keyHash: key.hash), part, .part, encoded, raw: length, own, &version) == .dictionaryRetired {
+            while try put(Shard(ref, keyHash: key.hash), part, .part, encoded, raw: length, own, &version, &change) == .dictionaryRetired {
                 encoded = Encoded(codec: RecordHeader.Codec.raw, dictionary: 0, bytes: start, count: length)
             }
             return encoded.count
@@ -269,28 +268,28 @@ extension Engine {
 
     public func remove(_ bytes: Bytes, version: UInt64) throws(Failure) -> Status {
         let key = try key(bytes)
-        let now = ref.pointee.clock.now48
         let shard = Shard(ref, keyHash: key.hash)
-        return try change(shard) { after throws(Failure) in try shard.remove(key, version: version, now: now, &after) }
+        var change = try Change(ref)
+        return try shard.make(&change) { change throws(Failure) in try shard.remove(key, version: version, &change) }
     }
 
     public func touch(_ bytes: Bytes, maxAge: Int64) throws(Failure) -> Status {
         let key = try key(bytes)
         let age = try ages(maxAge, 0).maxAge
-        let now = ref.pointee.clock.now48
         let shard = Shard(ref, keyHash: key.hash)
-        return try change(shard) { after throws(Failure) in try shard.touch(key, maxAge: age, now: now, &after) }
+        var change = try Change(ref)
+        return try shard.make(&change) { change throws(Failure) in try shard.touch(key, maxAge: age, &change) }
     }
 
     public func increment(_ bytes: Bytes, delta: Int64, initial: Int64) throws(Failure) -> Int64 {
         let key = try key(bytes)
-        let now = ref.pointee.clock.now48
         guard let scratch = ref.pointee.scratch.take() else { throw Failure.outOfMemory }
         defer { ref.pointee.scratch.give(scratch) }
         let maxAge = ref.pointee.maxAge, stale = ref.pointee.stale
         let shard = Shard(ref, keyHash: key.hash)
-        return try change(shard) { after throws(Failure) in
-            let sum = try shard.increment(key, delta: delta, initial: initial, maxAge: maxAge, stale: stale, now: now, room: scratch.buffer, &after)
+        var change = try Change(ref)
+        return try shard.make(&change) { change throws(Failure) in
+            let sum = try shard.increment(key, delta: delta, initial: initial, maxAge: maxAge, stale: stale, room: scratch.buffer, &change)
             shard.header[ShardHeader.Field.sets] += 1
             return sum
         }
@@ -300,27 +299,27 @@ extension Engine {
 
     public func invalidate(_ bytes: Bytes) throws(Failure) {
         let tag = try tag(bytes)
-        let now = ref.pointee.clock.now48
+        var change = try Change(ref)
         for i in 0..<ref.pointee.geometry.shards {
             let shard = Shard(ref, i)
-            try change(shard) { after throws(Failure) in
-                try shard.invalidate(tag, now: now, &after)
+            try shard.make(&change) { change throws(Failure) in
+                try shard.invalidate(tag, &change)
                 if i == 0 { shard.header[ShardHeader.Field.invalidations] += 1 }
             }
         }
     }
 
     public func clear() throws(Failure) {
+        var change = try Change(ref)
         for i in 0..<ref.pointee.geometry.shards {
             let shard = Shard(ref, i)
-            try change(shard) { after throws(Failure) in try shard.clear(&after) }
+            try shard.make(&change) { change throws(Failure) in try shard.clear(&change) }
         }
     }
 
     /// Evicts up to `count` entries, the least recently used of each shard first, the shards in turn.
     public func evict(_ count: UInt64) throws(Failure) -> UInt64 {
-        try ref.pointee.checkWritable()
-        let now = ref.pointee.clock.now48
+        var change = try Change(ref)
         let shards = ref.pointee.geometry.shards
         var left = count, evicted: UInt64 = 0
         while left > 0 {
@@ -330,10 +329,10 @@ extension Engine {
                 let shard = Shard(ref, i)
                 // A few hundred at a time, so that nobody waits long for the lock.
                 let wanted = min(share, left, 256)
-                let done = try change(shard) { after throws(Failure) in
+                let done = try shard.make(&change) { change throws(Failure) in
                     let before = shard.header.at.u64(ShardHeader.Field.evictions)
                     var done: UInt64 { shard.header.at.u64(ShardHeader.Field.evictions) &- before }
-                    while done < wanted, after.blobCount < Aftermath.mostBlobs, shard.evict(now: now, &after) {}
+                    while done < wanted, change.blobCount < Change.mostBlobs, shard.evict(&change) {}
                     return done
                 }
                 left -= done
@@ -346,11 +345,11 @@ extension Engine {
     }
 
     public func purge() throws(Failure) -> UInt64 {
-        let now = ref.pointee.clock.now48
+        var change = try Change(ref)
         var purged: UInt64 = 0
         for i in 0..<ref.pointee.geometry.shards {
             let shard = Shard(ref, i)
-            purged += UInt64(try change(shard) { after throws(Failure) in shard.purge(now: now, &after) })
+            purged += UInt64(try shard.make(&change) { change throws(Failure) in shard.purge(&change) })
         }
         return purged
     }

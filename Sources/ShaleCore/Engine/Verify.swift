@@ -33,8 +33,8 @@ extension Engine {
         if ref.pointee.isReadOnly {
             next = try walk(shard, start, &report) { _ throws(Failure) in corrupt += 1 }
         } else {
-            let now = ref.pointee.clock.now48
-            next = try change(shard) { after throws(Failure) in
+            var change = try Change(ref)
+            next = try shard.make(&change) { change throws(Failure) in
                 report = Report()
                 // Those that cleaning meets on the way are among them.
                 let before = shard.header[ShardHeader.Field.corrupt]
@@ -43,7 +43,7 @@ extension Engine {
                     if corrupt > 0 { shard.recount() }
                 }
                 return try walk(shard, start, &report) { slot throws(Failure) in
-                    if Loss.length > shard.log.headRoom { try shard.makeRoom(Loss.length, live: false, now: now, &after) }
+                    if Loss.length > shard.log.headRoom { try shard.makeRoom(Loss.length, live: false, &change) }
                     if shard.check(slot) == .damaged { try shard.lose(slot) }
                 }
             }

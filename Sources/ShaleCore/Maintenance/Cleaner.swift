@@ -5,14 +5,14 @@ import CShalePlatform
 /// a key outlives a newer one that way, and a tombstone can go when it gets here.
 extension Shard {
     /// Cleans one record at the tail; returns the bytes looked at, 0 where the tail is the head.
-    func cleanRecord(now: UInt64, _ after: inout Aftermath) throws(Failure) -> Int {
+    func cleanRecord(_ change: inout Change) throws(Failure) -> Int {
         guard header[Field.queueCount] > 1 else { return 0 }
         let place = log.queued(0)
         let offset = header[Field.tailOffset]
         let base = engine.pointee.data + log.offset(ofPlace: place)
         let here = Place(number: log.numberWord(place).u64(0), offset: UInt64(log.offset(ofPlace: place) + offset))
         guard offset <= log.segmentSize - RecordHeader.size else {
-            finishTail(readTo: log.segmentSize, &after)
+            finishTail(readTo: log.segmentSize, &change)
             return RecordHeader.size
         }
         let p = base + offset
@@ -28,13 +28,13 @@ extension Shard {
         let view = RecordView(location: log.location(place: place, offset: offset), at: p, header: record), at = view.location
         switch kind {
         case .end:
-            finishTail(readTo: offset, &after)
+            finishTail(readTo: offset, &change)
             return record.length
         case .value, .manifest:
-            if let slot = slot(pointingTo: at, keyHash: keyHash) { try keep(slot, view, keyHash: keyHash, now: now, &after) }
+            if let slot = slot(pointingTo: at, keyHash: keyHash) { try keep(slot, view, keyHash: keyHash, &change) }
         case .part:
             if let slot = table.find(UInt32(truncatingIfNeeded: keyHash), location: at) {
-                if let key = view.partKey, isOwned(key) { try copy(slot, view, keyHash: keyHash, &after) } else { drop(slot, &after) }
+                if let key = view.partKey, isOwned(key) { try copy(slot, view, keyHash: keyHash, &change) } else { drop(slot, &change) }
             }
         case .touch:
             // Its target came before it and took the age along, unless the record's body names another.
@@ -72,9 +72,9 @@ extension Shard {
         return found
     }
 
-    private func keep(_ slot: Memory, _ record: RecordView, keyHash: UInt64, now: UInt64, _ after: inout Aftermath) throws(Failure) {
+    private func keep(_ slot: Memory, _ record: RecordView, keyHash: UInt64, _ change: inout Change) throws(Failure) {
         if tags.invalidates(record.header, at: record.at) {
-            drop(slot, &after)
+            drop(slot, &change)
             return
         }
         let pointed = Slot.location(slot.u64(0))
@@ -84,21 +84,21 @@ extension Shard {
             try loseOne(slot)
             return
         }
-        if now >= latest.header.gone(at: latest.at) {
+        if change.now >= latest.header.gone(at: latest.at) {
             header[Field.expirations] += 1
-            drop(slot, &after)
+            drop(slot, &change)
         } else if pointed == record.location {
-            try copy(slot, record, keyHash: keyHash, &after)
+            try copy(slot, record, keyHash: keyHash, &change)
         } else {
-            try merge(slot, latest, record, keyHash: keyHash, &after)
+            try merge(slot, latest, record, keyHash: keyHash, &change)
         }
     }
 
     /// Room at the head for a copy. False where it was evicted instead: what is left is for what is pinned, which
     /// takes a place whatever the budget. (It never has to, but where an older library has pinned too much.)
-    private func provideCopy(_ slot: Memory, _ length: Int, isPinned: Bool, _ after: inout Aftermath) throws(Failure) -> Bool {
+    private func provideCopy(_ slot: Memory, _ length: Int, isPinned: Bool, _ change: inout Change) throws(Failure) -> Bool {
         if !isPinned, !spares(length) {
-            evictWhole(slot, &after)
+            evictWhole(slot, &change)
             return false
         }
         if length > log.headRoom { try log.roll(overdraws: isPinned) }
@@ -106,21 +106,21 @@ extension Shard {
     }
 
     /// With a part goes the value that it belongs to, where that is in this shard: without one part it is nothing.
-    func evictWhole(_ slot: Memory, _ after: inout Aftermath) {
+    func evictWhole(_ slot: Memory, _ change: inout Change) {
         #if SHALE_FAULTS
         shim_tell(SHIM_FORCED, nil)
         #endif
         let word0 = slot.u64(0)
         if Slot.isPart(word0), let key = partKey(of: word0), Shard(engine, keyHash: key.owner).number == number {
-            evictOwner(key, &after)
+            evictOwner(key, &change)
             if (slot.u64(0) ^ word0) & ~Slot.reachBit != 0 { return }
         }
-        evict(slot, &after)
+        evict(slot, &change)
     }
 
-    private func copy(_ slot: Memory, _ record: RecordView, keyHash: UInt64, _ after: inout Aftermath) throws(Failure) {
+    private func copy(_ slot: Memory, _ record: RecordView, keyHash: UInt64, _ change: inout Change) throws(Failure) {
         let length = record.length
-        guard try provideCopy(slot, length, isPinned: record.header.isPinned, &after) else { return }
+        guard try provideCopy(slot, length, isPinned: record.header.isPinned, &change) else { return }
         let target = log.location(place: header[Field.headPlace], offset: header[Field.headOffset])
         let from = log.placeOf(record.location)
         let to = Place(number: header.at.u64(Field.headNumber), offset: UInt64(log.offset(of: target)))
@@ -137,14 +137,14 @@ extension Shard {
     }
 
     /// A copy with the age of the touch record that points to it.
-    private func merge(_ slot: Memory, _ touch: RecordView, _ record: RecordView, keyHash: UInt64, _ after: inout Aftermath) throws(Failure) {
+    private func merge(_ slot: Memory, _ touch: RecordView, _ record: RecordView, keyHash: UInt64, _ change: inout Change) throws(Failure) {
         let before = measure(touch.location), value = record.header
         var flags = value.flags & ~RecordHeader.Flag.keepsStale
         if touch.header.keepsStale { flags |= RecordHeader.Flag.keepsStale }
         var merged = RecordHeader(kind: value.isKind(.manifest) ? .manifest : .value, codec: value.codec, flags: flags, tagCount: value.tagCount,
                                   keyLength: value.keyLength, metaLength: value.metaLength, storedLength: value.storedLength, rawLength: value.rawLength,
                                   created: value.created, expires: touch.header.expires, dictionary: value.dictionary)
-        guard try provideCopy(slot, merged.length, isPinned: value.isPinned, &after) else { return }
+        guard try provideCopy(slot, merged.length, isPinned: value.isPinned, &change) else { return }
         merged.bodyCheck = 0
         let mix = log.placeOf(record.location).mix(secret: secret)
         var draft = Draft(merged, keyHash: keyHash, key: record.key, meta: record.at + value.metaOffset, stored: record.body, bodyHash: value.bodyCheck ^ mix)
@@ -162,7 +162,7 @@ extension Shard {
 
     // MARK: Ends and damage
 
-    private func finishTail(readTo offset: Int, _ after: inout Aftermath) {
+    private func finishTail(readTo offset: Int, _ change: inout Change) {
         log.releaseTail()
         log.trim()
     }

@@ -2,7 +2,7 @@ import CShalePlatform
 
 /// Many entries at once: all of them, those of invalidated tags, those that are gone.
 extension Shard {
-    func clear(_ after: inout Aftermath) throws(Failure) {
+    func clear(_ change: inout Change) throws(Failure) {
         // Nothing was ever written here: the log needs no new begin.
         guard header[Field.queueCount] > 0 else { return resetIndex() }
         let allocated = header[Field.allocated]
@@ -14,7 +14,7 @@ extension Shard {
             resetIndex()
             header.at.set(Field.ghost, header.at.u64(Field.headNumber))
             let count = header[Field.queueCount]
-            while header[Field.queueCount] == count { _ = try cleanRecord(now: 0, &after) }
+            while header[Field.queueCount] == count { _ = try cleanRecord(&change) }
             try log.roll(isNewTail: true)
         }
         finishClear()
@@ -51,20 +51,20 @@ extension Shard {
         if header[Field.tablePages] > geometry.shardIndexBytes(buckets: Table.leastBuckets) { shrinkPages(Table.leastBuckets) }
     }
 
-    func purge(now: UInt64, _ after: inout Aftermath) -> Int {
+    func purge(_ change: inout Change) -> Int {
         var purged = 0
         forEachSlot { slot, _ in
-            if dropIfGone(slot, now: now, &after) { purged += 1 }
+            if dropIfGone(slot, &change) { purged += 1 }
         }
         return purged
     }
 
     /// Clears the slots that the tag table names, then the table, under a new epoch.
-    func sweepTags(_ after: inout Aftermath) {
+    func sweepTags(_ change: inout Change) {
         header.pend(ShardHeader.Pending.sweepOfTags)
         forEachSlot { slot, word0 in
             guard Slot.mayBeTagged(word0), let found = entry(slot, now: 0), tags.invalidates(found.value.header, at: found.value.at) else { return }
-            drop(slot, &after)
+            drop(slot, &change)
         }
         raiseEpoch(by: 2)
         tags.removeAll()

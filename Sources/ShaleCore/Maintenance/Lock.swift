@@ -21,20 +21,6 @@ extension Shard {
     }
     func unlock() { shim_mutex_unlock(header.at + Field.mutex) }
 
-    /// Runs a change under the lock, marked, and afterwards what must not be done under it.
-    @inline(__always)
-    func change<R>(_ after: inout Aftermath, _ body: (inout Aftermath) throws(Failure) -> R) throws(Failure) -> R {
-        try engine.pointee.checkWritable()
-        try lock()
-        header.beginChange()
-        rebaseStampsIfNeeded()
-        defer {
-            header.endChange()
-            unlock()
-        }
-        return try body(&after)
-    }
-
     /// A reader that meets a rebuild waits for it.
     func waitForRebuild() throws(Failure) {
         if engine.pointee.isReadOnly {

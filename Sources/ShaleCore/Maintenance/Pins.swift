@@ -10,15 +10,15 @@ extension Shard {
     /// Before a record pins: that it can be kept, and that the places for it are on disk, as a full one gives no more.
     /// Where not, nothing has changed. `own`: pinned bytes of the entry that it replaces.
     @inline(never)
-    func admitPin(_ length: Int, most longest: Int, replacing own: Int, now: UInt64, _ after: inout Aftermath) throws(Failure) -> Int {
+    func admitPin(_ length: Int, most longest: Int, replacing own: Int, _ change: inout Change) throws(Failure) -> Int {
         func fits() -> Bool {
             log.pinsFit(header[Field.pinnedBytes] - own + length, most: max(header[Field.pinnedMost], longest), in: log.budgetedPlaces)
         }
         if !fits() {
             // What is gone does not count, nor what damage has added.
-            if header[Field.tagCount] != 0 { sweepTags(&after) }
-            _ = purge(now: now, &after)
-            _ = dropOrphans(&after)
+            if header[Field.tagCount] != 0 { sweepTags(&change) }
+            _ = purge(&change)
+            _ = dropOrphans(&change)
             if header[Field.unsure] != 0 || header[Field.pinnedMost] & 1 != 0 {
                 header[Field.unsure] = 0
                 recount()

@@ -25,8 +25,8 @@ extension Shard {
     /// For a shard that is only read: now and then a reader takes the lock for it.
     @inline(never)
     func requestRebase() {
-        var after = Aftermath()
-        try? change(&after) { _ throws(Failure) in }
+        var change = Change.withoutTime
+        try? make(&change) { _ throws(Failure) in }
     }
 
     @inline(never)

@@ -39,19 +39,19 @@ extension Shard {
         for field in [Field.transaction, Field.copiedSlot, Field.relocation, Field.moveCount, Field.pending] { header.at.set(field, 0) }
         if header[Field.tablePages] == 0 { header[Field.tablePages] = geometry.shardIndexBytes(buckets: Table.leastBuckets) }
         resetIndex()
-        var after = Aftermath()
+        var change = Change.withoutTime
         let lost = try readSegments(fileSize, afterPowerLoss: afterPowerLoss, lead: lead)
         header[Field.corrupt] += lost
         presizeTable()
         var hasParts = false
-        try replay(afterPowerLoss: afterPowerLoss, lead: lead, &hasParts, &after)
+        try replay(afterPowerLoss: afterPowerLoss, lead: lead, &hasParts, &change)
         return hasParts
     }
 
     private func finishRebuild() {
-        var after = Aftermath()
-        enforceLimits(&after)
-        reclaimDeadTail(&after)
+        var change = Change.withoutTime
+        enforceLimits(&change)
+        reclaimDeadTail(&change)
         header[Field.rebuilds] += 1
         shim_fence()
         header.at.release(Field.epoch, header.at.u64(Field.epoch) &+ 1)
@@ -191,7 +191,7 @@ extension Shard {
         var keyHash: UInt64 = 0
     }
 
-    private func replay(afterPowerLoss: Bool, lead: UInt64, _ hasParts: inout Bool, _ after: inout Aftermath) throws(Failure) {
+    private func replay(afterPowerLoss: Bool, lead: UInt64, _ hasParts: inout Bool, _ change: inout Change) throws(Failure) {
         var synced = SyncedPosition.read(engine, shard: number)
         // Within one boot no page is lost: a position that does not verify was cut off by a kill.
         if !afterPowerLoss, synced.number == .max { synced = SyncedPosition(number: 0, offset: 0) }
@@ -207,7 +207,7 @@ extension Shard {
             previous = segment
             highestLSN = max(highestLSN, lsnAtBegin(ofPlace: place))
             let (offset, ended) = try replay(place, segment, from: i == 0 ? header[Field.tailOffset] : SegmentHeader.size, isHead: i == count - 1, synced, &highestLSN,
-                                             &hasParts, &after)
+                                             &hasParts, &change)
             guard i == count - 1 else { continue }
             // Nothing that verifies is behind this offset: writing goes on here.
             header[Field.headOffset] = ended ? log.segmentSize : offset
@@ -229,7 +229,7 @@ extension Shard {
 
     /// Replays one segment; returns where its records end, and whether that is marked.
     private func replay(_ place: Int, _ segment: UInt64, from start: Int, isHead: Bool, _ synced: SyncedPosition, _ highestLSN: inout UInt64, _ hasParts: inout Bool,
-                        _ after: inout Aftermath) throws(Failure) -> (Int, Bool) {
+                        _ change: inout Change) throws(Failure) -> (Int, Bool) {
         let base = log.offset(ofPlace: place)
         var offset = start
         // Sixteen records ahead, so that the waits for their slots overlap.
@@ -242,7 +242,7 @@ extension Shard {
                     let next = ring[tail & mask]
                     tail += 1
                     let p = engine.pointee.data + base + next.offset
-                    try apply(next.kind, RecordView(location: log.location(place: place, offset: next.offset), at: p, header: next.record), next.keyHash, &after)
+                    try apply(next.kind, RecordView(location: log.location(place: place, offset: next.offset), at: p, header: next.record), next.keyHash, &change)
                 }
             }
             while offset <= log.segmentSize - RecordHeader.size {
@@ -286,7 +286,7 @@ extension Shard {
     /// The parts of values that are current. Those of values that were replaced since are in the log as well, and
     /// would take the table's room, and with it entries, until the cleaner comes by.
     private func replayParts(othersAreKnown: Bool) throws(Failure) {
-        var after = Aftermath()
+        var change = Change.withoutTime
         let count = header[Field.queueCount]
         for i in 0..<count {
             let place = log.queued(i), segment = log.numberWord(place).u64(0), base = log.offset(ofPlace: place)
@@ -297,7 +297,7 @@ extension Shard {
                 let record = RecordHeader(at: p)
                 if record.isKind(.end) { break }
                 let view = RecordView(location: log.location(place: place, offset: at), at: p, header: record)
-                if let key = view.partKey, isOwned(key, othersAreKnown: othersAreKnown) { try apply(.part, view, shim_hash(view.key, PartKey.size, secret), &after) }
+                if let key = view.partKey, isOwned(key, othersAreKnown: othersAreKnown) { try apply(.part, view, shim_hash(view.key, PartKey.size, secret), &change) }
                 offset = at + record.length
             }
         }
@@ -354,40 +354,40 @@ extension Shard {
     }
 
     @inline(never)
-    private func apply(_ kind: RecordHeader.Kind, _ view: RecordView, _ keyHash: UInt64, _ after: inout Aftermath) throws(Failure) {
+    private func apply(_ kind: RecordHeader.Kind, _ view: RecordView, _ keyHash: UInt64, _ change: inout Change) throws(Failure) {
         let record = view.header, key = Key(bytes: UnsafeRawPointer(view.key), length: record.keyLength, hash: keyHash)
         switch kind {
         case .value, .manifest, .part:
-            try applyValue(view, key, &after)
+            try applyValue(view, key, &change)
         case .touch:
-            applyTouch(view, key, &after)
+            applyTouch(view, key, &change)
         case .tombstone:
-            if let slot = lookup(key) { drop(slot, &after) }
+            if let slot = lookup(key) { drop(slot, &change) }
         case .invalidate:
             guard record.keyLength == 8 else { return }
             let tag = view.key.loadUnaligned(as: UInt64.self)
-            if tags.isFull, tags.invalidation(of: tag) == 0 { sweepTags(&after) }
+            if tags.isFull, tags.invalidation(of: tag) == 0 { sweepTags(&change) }
             tags.add(tag, lsn: record.lsn)
         case .loss:
-            if record.keyLength == Loss.size { apply(Loss(at: view.key), &after) }
+            if record.keyLength == Loss.size { apply(Loss(at: view.key), &change) }
         case .end, .gap: break
         }
     }
 
     @inline(never)
-    private func applyValue(_ view: RecordView, _ key: Key, _ after: inout Aftermath) throws(Failure) {
+    private func applyValue(_ view: RecordView, _ key: Key, _ change: inout Change) throws(Failure) {
         let record = view.header, isPart = record.isKind(.part)
         if isPart, view.partKey == nil { return }
         let slot = lookup(key, isPart: isPart)
         if record.codec == RecordHeader.Codec.dictionary, !engine.pointee.dictionaries.places.has(record.dictionary) {
             // Evicted before its dictionary made room for another.
-            if let slot { drop(slot, &after) }
+            if let slot { drop(slot, &change) }
             return
         }
         guard log.isBodySound(view) else {
             // It still supersedes what is older, unless that is what it was copied from.
             header[Field.corrupt] += 1
-            if let slot, lsn(of: slot) != record.lsn { drop(slot, &after) }
+            if let slot, lsn(of: slot) != record.lsn { drop(slot, &change) }
             return
         }
         let flags = (record.isPinned ? Slot.pinnedBit : 0) | (isPart ? Slot.Kind.part : record.tagCount > 0 ? Slot.Kind.tagged : Slot.Kind.plain)
@@ -398,7 +398,7 @@ extension Shard {
             exchange(measure(Slot.location(old)), old, for: new, flags)
             slot.set(8, Slot.word1(stamp: nextStamp(), expiry: expiry))
             slot.release(0, Slot.with(old, location: view.location) & ~Slot.keptFlags | flags)
-        } else if let free = freeSlot(for: key, &after) {
+        } else if let free = freeSlot(for: key, &change) {
             // (A stamp that a sweep, for those that were evicted above, has not passed.)
             free.set(8, Slot.word1(stamp: nextStamp(), expiry: expiry))
             free.release(0, table.word0(free, key.fraction, location: view.location, flags: flags))
@@ -408,14 +408,14 @@ extension Shard {
     }
 
     /// Nil where not even evicting helps: the key is known to the log alone.
-    private func freeSlot(for key: Key, _ after: inout Aftermath) -> Memory? {
-        if !maintainTable(&after, mayShrink: false) { _ = evict(now: 0, &after) }
+    private func freeSlot(for key: Key, _ change: inout Change) -> Memory? {
+        if !maintainTable(&change, mayShrink: false) { _ = evict(&change) }
         var tries = 0
         while true {
             if let free = table.reserve(key.fraction) { return free }
             tries += 1
-            table.advance(Int.max) { drop($0, &after) }
-            if !maintainTable(&after, mayShrink: false) || tries > 4, !evict(now: 0, &after) || tries > 1000 {
+            table.advance(Int.max) { drop($0, &change) }
+            if !maintainTable(&change, mayShrink: false) || tries > 4, !evict(&change) || tries > 1000 {
                 header.at.set(Field.ghost, header.at.u64(Field.headNumber))
                 return nil
             }
@@ -423,12 +423,12 @@ extension Shard {
     }
 
     @inline(never)
-    private func applyTouch(_ view: RecordView, _ key: Key, _ after: inout Aftermath) {
+    private func applyTouch(_ view: RecordView, _ key: Key, _ change: inout Change) {
         guard let target = view.touchTarget, let slot = lookup(key) else { return }
         guard log.isBodySound(view) else {
             // It still supersedes the age that the value had before.
             header[Field.corrupt] += 1
-            drop(slot, &after)
+            drop(slot, &change)
             return
         }
         let old = Slot.location(slot.u64(0))
@@ -436,7 +436,7 @@ extension Shard {
         guard let current = log.record(old).flatMap({ log.value(of: $0) }), current.header.lsn == target.lsn else { return }
         guard current.location == target.location || isInLog(target) else {
             // The copy that was touched is damaged. Its original has an age that may be over.
-            drop(slot, &after)
+            drop(slot, &change)
             return
         }
         account(measure(old), sign: -1)
@@ -455,17 +455,17 @@ extension Shard {
 
     /// The log begins again where it did when its head was begun. What had been cleaned since is dead,
     /// and goes at once, so that the cleaner finds the room that it had.
-    private func reclaimDeadTail(_ after: inout Aftermath) {
+    private func reclaimDeadTail(_ change: inout Change) {
         if engine.pointee.isReadOnly { return }
         // Once round at most: with pinned entries over the limit it would never end.
         var left = header[Field.queueCount] * log.segmentSize
-        while left > 0, log.availablePlaces < log.wantedFree, let cleaned = try? cleanRecord(now: 0, &after), cleaned > 0 { left -= cleaned }
+        while left > 0, log.availablePlaces < log.wantedFree, let cleaned = try? cleanRecord(&change), cleaned > 0 { left -= cleaned }
     }
 
     /// What a smaller capacity, or evicted entries that came back, put over the limits.
-    func enforceLimits(_ after: inout Aftermath) {
+    func enforceLimits(_ change: inout Change) {
         let limit = geometry.entriesPerShard
-        while limit > 0, header[Field.entries] > limit, evict(now: 0, &after) { header[Field.evictions] -= 1 }
-        while header[Field.live] > log.liveLimit, evict(now: 0, &after) { header[Field.evictions] -= 1 }
+        while limit > 0, header[Field.entries] > limit, evict(&change) { header[Field.evictions] -= 1 }
+        while header[Field.live] > log.liveLimit, evict(&change) { header[Field.evictions] -= 1 }
     }
 }

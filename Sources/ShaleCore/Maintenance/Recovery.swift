@@ -67,13 +67,13 @@ extension Shard {
     }
 
     private func finishPending() throws(Failure) {
-        var after = Aftermath() // (Parts in other shards are left to the cleaner.)
+        var change = Change.withoutTime // (Parts in other shards are left to the cleaner.)
         let pending = header[Field.pending]
         if pending & ShardHeader.Pending.recount != 0 { recount() }
         if pending & ShardHeader.Pending.clear != 0 { finishClear() }
-        if pending & ShardHeader.Pending.clearInPlace != 0 { try clear(&after) }
+        if pending & ShardHeader.Pending.clearInPlace != 0 { try clear(&change) }
         if pending & ShardHeader.Pending.rebase != 0 { rebaseStamps() }
-        if pending & ShardHeader.Pending.sweepOfTags != 0 { sweepTags(&after) }
+        if pending & ShardHeader.Pending.sweepOfTags != 0 { sweepTags(&change) }
     }
 
     /// Whether all that recovery goes by lies inside the shard.

@@ -14,8 +14,8 @@ extension Shard {
 
     /// Makes room for a record of `length` bytes at the head; `live` where it will be current, `pins`: what may not be evicted then,
     /// `own`: pinned bytes of the entry that it replaces.
-    func makeRoom(_ length: Int, live: Bool, pins: Int = 0, replacing own: Int = 0, now: UInt64, _ after: inout Aftermath) throws(Failure) {
-        let needed = pins > 0 ? try admitPin(length, most: pins, replacing: own, now: now, &after) : 0
+    func makeRoom(_ length: Int, live: Bool, pins: Int = 0, replacing own: Int = 0, _ change: inout Change) throws(Failure) {
+        let needed = pins > 0 ? try admitPin(length, most: pins, replacing: own, &change) : 0
         let usable = log.usablePlaces, loss = log.loss
         // (An entry that replaces a pinned one of its length needs nothing.)
         if live, own == 0 || length > own {
@@ -27,20 +27,20 @@ extension Shard {
             while header[Field.live] + length > limit {
                 let canEvict = header[Field.pinnedBytes] + length <= limit
                 // A manifest's parts are in other shards mostly: evicting more here would empty this one in vain.
-                if after.blobCount == 0, canEvict && evict(now: now, &after) || dropOrphans(&after) { continue }
-                if header[Field.noSpace] > 0 || shrinkTable(&after) {
+                if change.blobCount == 0, canEvict && evict(&change) || dropOrphans(&change) { continue }
+                if header[Field.noSpace] > 0 || shrinkTable(&change) {
                     limit = limitAnew() + own
                     continue
                 }
-                if canEvict { after.crowdedBy = crowdingPart() }
+                if canEvict { change.crowdedBy = crowdingPart() }
                 throw log.filled()
             }
-            if header[Field.live] + length > limit - limit / 16 { victims.sweep(buckets: 64) { dropIfGone($0, now: now, &after) } }
+            if header[Field.live] + length > limit - limit / 16 { victims.sweep(buckets: 64) { dropIfGone($0, &change) } }
         }
         if usable - header[Field.queueCount] < log.wantedFree(of: usable, loss) {
             var left = length * Shard.cleanedForEach + log.segmentSize / 256
             while left > 0 {
-                let cleaned = try clean(now: now, isAhead: true, &after)
+                let cleaned = try clean(isAhead: true, &change)
                 if cleaned == 0 { break }
                 left -= cleaned
             }
@@ -62,12 +62,12 @@ extension Shard {
             idle += 1
             if rounds > 2 {
                 let aim = max(0, header[Field.live] - log.segmentSize / 4)
-                while header[Field.live] > aim, evict(now: now, &after) { idle = 0 }
+                while header[Field.live] > aim, evict(&change) { idle = 0 }
             }
             let tail = log.queued(0)
             var cleaned = 0
             while header[Field.queueCount] > 1, log.queued(0) == tail {
-                cleaned += try clean(now: now, &after)
+                cleaned += try clean(&change)
             }
             // With nothing left to evict, a round of the log gains all that can be gained.
             if cleaned == 0 || idle > 2 * header[Field.queueCount] + 2 {
@@ -100,33 +100,33 @@ extension Shard {
 
     /// Evicts the least recently used entry, or finds that expired ones have made room. False where all
     /// that is left is pinned.
-    func evict(now: UInt64, _ after: inout Aftermath) -> Bool {
+    func evict(_ change: inout Change) -> Bool {
         let before = header[Field.entries]
-        var victim = victims.next { dropIfGone($0, now: now, &after) }
+        var victim = victims.next { dropIfGone($0, &change) }
         if victim == nil, header[Field.unsure] != 0 {
             header[Field.unsure] = 0
             recount()
-            victim = victims.next { dropIfGone($0, now: now, &after) }
+            victim = victims.next { dropIfGone($0, &change) }
         }
         // Pinned entries that were invalidated are nobody's victims, and gone all the same.
-        if victim == nil, header[Field.tagCount] != 0 { sweepTags(&after) }
+        if victim == nil, header[Field.tagCount] != 0 { sweepTags(&change) }
         guard let slot = victim else { return header[Field.entries] < before }
-        evict(slot, &after)
+        evict(slot, &change)
         return true
     }
 
     /// Cleans a record. Where not even the cleaner has room, what is at the tail goes without being copied.
     /// `isAhead`: there is room yet, and who may not make the file larger leaves it to others.
-    private func clean(now: UInt64, isAhead: Bool = false, _ after: inout Aftermath) throws(Failure) -> Int {
-        do throws(Failure) { return try cleanRecord(now: now, &after) } catch {
+    private func clean(isAhead: Bool = false, _ change: inout Change) throws(Failure) -> Int {
+        do throws(Failure) { return try cleanRecord(&change) } catch {
             if isAhead, error.isFileLimit { return 0 }
-            guard error.status == .full, evictTail(&after) else { throw error }
-            return try cleanRecord(now: now, &after)
+            guard error.status == .full, evictTail(&change) else { throw error }
+            return try cleanRecord(&change)
         }
     }
 
     /// Evicts what is left in the tail's segment. False where nothing is, or where some of it is pinned.
-    private func evictTail(_ after: inout Aftermath) -> Bool {
+    private func evictTail(_ change: inout Change) -> Bool {
         let low = log.location(place: log.queued(0), offset: header[Field.tailOffset]), high = log.location(place: log.queued(0), offset: log.segmentSize - 8)
         var found = 0, hasPinned = false
         forEachSlot { _, word0 in
@@ -137,29 +137,29 @@ extension Shard {
         if found == 0 || hasPinned { return false }
         forEachSlot { slot, word0 in
             // (A value goes with all its parts.)
-            if needs(word0, from: low, through: high) { evictWhole(slot, &after) }
+            if needs(word0, from: low, through: high) { evictWhole(slot, &change) }
         }
         return true
     }
 
     /// Expired data leaves with the sweeps, without timers.
     @discardableResult
-    func dropIfGone(_ slot: Memory, now: UInt64, _ after: inout Aftermath) -> Bool {
+    func dropIfGone(_ slot: Memory, _ change: inout Change) -> Bool {
         let word0 = slot.u64(0)
-        guard !Slot.isPart(word0), SlotExpiry.mayBeGone(Slot.expiry(slot.u64(8)), now: now, base: engine.pointee.block.expiryBase) else { return false }
+        guard !Slot.isPart(word0), SlotExpiry.mayBeGone(Slot.expiry(slot.u64(8)), now: change.now, base: engine.pointee.block.expiryBase) else { return false }
         // (A damaged age ends nothing: whoever reads the entry notes its loss.)
-        guard let record = log.record(Slot.location(word0)), log.isHeadSound(record), now >= record.header.gone(at: record.at) else { return false }
-        drop(slot, &after)
+        guard let record = log.record(Slot.location(word0)), log.isHeadSound(record), change.now >= record.header.gone(at: record.at) else { return false }
+        drop(slot, &change)
         header[Field.expirations] += 1
         return true
     }
 
     /// Parts of large values whose writer was killed, or that went without them. False where there are none.
     @inline(never)
-    func dropOrphans(_ after: inout Aftermath) -> Bool {
+    func dropOrphans(_ change: inout Change) -> Bool {
         let live = header[Field.live]
         forEachSlot { slot, word0 in
-            if Slot.isPart(word0), let key = partKey(of: word0), !isOwned(key) { drop(slot, &after) }
+            if Slot.isPart(word0), let key = partKey(of: word0), !isOwned(key) { drop(slot, &change) }
         }
         return header[Field.live] < live
     }
@@ -191,11 +191,11 @@ extension Shard {
 
     /// Grows or shrinks the table by a few buckets; called with every insertion.
     /// False where it is full and cannot grow.
-    func maintainTable(_ after: inout Aftermath, mayShrink: Bool = true) -> Bool {
+    func maintainTable(_ change: inout Change, mayShrink: Bool = true) -> Bool {
         let table = self.table
         let shape = table.shape
         if shape.mode != Table.Shape.Mode.steady {
-            table.advance(Load.pace) { evict($0, &after) }
+            table.advance(Load.pace) { evict($0, &change) }
             table.prefetchFrontier(Load.pace)
             return true
         }
@@ -225,14 +225,14 @@ extension Shard {
     /// Where nothing is left to evict: cleans, once round at most, until a larger table fits beside the log. False where it
     /// never will.
     @inline(never)
-    func growTableByCleaning(now: UInt64, _ after: inout Aftermath) -> Bool {
+    func growTableByCleaning(_ change: inout Change) -> Bool {
         let wanted = geometry.shardIndexBytes(buckets: Table.Shape.grown(table.shape.buckets))
         let least = (header[Field.live] + log.segmentRoom - 1) / log.segmentRoom + 1 + log.reserve
         guard table.shape.mode == Table.Shape.Mode.steady, least * log.segmentSize + wanted <= geometry.shardBudget else { return false }
         for _ in 0..<header[Field.queueCount] where header[Field.queueCount] > 1 {
             let tail = log.queued(0)
             while header[Field.queueCount] > 1, log.queued(0) == tail {
-                guard let cleaned = try? clean(now: now, &after), cleaned > 0 else { return false }
+                guard let cleaned = try? clean(&change), cleaned > 0 else { return false }
             }
             if growTable(table.shape) { return true }
         }
@@ -301,25 +301,25 @@ extension Shard {
     /// A smaller capacity or entry limit: evicts until it holds, or until parts of what has gone have to be cleared in
     /// other shards first. Whether it holds.
     @inline(never)
-    func evictToBudget(now: UInt64, _ after: inout Aftermath) throws(Failure) -> Bool {
+    func evictToBudget(_ change: inout Change) throws(Failure) -> Bool {
         header[Field.noSpace] = 0
         let limit = geometry.entriesPerShard
-        while limit > 0, header[Field.entries] > limit, after.blobCount < Aftermath.mostBlobs, evict(now: now, &after) {}
-        while header[Field.live] > log.liveLimit, after.blobCount < Aftermath.mostBlobs {
+        while limit > 0, header[Field.entries] > limit, change.blobCount < Change.mostBlobs, evict(&change) {}
+        while header[Field.live] > log.liveLimit, change.blobCount < Change.mostBlobs {
             // (What a table takes that is larger than its entries need would cost some of them.)
-            if shrinkTable(downTo: geometry.shardBudget / 8, &after) || evict(now: now, &after) || dropOrphans(&after) { continue }
+            if shrinkTable(downTo: geometry.shardBudget / 8, &change) || evict(&change) || dropOrphans(&change) { continue }
             guard let part = crowdingPart() else { break }
-            after.crowdedBy = part
+            change.crowdedBy = part
             throw log.filled()
         }
-        return after.blobCount == 0
+        return change.blobCount == 0
     }
 
     /// And cleans and gives space back until it holds. `budget`: what may be on the disk meanwhile.
     @inline(never)
-    func applyBudget(from budget: Int, now: UInt64, _ after: inout Aftermath) throws(Failure) {
+    func applyBudget(from budget: Int, _ change: inout Change) throws(Failure) {
         // The table first: what it gives back, the segments need not.
-        _ = shrinkTable(downTo: geometry.shardBudget / 8, &after)
+        _ = shrinkTable(downTo: geometry.shardBudget / 8, &change)
         var rounds = 0
         var isOver: Bool { header[Field.allocated] * log.segmentSize + header[Field.tablePages] > geometry.shardBudget }
         // (The log may fill all that is left, and the cleaner needs its reserve.)
@@ -333,11 +333,11 @@ extension Shard {
             }
             rounds += 1
             let aim = rounds > 2 * geometry.rows ? max(0, header[Field.live] - log.segmentSize) : header[Field.live]
-            while header[Field.live] > min(aim, log.liveLimit), evict(now: now, &after) {}
+            while header[Field.live] > min(aim, log.liveLimit), evict(&change) {}
             let tail = header[Field.queueCount] > 0 ? log.queued(0) : 0
             var cleaned = 0
             while header[Field.queueCount] > 1, log.queued(0) == tail {
-                let step = try clean(now: now, &after)
+                let step = try clean(&change)
                 if step == 0 { break }
                 cleaned += step
             }
@@ -354,13 +354,13 @@ extension Shard {
     }
 
     /// Makes the table as small as its entries allow, but no smaller than so many bytes. False where it is already.
-    private func shrinkTable(downTo least: Int = 0, _ after: inout Aftermath) -> Bool {
+    private func shrinkTable(downTo least: Int = 0, _ change: inout Change) -> Bool {
         let before = header[Field.tablePages]
-        while table.shape.mode != Table.Shape.Mode.steady { table.advance(Int.max) { evict($0, &after) } }
+        while table.shape.mode != Table.Shape.Mode.steady { table.advance(Int.max) { evict($0, &change) } }
         if before > geometry.shardIndexBytes(buckets: table.shape.buckets) { shrinkPages(table.shape.buckets) }
         while header[Field.tablePages] > least, table.shape.buckets > Table.leastBuckets, header[Field.used] * 64 < table.shape.buckets * 4 * Load.shrunk {
             table.begin(Table.Shape.Mode.shrinking)
-            table.advance(Int.max) { evict($0, &after) }
+            table.advance(Int.max) { evict($0, &change) }
             shrinkPages(table.shape.buckets)
         }
         return header[Field.tablePages] < before

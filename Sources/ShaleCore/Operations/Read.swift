@@ -117,10 +117,8 @@ extension Shard {
 
     @inline(never)
     private func discard(_ key: Key, _ location: UInt32, isDamaged: Bool) {
-        if engine.pointee.isReadOnly { return }
-        var after = Aftermath()
-        let now = engine.pointee.clock.now48
-        try? change(&after) { after throws(Failure) in try dropUnreadable(key, location: location, isDamaged: isDamaged, now: now, &after) }
+        guard var change = try? Change(engine) else { return }
+        try? make(&change) { change throws(Failure) in try dropUnreadable(key, location: location, isDamaged: isDamaged, &change) }
     }
 
     @inline(__always)

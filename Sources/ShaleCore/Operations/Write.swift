@@ -53,31 +53,31 @@ extension Shard {
 
     /// Stores a value, manifest or part. Conflict where the condition does not hold.
     @inline(never)
-    func put(_ draft: inout Draft, _ key: Key, condition: Condition, now: UInt64, _ after: inout Aftermath) throws(Failure) -> PutOutcome {
+    func put(_ draft: inout Draft, _ key: Key, condition: Condition, _ change: inout Change) throws(Failure) -> PutOutcome {
         let isPart = draft.record.isKind(.part)
-        if !holds(condition, key, now: now) { return .conflict }
+        if !holds(condition, key, now: change.now) { return .conflict }
         if draft.record.codec == RecordHeader.Codec.dictionary, !engine.pointee.dictionaries.places.mayUse(draft.record.dictionary) { return .dictionaryRetired }
-        let tableHasRoom = maintainTable(&after)
+        let tableHasRoom = maintainTable(&change)
         let own = header[Field.pinnedBytes] == 0 ? 0 : lookup(key, isPart: isPart).map { self.measure(Slot.location($0.u64(0))).pinned } ?? 0
-        try makeRoom(draft.record.length, live: true, pins: draft.record.isPinned ? draft.record.length : 0, replacing: own, now: now, &after)
+        try makeRoom(draft.record.length, live: true, pins: draft.record.isPinned ? draft.record.length : 0, replacing: own, &change)
         let found = lookup(key, isPart: isPart)
         // (Making a slot leaves the room there: it evicts, or makes room again.)
-        let slot = if let found { found } else { try makeSlot(for: draft.record, key, tableHasRoom: tableHasRoom, now: now, &after) }
+        let slot = if let found { found } else { try makeSlot(for: draft.record, key, tableHasRoom: tableHasRoom, &change) }
         let before = header[Field.headOffset]
         header.begin()
         let location = log.append(&draft, lsn: drawLSN())
         let record = draft.record
         // Half a segment ahead, so that it is there in time, and a shard that is hardly used takes one only.
-        if before < log.segmentSize / 2, header[Field.headOffset] >= log.segmentSize / 2, log.wantsPlace { after.wantsPlace = true }
+        if before < log.segmentSize / 2, header[Field.headOffset] >= log.segmentSize / 2, log.wantsPlace { change.wantsPlace = true }
         let flags = (record.isPinned ? Slot.pinnedBit : 0) | (isPart ? Slot.Kind.part : record.tagCount > 0 ? Slot.Kind.tagged : Slot.Kind.plain)
         let expiry = SlotExpiry.of(gone: draft.lifetime.gone, base: engine.pointee.block.expiryBase)
         let measure = record.isKind(.value) ? Measure(record) : measure(location)
-        publish(slot, isNew: found == nil, key, location: location, flags: flags, expiry: expiry, measure, &after)
+        publish(slot, isNew: found == nil, key, location: location, flags: flags, expiry: expiry, measure, &change)
         return .done
     }
 
     /// Points the key's slot to a new record, or fills one that was reserved for it.
-    private func publish(_ slot: Memory, isNew: Bool, _ key: Key, location: UInt32, flags: UInt64, expiry: UInt64, _ new: Measure, _ after: inout Aftermath) {
+    private func publish(_ slot: Memory, isNew: Bool, _ key: Key, location: UInt32, flags: UInt64, expiry: UInt64, _ new: Measure, _ change: inout Change) {
         if isNew {
             account(new, sign: 1)
             count(flags, sign: 1)
@@ -90,11 +90,11 @@ extension Shard {
         exchange(old, word0, for: new, flags)
         header.restamp(slot, nextStamp(), expiry: expiry)
         header.commit(slot, Slot.with(word0, location: location) & ~Slot.keptFlags | flags)
-        if old.blob.blob != 0 { release(old.blob, &after) }
+        if old.blob.blob != 0 { release(old.blob, &change) }
     }
 
     /// A free slot near the key's home.
-    private func reserveSlot(_ key: Key, now: UInt64, _ after: inout Aftermath) throws(Failure) -> Memory {
+    private func reserveSlot(_ key: Key, _ change: inout Change) throws(Failure) -> Memory {
         var tries = 0
         while true {
             if let slot = table.reserve(key.fraction) { return slot }
@@ -102,9 +102,9 @@ extension Shard {
             // grow, which spreads the neighbourhood; or let somebody go.
             tries += 1
             if table.shape.mode != Table.Shape.Mode.steady {
-                table.advance(Int.max) { evict($0, &after) }
+                table.advance(Int.max) { evict($0, &change) }
             } else if tries > 6 || !growTable(table.shape) {
-                guard evict(now: now, &after) || dropOrphans(&after), tries < 10_000 else {
+                guard evict(&change) || dropOrphans(&change), tries < 10_000 else {
                     throw log.noSpace("pinned entries fill the index; unpin or remove some, or raise the capacity")
                 }
             }
@@ -112,65 +112,65 @@ extension Shard {
     }
 
     /// A slot for a new key. What is dead in the log may be in the way of a larger table: then it is cleaned, and room made anew.
-    private func makeSlot(for record: RecordHeader, _ key: Key, tableHasRoom: Bool, now: UInt64, _ after: inout Aftermath) throws(Failure) -> Memory {
+    private func makeSlot(for record: RecordHeader, _ key: Key, tableHasRoom: Bool, _ change: inout Change) throws(Failure) -> Memory {
         let isPart = record.isKind(.part)
-        do throws(Failure) { return try makeSlot(key, tableHasRoom: tableHasRoom, isPart: isPart, now: now, &after) } catch {
-            guard !tableHasRoom, growTableByCleaning(now: now, &after) else { throw error }
-            after.crowdedBy = nil
-            try makeRoom(record.length, live: true, pins: record.isPinned ? record.length : 0, now: now, &after)
-            return try makeSlot(key, tableHasRoom: maintainTable(&after), isPart: isPart, now: now, &after)
+        do throws(Failure) { return try makeSlot(key, tableHasRoom: tableHasRoom, isPart: isPart, &change) } catch {
+            guard !tableHasRoom, growTableByCleaning(&change) else { throw error }
+            change.crowdedBy = nil
+            try makeRoom(record.length, live: true, pins: record.isPinned ? record.length : 0, &change)
+            return try makeSlot(key, tableHasRoom: maintainTable(&change), isPart: isPart, &change)
         }
     }
 
     /// A slot for a new key, within the limits by entries, and by what the table can hold.
     @inline(never)
-    private func makeSlot(_ key: Key, tableHasRoom: Bool, isPart: Bool, now: UInt64, _ after: inout Aftermath) throws(Failure) -> Memory {
+    private func makeSlot(_ key: Key, tableHasRoom: Bool, isPart: Bool, _ change: inout Change) throws(Failure) -> Memory {
         let limit = geometry.entriesPerShard
         if !isPart, limit > 0 {
             // The limit gives a warning of one sweep, so that the first victim does not wait for all of it.
-            if header[Field.entries] + limit / 32 >= limit { victims.sweep(buckets: 64) { dropIfGone($0, now: now, &after) } }
+            if header[Field.entries] + limit / 32 >= limit { victims.sweep(buckets: 64) { dropIfGone($0, &change) } }
             while header[Field.entries] >= limit {
-                guard evict(now: now, &after) else { throw log.noSpace("pinned entries fill the cache up to max_entries; unpin or remove some") }
+                guard evict(&change) else { throw log.noSpace("pinned entries fill the cache up to max_entries; unpin or remove some") }
             }
         }
-        if !tableHasRoom, !evict(now: now, &after), !dropOrphans(&after) {
+        if !tableHasRoom, !evict(&change), !dropOrphans(&change) {
             // The disk may have room again.
             header[Field.noSpace] = 0
             guard growTable(table.shape) else {
-                after.crowdedBy = crowdingPart()
+                change.crowdedBy = crowdingPart()
                 throw log.noSpace("the index cannot grow, and nothing is left to evict; free space on the disk, or raise the capacity")
             }
         }
-        return try reserveSlot(key, now: now, &after)
+        return try reserveSlot(key, &change)
     }
 
     // MARK: Remove
 
     /// Removes a key for good: a tombstone keeps older records from coming back in a rebuild.
-    func remove(_ key: Key, version: UInt64, now: UInt64, _ after: inout Aftermath) throws(Failure) -> Status {
-        var existing = entry(key, now: now)
+    func remove(_ key: Key, version: UInt64, _ change: inout Change) throws(Failure) -> Status {
+        var existing = entry(key, now: change.now)
         if version != 0, let existing, !existing.isGone, existing.value.header.lsn != version { return .conflict }
         let answer: Status = existing.map { $0.isGone ? .miss : .ok } ?? .miss
         var slot = lookup(key)
         if slot == nil ? !mayHaveGhosts : version != 0 && answer == .miss { return .miss }
         var draft = Draft(RecordHeader(kind: .tombstone, keyLength: key.length), keyHash: key.hash, key: key.bytes)
-        try makeRoom(draft.record.length, live: false, now: now, &after)
+        try makeRoom(draft.record.length, live: false, &change)
         slot = lookup(key)
         existing = nil
-        bury(&draft, slot, &after)
+        bury(&draft, slot, &change)
         if answer == .ok { header[Field.removes] += 1 }
         return answer
     }
 
     /// Appends a tombstone, and with it takes the key's entry out.
-    private func bury(_ draft: inout Draft, _ slot: Memory?, _ after: inout Aftermath) {
+    private func bury(_ draft: inout Draft, _ slot: Memory?, _ change: inout Change) {
         guard let slot else {
             log.append(&draft, lsn: drawLSN())
             return
         }
         header.begin()
         log.append(&draft, lsn: drawLSN())
-        takeOut(slot, &after)
+        takeOut(slot, &change)
     }
 
     /// Whether a rebuild could find records that the index does not know: it begins at the tail that the file proves,
@@ -182,12 +182,12 @@ extension Shard {
 
     /// Drops an entry that a reader found damaged or incomplete, if it is still the current one.
     @inline(never)
-    func dropUnreadable(_ key: Key, location: UInt32, isDamaged: Bool, now: UInt64, _ after: inout Aftermath) throws(Failure) {
+    func dropUnreadable(_ key: Key, location: UInt32, isDamaged: Bool, _ change: inout Change) throws(Failure) {
         guard let found = table.find(key.fraction, location: location), !Slot.isPart(found.u64(0)),
               isDamaged || manifest(at: location).map({ !isBeingWritten($0.blob) }) == true else { return }
         let segment = log.segment(of: location), version = lsn(of: found)
         var draft = Draft(RecordHeader(kind: .tombstone, keyLength: key.length), keyHash: key.hash, key: key.bytes)
-        let hasRoom = (try? makeRoom(max(Loss.length, draft.record.length), live: false, now: now, &after)) != nil
+        let hasRoom = (try? makeRoom(max(Loss.length, draft.record.length), live: false, &change)) != nil
         // Cleaning may have moved it, or let it go; something else may be where it was.
         var current: Memory?
         table.probe(key.fraction, home: table.shape.home(key.fraction)) { slot, word0 in
@@ -199,28 +199,28 @@ extension Shard {
         guard let slot = current else { return }
         if !hasRoom {
             // Then it is a miss from now on, if not for those who make the index anew.
-            drop(slot, &after)
+            drop(slot, &change)
             if isDamaged { recount() }
-        } else if isDamaged { try loseOne(slot) } else { bury(&draft, slot, &after) }
+        } else if isDamaged { try loseOne(slot) } else { bury(&draft, slot, &change) }
     }
 
     // MARK: Touch and increment
 
-    func touch(_ key: Key, maxAge: Int64, now: UInt64, _ after: inout Aftermath) throws(Failure) -> Status {
+    func touch(_ key: Key, maxAge: Int64, _ change: inout Change) throws(Failure) -> Status {
         guard let found = lookup(key) else { return .miss }
-        guard let before = entry(found, now: now) else {
-            try dropUnreadable(key, location: Slot.location(found.u64(0)), isDamaged: true, now: now, &after)
+        guard let before = entry(found, now: change.now) else {
+            try dropUnreadable(key, location: Slot.location(found.u64(0)), isDamaged: true, &change)
             return .miss
         }
         if before.isGone { return .miss }
         // The entry's own stale period stays.
-        let lifetime = Lifetime(from: now, maxAge: maxAge, stale: before.lifetime.stale)
+        let lifetime = Lifetime(from: change.now, maxAge: maxAge, stale: before.lifetime.stale)
         let flags = (before.value.header.isPinned ? RecordHeader.Flag.pinned : 0) | lifetime.flag
         let record = RecordHeader(kind: .touch, flags: flags, keyLength: key.length, storedLength: TouchTarget.size, rawLength: TouchTarget.size,
                                   created: before.value.header.created, expires: lifetime.expires)
-        try makeRoom(record.length, live: true, pins: record.isPinned ? record.length + before.value.length : 0, now: now, &after)
+        try makeRoom(record.length, live: true, pins: record.isPinned ? record.length + before.value.length : 0, &change)
         // Cleaning may have moved the value, or let it go.
-        guard let current = entry(key, now: now), !current.isGone else { return .miss }
+        guard let current = entry(key, now: change.now), !current.isGone else { return .miss }
         let target = TouchTarget(location: current.value.location, number: log.segment(of: current.value.location), lsn: current.value.header.lsn)
         var words = target.words
         let slot = current.slot
@@ -240,13 +240,13 @@ extension Shard {
     }
 
     /// `room`: scratch for meta and tags, which cleaning may move.
-    func increment(_ key: Key, delta: Int64, initial: Int64, maxAge: Int64, stale: Int64, now: UInt64, room: Memory, _ after: inout Aftermath) throws(Failure) -> Int64 {
+    func increment(_ key: Key, delta: Int64, initial: Int64, maxAge: Int64, stale: Int64, room: Memory, _ change: inout Change) throws(Failure) -> Int64 {
         var start = initial
         var record: RecordHeader
         let lifetime: Lifetime
         var tagCount = 0
         // A damaged number must not become the start of a sound one.
-        if let existing = entry(key, now: now), existing.isFresh, log.soundBytes(Slot.location(existing.slot.u64(0))) != nil {
+        if let existing = entry(key, now: change.now), existing.isFresh, log.soundBytes(Slot.location(existing.slot.u64(0))) != nil {
             let value = existing.value.header
             guard value.isKind(.value), value.codec == RecordHeader.Codec.raw, value.storedLength == 8 else {
                 throw Failure.because(.invalid, "the value is not an 8-byte integer; shale_increment works on those alone")
@@ -259,8 +259,8 @@ extension Shard {
             record = RecordHeader(kind: .value, flags: value.flags & RecordHeader.Flag.pinned | lifetime.flag, tagCount: tagCount,
                                   keyLength: key.length, metaLength: value.metaLength, storedLength: 8, rawLength: 8, created: value.created, expires: lifetime.expires)
         } else {
-            lifetime = Lifetime(from: now, maxAge: maxAge, stale: stale)
-            record = RecordHeader(kind: .value, flags: lifetime.flag, keyLength: key.length, storedLength: 8, rawLength: 8, created: now, expires: lifetime.expires)
+            lifetime = Lifetime(from: change.now, maxAge: maxAge, stale: stale)
+            record = RecordHeader(kind: .value, flags: lifetime.flag, keyLength: key.length, storedLength: 8, rawLength: 8, created: change.now, expires: lifetime.expires)
         }
         let (sum, overflow) = start.addingReportingOverflow(delta)
         if overflow { throw Failure.because(.invalid, "the sum overflows a 64-bit integer; the value is unchanged") }
@@ -270,19 +270,19 @@ extension Shard {
                               bodyHash: bodyHash(meta: UnsafeRawPointer(room), metaLength: record.metaLength, stored: body.start, storedLength: 8, secret: secret))
             draft.lifetime = lifetime
             draft.tags = UnsafePointer((room + Limits.metaLength + 1).assumingMemoryBound(to: UInt64.self))
-            _ = try put(&draft, key, condition: .always, now: now, &after)
+            _ = try put(&draft, key, condition: .always, &change)
         }
         return sum
     }
 
     // MARK: Many at once
 
-    func invalidate(_ tag: UInt64, now: UInt64, _ after: inout Aftermath) throws(Failure) {
-        if tags.isFull, tags.invalidation(of: tag) == 0 { sweepTags(&after) }
+    func invalidate(_ tag: UInt64, _ change: inout Change) throws(Failure) {
+        if tags.isFull, tags.invalidation(of: tag) == 0 { sweepTags(&change) }
         var word = tag
         try withUnsafeBytes(of: &word) { key throws(Failure) in
             var draft = Draft(RecordHeader(kind: .invalidate, keyLength: 8), keyHash: shim_hash(key.start, 8, secret), key: key.start)
-            try makeRoom(draft.record.length, live: false, now: now, &after)
+            try makeRoom(draft.record.length, live: false, &change)
             let lsn = drawLSN()
             header.begin()
             log.append(&draft, lsn: lsn)

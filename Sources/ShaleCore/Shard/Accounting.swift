@@ -8,7 +8,7 @@ struct Measure {
     /// All of `bytes`, where nothing may evict it.
     var pinned = 0
     var dictionary: UInt16 = 0
-    var blob = Aftermath.Blob()
+    var blob = Change.Blob()
 }
 
 extension Measure {
@@ -29,7 +29,7 @@ extension Shard {
         var m = Measure(value.header)
         if let manifest = value.manifest, manifest.isPlausible {
             m.stored = Int(manifest.storedLength)
-            m.blob = Aftermath.Blob(blob: manifest.blob, owner: shim_hash(value.key, value.header.keyLength, secret), parts: Int(manifest.partCount))
+            m.blob = Change.Blob(blob: manifest.blob, owner: shim_hash(value.key, value.header.keyLength, secret), parts: Int(manifest.partCount))
         } else if value.header.isKind(.part) {
             (m.raw, m.stored) = (0, 0) // the manifest counts for all
         }

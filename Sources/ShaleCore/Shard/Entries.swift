@@ -3,13 +3,13 @@ import CShalePlatform
 /// How entries leave the index, and how their records move.
 extension Shard {
     /// Takes an entry out of the index. Its record stays in the log as a ghost until the tail has passed.
-    func drop(_ slot: Memory, _ after: inout Aftermath) {
+    func drop(_ slot: Memory, _ change: inout Change) {
         header.begin()
-        takeOut(slot, &after)
+        takeOut(slot, &change)
     }
 
     /// Ends a transaction with an entry's leaving.
-    func takeOut(_ slot: Memory, isEvicted: Bool = false, _ after: inout Aftermath) {
+    func takeOut(_ slot: Memory, isEvicted: Bool = false, _ change: inout Change) {
         table.forgetCopy(of: slot)
         let word0 = slot.u64(0)
         let m = measure(Slot.location(word0))
@@ -19,12 +19,12 @@ extension Shard {
         header.commit(slot, word0 & Slot.reachBit)
         if m.blob.blob != 0 {
             if isEvicted { engine.pointee.largeWriters.giveUp(m.blob.blob) }
-            release(m.blob, &after)
+            release(m.blob, &change)
         }
     }
 
     /// Takes an entry, or a part, out to make room.
-    func evict(_ slot: Memory, _ after: inout Aftermath) {
+    func evict(_ slot: Memory, _ change: inout Change) {
         if Slot.isPart(slot.u64(0)) {
             if let key = partKey(of: slot.u64(0)) { engine.pointee.largeWriters.giveUp(key.blob) }
         } else {
@@ -37,18 +37,18 @@ extension Shard {
             #endif
         }
         header.begin()
-        takeOut(slot, isEvicted: true, &after)
+        takeOut(slot, isEvicted: true, &change)
     }
 
     /// The parts of a manifest that went: those of this shard at once, so that whoever needs room has it,
     /// the others' when the lock is released.
-    func release(_ blob: Aftermath.Blob, _ after: inout Aftermath) {
+    func release(_ blob: Change.Blob, _ change: inout Change) {
         for i in 0..<blob.parts {
             PartKey(blob: blob.blob, owner: blob.owner, part: i).withKey(secret) { key in
-                if Shard(engine, keyHash: key.hash).number == number { clearPart(key, &after) }
+                if Shard(engine, keyHash: key.hash).number == number { clearPart(key, &change) }
             }
         }
-        if geometry.shards > 1 { after.add(blob) }
+        if geometry.shards > 1 { change.add(blob) }
     }
 
     #if !hasFeature(Embedded)

@@ -50,13 +50,13 @@ extension Shard {
     }
 
     /// Clears one part of a manifest that went.
-    func clearPart(_ key: Key, _ after: inout Aftermath) {
-        if let slot = lookup(key, isPart: true) { drop(slot, &after) }
+    func clearPart(_ key: Key, _ change: inout Change) {
+        if let slot = lookup(key, isPart: true) { drop(slot, &change) }
     }
 
     /// Evicts the manifest of a blob, to make room for others.
     @inline(never)
-    func evictOwner(_ part: PartKey, _ after: inout Aftermath) {
+    func evictOwner(_ part: PartKey, _ change: inout Change) {
         let fraction = UInt32(truncatingIfNeeded: part.owner)
         var found: Memory?
         table.probe(fraction, home: table.shape.home(fraction)) { slot, word0 in
@@ -67,6 +67,6 @@ extension Shard {
         #if SHALE_FAULTS
         shim_tell(SHIM_FORCED, found)
         #endif
-        if let found { evict(found, &after) }
+        if let found { evict(found, &change) }
     }
 }

@@ -43,33 +43,3 @@ struct Shard {
 
     func drawLSN() -> UInt64 { shim_add64(engine.pointee.index + IndexHead.lsn, 1) &+ 1 }
 }
-
-/// What a change leaves to be done once the lock is released.
-struct Aftermath {
-    /// Manifests that went; their parts are cleared in their own shards.
-    var blobs: (Blob, Blob, Blob, Blob) = (Blob(), Blob(), Blob(), Blob())
-    static let mostBlobs = 4
-    var blobCount = 0
-    /// A place that the next roll will want.
-    var wantsPlace = false
-    /// A shard full of other shards' parts names one, whose owner should go.
-    var crowdedBy: PartKey?
-
-    struct Blob {
-        var blob: UInt64 = 0
-        var owner: UInt64 = 0
-        var parts = 0
-    }
-
-    /// More than a few at once are left to the cleaner, which drops parts that nobody owns.
-    mutating func add(_ blob: Blob) {
-        switch blobCount {
-        case 0: blobs.0 = blob
-        case 1: blobs.1 = blob
-        case 2: blobs.2 = blob
-        case 3: blobs.3 = blob
-        default: return
-        }
-        blobCount += 1
-    }
-}

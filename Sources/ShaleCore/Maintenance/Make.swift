@@ -1,0 +1,68 @@
+import CShalePlatform
+
+/// How a change is made: under the shard's lock, and then what follows it, one other shard's lock at a time. A rebuild or
+/// the cleaner finds what a kill leaves of that.
+extension Shard {
+    @inline(__always)
+    func make<R>(_ change: inout Change, _ body: (inout Change) throws(Failure) -> R) throws(Failure) -> R {
+        var crowded = 0
+        while true {
+            do throws(Failure) {
+                let result = try makeLocked(&change, body)
+                if change.blobCount > 0 || change.wantsPlace { follow(&change) }
+                return result
+            } catch {
+                let settled = change.blobCount > 0
+                // (Preparing a place could fail too, and put its sentence over that of this error.)
+                change.wantsPlace = false
+                if settled { follow(&change) }
+                // Other shards' parts fill this one: their owners go, and it is tried again.
+                let part = change.crowdedBy
+                change.crowdedBy = nil
+                guard error.status == .full, part != nil || settled, crowded < 4096 else { throw error }
+                crowded += 1
+                guard let part else { continue }
+                let owner = Shard(engine, keyHash: part.owner)
+                try owner.makeLocked(&change) { change throws(Failure) in owner.evictOwner(part, &change) }
+                owner.follow(&change)
+            }
+        }
+    }
+
+    @inline(__always)
+    private func makeLocked<R>(_ change: inout Change, _ body: (inout Change) throws(Failure) -> R) throws(Failure) -> R {
+        try lock()
+        header.beginChange()
+        rebaseStampsIfNeeded()
+        defer {
+            header.endChange()
+            unlock()
+        }
+        return try body(&change)
+    }
+
+    @inline(never)
+    private func follow(_ change: inout Change) {
+        if change.wantsPlace {
+            change.wantsPlace = false
+            prepareNextPlace()
+        }
+        let blobs = change.blobs, count = change.blobCount
+        change.blobCount = 0
+        for i in 0..<count {
+            Shard.clearParts(i == 0 ? blobs.0 : i == 1 ? blobs.1 : i == 2 ? blobs.2 : blobs.3, engine)
+        }
+    }
+
+    /// Clears the parts of a manifest that went, each in its own shard.
+    static func clearParts(_ blob: Change.Blob, _ engine: EngineRef) {
+        for i in 0..<blob.parts {
+            PartKey(blob: blob.blob, owner: blob.owner, part: i).withKey(engine.pointee.secret) { key in
+                let shard = Shard(engine, keyHash: key.hash)
+                if shard.lookup(key, isPart: true) == nil { return }
+                var change = Change.withoutTime
+                try? shard.makeLocked(&change) { change throws(Failure) in shard.clearPart(key, &change) }
+            }
+        }
+    }
+}

@@ -1,0 +1,42 @@
+/// A change under way in a shard: its time, and what is left to be done once the lock is released.
+struct Change {
+    /// Milliseconds since 1970.
+    let now: UInt64
+    /// Manifests that went; their parts are cleared in their own shards.
+    var blobs: (Blob, Blob, Blob, Blob) = (Blob(), Blob(), Blob(), Blob())
+    static let mostBlobs = 4
+    var blobCount = 0
+    /// A place that the next roll will want.
+    var wantsPlace = false
+    /// A shard full of other shards' parts names one, whose owner should go.
+    var crowdedBy: PartKey?
+
+    /// A call's, which throws where its handle may not write. Every call that changes something begins with it.
+    @inline(__always)
+    init(_ engine: EngineRef) throws(Failure) {
+        try engine.pointee.checkWritable()
+        now = engine.pointee.clock.now48
+    }
+
+    private init(now: UInt64) { self.now = now }
+    /// Of those who put a shard in order: nothing expires in it.
+    static var withoutTime: Change { Change(now: 0) }
+
+    struct Blob {
+        var blob: UInt64 = 0
+        var owner: UInt64 = 0
+        var parts = 0
+    }
+
+    /// More than a few at once are left to the cleaner, which drops parts that nobody owns.
+    mutating func add(_ blob: Blob) {
+        switch blobCount {
+        case 0: blobs.0 = blob
+        case 1: blobs.1 = blob
+        case 2: blobs.2 = blob
+        case 3: blobs.3 = blob
+        default: return
+        }
+        blobCount += 1
+    }
+}
