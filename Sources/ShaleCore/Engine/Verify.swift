@@ -53,18 +53,14 @@ extension Engine {
     }
 
     private func walk(_ shard: Shard, _ start: Int, _ report: inout Report, _ drop: (Memory) throws(Failure) -> Void) throws(Failure) -> Int? {
-        let end = shard.table.shape.extent + Table.spill
+        let end = shard.table.positions.upperBound
         let stop = min(end, start + 128)
-        for position in start..<max(start, stop) {
-            let p = shard.table.bucket(position)
-            for i in stride(from: 0, to: Table.bucketSize, by: Slot.size) {
-                let checked = shard.check(p + i)
-                if checked == .free { continue }
-                report.records += 1
-                if case .sound(let bytes) = checked { report.bytes += UInt64(bytes) } else {
-                    try drop(p + i)
-                }
-            }
+        // (A read-only handle has no lock: each slot is looked at again.)
+        try shard.table.forEachSlot(at: start..<max(start, stop)) { slot, _, _ throws(Failure) in
+            let checked = shard.check(slot)
+            if checked == .free { return }
+            report.records += 1
+            if case .sound(let bytes) = checked { report.bytes += UInt64(bytes) } else { try drop(slot) }
         }
         return stop < end ? stop : nil
     }

@@ -61,8 +61,14 @@ struct ShardHeader {
     enum Pending { static let clear = 1, clearInPlace = 2, sweepOfTags = 4, recount = 8, rebase = 16 }
 
     @inline(__always) subscript(_ field: Int) -> Int {
-        get { at.int(field) }
-        nonmutating set { at.set(field, int: newValue) }
+        get {
+            assert(field & 7 == 0 && field >= 0 && field < ShardHeader.size, "a word of the header")
+            return at.int(field)
+        }
+        nonmutating set {
+            assert(field & 7 == 0 && field >= 0 && field < ShardHeader.size, "a word of the header")
+            at.set(field, int: newValue)
+        }
     }
 
     /// Its epoch is odd.

@@ -233,6 +233,23 @@ struct Table {
     private func slot(_ index: UInt32) -> Memory { buckets + Int(index) * Slot.size }
     func position(of slot: Memory) -> Int { (slot - buckets) / Table.bucketSize }
 
+    // MARK: Walking
+
+    /// Of all buckets: those of the homes, and those behind the last that take what it spills.
+    @inline(__always) var positions: Range<Int> { 0..<(shape.extent + Table.spill) }
+
+    /// Every slot in use, or those of some buckets. Under the lock; the body may free it.
+    @inline(__always)
+    func forEachSlot<E: Error>(at positions: Range<Int>? = nil, _ body: (_ slot: Memory, _ word0: UInt64, _ position: Int) throws(E) -> Void) throws(E) {
+        for position in positions ?? self.positions {
+            let p = bucket(position)
+            for i in stride(from: 0, to: Table.bucketSize, by: Slot.size) {
+                let word0 = p.u64(i)
+                if !Slot.isFree(word0) { try body(p + i, word0, position) }
+            }
+        }
+    }
+
     // MARK: Changing, under the lock
 
     /// A free slot for the fraction, which must be filled before anything else changes. Nil where the neighbourhood is

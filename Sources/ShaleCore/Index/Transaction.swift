@@ -11,6 +11,7 @@ import CShalePlatform
 /// of them, with the shard in order between any two. Costs some 90 instructions.
 extension ShardHeader {
     @inline(never) func begin() {
+        assert(at.u64(Field.transaction) == 0, "transactions never nest")
         at.set(Field.commitAt, 0)
         at.set(Field.stampedSlot, 0)
         at.set(Field.frame, 0)
@@ -21,6 +22,7 @@ extension ShardHeader {
 
     /// Ends the transaction: the change happens with the store of this word, which must not have had the value before.
     @inline(never) func commit(_ word: Memory, _ value: UInt64) {
+        assert(at.u64(Field.transaction) != 0 && word.u64(0) != value, "one transaction, and a value that the word did not have")
         at.set(Field.commitValue, value)
         at.release(Field.commitAt, UInt64(truncatingIfNeeded: word - at))
         word.release(0, value)
@@ -38,6 +40,7 @@ extension ShardHeader {
     /// Within a transaction: replaces a current slot's second word, before readers see the first one. A reader's later
     /// stamp stays.
     @inline(never) func restamp(_ slot: Memory, _ stamp: UInt64, expiry: UInt64) {
+        assert(at.u64(Field.transaction) != 0)
         while true {
             let old = slot.u64(8)
             let new = Slot.word1(stamp: max(stamp, Slot.stamp(old)), hits: Slot.hits(old), expiry: expiry)

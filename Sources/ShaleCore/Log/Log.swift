@@ -39,7 +39,10 @@ struct Log {
     @inline(__always) var segmentSize: Int { engine.pointee.geometry.segmentSize }
 
     /// The hot array: which segment is in a place now. Readers compare it before and after.
-    @inline(__always) func numberWord(_ place: Int) -> Memory { header.at + (ShardHeader.size &+ place &* 8) }
+    @inline(__always) func numberWord(_ place: Int) -> Memory {
+        assert(place >= 0 && place < geometry.rows, "a place of the shard")
+        return header.at + (ShardHeader.size &+ place &* 8)
+    }
 
     @inline(__always) func offset(ofPlace place: Int) -> Int {
         engine.pointee.geometry.segments &+ ((place &* engine.pointee.geometry.shards &+ number) &<< engine.pointee.geometry.segmentShift)
@@ -54,7 +57,10 @@ struct Log {
     @inline(__always) func offset(of location: UInt32) -> Int {
         offset(ofPlace: place(of: location)) &+ offsetInSegment(location)
     }
-    @inline(__always) func address(_ location: UInt32) -> Memory { engine.pointee.data + offset(of: location) }
+    @inline(__always) func address(_ location: UInt32) -> Memory {
+        assert(isInside(location), "a location of the shard's log")
+        return engine.pointee.data + offset(of: location)
+    }
     @inline(__always) func location(place: Int, offset: Int) -> UInt32 {
         UInt32(truncatingIfNeeded: ((place &<< engine.pointee.geometry.segmentShift) &+ offset) &>> 3)
     }
@@ -386,6 +392,7 @@ extension Log {
 
     @discardableResult
     private func write(_ draft: inout Draft) -> UInt32 {
+        assert(header[Field.headOffset] + draft.record.length <= segmentSize, "room for the record in the head")
         let at = location(place: header[Field.headPlace], offset: header[Field.headOffset])
         let p = address(at)
         let place = Place(number: header.at.u64(Field.headNumber), offset: UInt64(offset(of: at)))

@@ -34,9 +34,8 @@ extension Shard {
     /// An empty table of the smallest size.
     func resetIndex() {
         let table = self.table
-        let end = table.shape.extent + Table.spill
         header.at.release(Field.moves, header.at.u64(Field.moves) &+ 1)
-        for position in 0..<end {
+        for position in table.positions {
             let p = table.bucket(position)
             for i in stride(from: 0, to: Table.bucketSize, by: Slot.size) { p.release(i, 0) }
         }

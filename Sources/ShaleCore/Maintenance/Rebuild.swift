@@ -347,8 +347,7 @@ extension Shard {
 
     /// What was unreadable may have superseded anything older.
     private func forgetOlder() {
-        let end = table.shape.extent + Table.spill
-        for position in 0..<end { table.bucket(position).zero(Table.bucketSize) }
+        for position in table.positions { table.bucket(position).zero(Table.bucketSize) }
         recount()
         header.at.set(Field.ghost, header.at.u64(Field.headNumber))
     }

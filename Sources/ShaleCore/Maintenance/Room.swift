@@ -166,7 +166,7 @@ extension Shard {
 
     /// A part whose owner lives elsewhere, found near a point that moves on from call to call.
     func crowdingPart() -> PartKey? {
-        let end = table.shape.extent + Table.spill
+        let end = table.positions.upperBound
         let start = Int(nextStamp() &* 0x9E37_79B9 % UInt64(end))
         for i in 0..<end {
             let p = table.bucket((start + i) % end)

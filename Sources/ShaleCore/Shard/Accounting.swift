@@ -106,13 +106,6 @@ extension Shard {
 
     @inline(__always)
     func forEachSlot<E: Error>(_ body: (_ slot: Memory, _ word0: UInt64) throws(E) -> Void) throws(E) {
-        let end = table.shape.extent + Table.spill
-        for position in 0..<end {
-            let p = table.bucket(position)
-            for i in stride(from: 0, to: Table.bucketSize, by: Slot.size) {
-                let word0 = p.u64(i)
-                if !Slot.isFree(word0) { try body(p + i, word0) }
-            }
-        }
+        try table.forEachSlot { slot, word0, _ throws(E) in try body(slot, word0) }
     }
 }

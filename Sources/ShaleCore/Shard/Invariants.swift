@@ -9,28 +9,25 @@ extension Shard {
         var broken: [String] = []
         var locations = Set<UInt32>(), keys = Set<[UInt8]>(), stamps = Set<UInt64>()
         let shape = table.shape
-        for position in 0..<(shape.extent + Table.spill) {
-            for i in 0..<4 {
-                let word0 = table.bucket(position).u64(i * Slot.size), word1 = table.bucket(position).u64(i * Slot.size + 8)
-                if Slot.isFree(word0) { continue }
-                let home = position - Slot.displacement(word0)
-                let fraction = table.fraction(at: position, word0, shape)
-                if shape.home(fraction) != home { broken.append("bucket \(position): a slot's home is \(shape.home(fraction)), not \(home)") }
-                if home >= 0, table.reach(ofHome: home) < Slot.displacement(word0) { broken.append("bucket \(home) does not reach its entry in \(position)") }
-                let location = Slot.location(word0)
-                if !locations.insert(location).inserted { broken.append("two slots point to \(location)") }
-                if !Slot.isPart(word0), !stamps.insert(Slot.stamp(word1)).inserted { broken.append("two slots have stamp \(Slot.stamp(word1))") }
-                guard log.soundBytes(location) != nil, let view = log.record(location) else {
-                    broken.append("bucket \(position): the record at \(location) is not sound")
-                    continue
-                }
-                if log.state(ofPlace: log.place(of: location)) != .inLog { broken.append("location \(location) is in a place outside the log") }
-                let record = view.header, key = view.key
-                if UInt32(truncatingIfNeeded: shim_hash(key, record.keyLength, secret)) != fraction { broken.append("the key at \(location) has another hash than its slot") }
-                if !Slot.isPart(word0), !keys.insert(Array(UnsafeRawBufferPointer(start: key, count: record.keyLength))).inserted { broken.append("two slots for one key") }
-                if Slot.isTouched(word0) != record.isKind(.touch) { broken.append("location \(location): the slot and the record disagree on being touched") }
-                if Slot.isPinned(word0) != record.isPinned { broken.append("location \(location): the slot and the record disagree on being pinned") }
+        table.forEachSlot { slot, word0, position in
+            let word1 = slot.u64(8)
+            let home = position - Slot.displacement(word0)
+            let fraction = table.fraction(at: position, word0, shape)
+            if shape.home(fraction) != home { broken.append("bucket \(position): a slot's home is \(shape.home(fraction)), not \(home)") }
+            if home >= 0, table.reach(ofHome: home) < Slot.displacement(word0) { broken.append("bucket \(home) does not reach its entry in \(position)") }
+            let location = Slot.location(word0)
+            if !locations.insert(location).inserted { broken.append("two slots point to \(location)") }
+            if !Slot.isPart(word0), !stamps.insert(Slot.stamp(word1)).inserted { broken.append("two slots have stamp \(Slot.stamp(word1))") }
+            guard log.soundBytes(location) != nil, let view = log.record(location) else {
+                broken.append("bucket \(position): the record at \(location) is not sound")
+                return
             }
+            if log.state(ofPlace: log.place(of: location)) != .inLog { broken.append("location \(location) is in a place outside the log") }
+            let record = view.header, key = view.key
+            if UInt32(truncatingIfNeeded: shim_hash(key, record.keyLength, secret)) != fraction { broken.append("the key at \(location) has another hash than its slot") }
+            if !Slot.isPart(word0), !keys.insert(Array(UnsafeRawBufferPointer(start: key, count: record.keyLength))).inserted { broken.append("two slots for one key") }
+            if Slot.isTouched(word0) != record.isKind(.touch) { broken.append("location \(location): the slot and the record disagree on being touched") }
+            if Slot.isPinned(word0) != record.isPinned { broken.append("location \(location): the slot and the record disagree on being pinned") }
         }
         return broken
     }
@@ -47,16 +44,14 @@ extension Shard {
                 lowest[which][group] = min(lowest[which][group] ?? UInt64.max, Victims.Item.rank(item))
             }
         }
-        for position in 0..<(shape.extent + Table.spill) {
-            for i in 0..<4 {
-                let word0 = table.bucket(position).u64(i * Slot.size), rank = Victims.rank(table.bucket(position).u64(i * Slot.size + 8))
-                if Slot.isFree(word0) || Slot.isPart(word0) || Slot.isPinned(word0) { continue }
-                let group = table.fraction(at: position, word0, shape) & ~Victims.Item.groupMask
-                let here = (lowest[current][group] ?? UInt64.max) <= rank, next = (lowest[1 - current][group] ?? UInt64.max) <= rank
-                if rank <= header.at.u64(Field.heapLimit), !here { broken.append("bucket \(position): stamp \(rank) will never leave") }
-                let isSwept = state == Victims.State.complete || state == Victims.State.sweeping && position < header[Field.sweepAt]
-                if isSwept, rank <= header.at.u64(Field.sweepLimit), !here, !next { broken.append("bucket \(position): the sweep left out stamp \(rank)") }
-            }
+        table.forEachSlot { slot, word0, position in
+            let rank = Victims.rank(slot.u64(8))
+            if Slot.isPart(word0) || Slot.isPinned(word0) { return }
+            let group = table.fraction(at: position, word0, shape) & ~Victims.Item.groupMask
+            let here = (lowest[current][group] ?? UInt64.max) <= rank, next = (lowest[1 - current][group] ?? UInt64.max) <= rank
+            if rank <= header.at.u64(Field.heapLimit), !here { broken.append("bucket \(position): stamp \(rank) will never leave") }
+            let isSwept = state == Victims.State.complete || state == Victims.State.sweeping && position < header[Field.sweepAt]
+            if isSwept, rank <= header.at.u64(Field.sweepLimit), !here, !next { broken.append("bucket \(position): the sweep left out stamp \(rank)") }
         }
         return broken
     }
