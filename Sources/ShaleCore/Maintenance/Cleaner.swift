@@ -12,7 +12,7 @@ extension Shard {
         let base = engine.pointee.data + log.offset(ofPlace: place)
         let here = Place(number: log.numberWord(place).u64(0), offset: UInt64(log.offset(ofPlace: place) + offset))
         guard offset <= log.segmentSize - RecordHeader.size else {
-            finishTail(readTo: log.segmentSize, &change)
+            finishTail()
             return RecordHeader.size
         }
         let p = base + offset
@@ -28,7 +28,7 @@ extension Shard {
         let view = RecordView(location: log.location(place: place, offset: offset), at: p, header: record), at = view.location
         switch kind {
         case .end:
-            finishTail(readTo: offset, &change)
+            finishTail()
             return record.length
         case .value, .manifest:
             if let slot = slot(pointingTo: at, keyHash: keyHash) { try keep(slot, view, keyHash: keyHash, &change) }
@@ -162,7 +162,7 @@ extension Shard {
 
     // MARK: Ends and damage
 
-    private func finishTail(readTo offset: Int, _ change: inout Change) {
+    private func finishTail() {
         log.releaseTail()
         log.trim()
     }
