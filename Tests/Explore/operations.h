@@ -669,6 +669,11 @@ static void add_killed(const operation *op, uint16_t id) {
             else
                 (void)complete(w, op, id);
         }
+        /* limits.md, "Order, counts and eviction": "A large value whose parts push each other out of a full table or log
+         * is set, and evicted at once": a kill may come between. */
+        if (is_forced && is_of_one_key(op->what) && c->count == 1 && c->choices[0].size == 2 &&
+            !(c->choices[0].flags & is_pinned_value))
+            c->choices[0].flags |= may_lack_parts;
         if (i == 0) {
             model.is_clear_pending |= op->what == 'c';
             if (op->what == 'c')
