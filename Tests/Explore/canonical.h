@@ -179,14 +179,14 @@ static void walk_shard(const shard_view *v, bool notes) {
     for (size_t i = 0; next_slot(v, &i, &s);)
         add(i), add(s.word0), add(rank_of(&stamps_seen, s.word1 & stamp_mask)), add(s.word1 >> 38);
     for (int which = 0; which < 2; which++)
-        for (size_t i = 0; i < field(v, w_heap_counts + (size_t)which * 8) && i < v->layout.heap / 8; i++) {
-            uint64_t item = word(v->header, v->layout.fixed + (size_t)which * v->layout.heap + i * 8);
+        for (size_t i = 1; i <= field(v, w_heap_counts + (size_t)which * 8) && i < heap_half / 8; i++) {
+            uint64_t item = heap_item(v, (size_t)which, i);
             add(rank_of(&stamps_seen, item >> 26)), add(item & 0x3FFFFFF);
         }
     /* Free slots keep their reach bits. */
     size_t end = least(shape_extent(field(v, w_shape)), v->layout.buckets) + spill;
     for (size_t i = 0; i < end * 4; i++)
-        add(word(v->header, v->layout.table + i * 16) >> 60 & 1);
+        add(word(slot_at(v, i), 0) >> 60 & 1);
 }
 
 static void add_choices_to_sum(const choices *c, bool notes) {

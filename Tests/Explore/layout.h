@@ -10,7 +10,7 @@
 enum {
     superblock_page = 512, superblock_copy = 256, index_head = 2048,
     least_buckets = 2, most_buckets = 16, spare_buckets = 4, spill = 4,
-    least_heap = 3, tag_places = 8, lease_places = 2, reserve = 2,
+    chunk_buckets = 4, chunk_bytes = unit + chunk_buckets * 64, heap_half = unit / 2, tag_places = 8, lease_places = 2, reserve = 2,
     segment_header = 64, record_header = 48, shard_header = 2048,
 };
 #define fraction_bits 25
@@ -35,7 +35,7 @@ typedef struct {
     uint64_t sequence;
     size_t shards, segment, rows, dictionary_places, dictionary_size, capacity, max_entries;
     size_t segments; /* where they begin */
-    size_t queue, states, tags, fixed, heap, table, stride, buckets;
+    size_t queue, states, tags, region, chunks, buckets;
 } layout;
 
 static uint64_t word(const unsigned char *p, size_t at) {
@@ -57,11 +57,9 @@ static size_t least(size_t a, size_t b) {
 static size_t most(size_t a, size_t b) {
     return a > b ? a : b;
 }
-static size_t heap_bytes(size_t buckets) {
-    return up(most(least_heap, buckets / 8) * 8, unit);
-}
 static size_t table_bytes(size_t buckets) {
-    return up((buckets + spill) * 64, unit);
+    size_t all = buckets + spill, rest = all % chunk_buckets;
+    return all / chunk_buckets * chunk_bytes + (rest ? unit + up(rest * 64, unit) : 0);
 }
 
 /* What follows from the superblock's numbers. */
@@ -71,11 +69,9 @@ static void derive(layout *l) {
     l->queue = shard_header + l->rows * 8;
     l->states = up(l->queue + l->rows * 4, 8);
     l->tags = up(l->states + l->rows, 64);
-    l->fixed = up(l->tags + tag_places * 16 + lease_places * 24, unit);
+    l->region = up(l->tags + tag_places * 16 + lease_places * 24, unit);
     l->buckets = least(most_buckets, most(least_buckets, l->rows * l->segment / 56 / 2) + spare_buckets);
-    l->heap = heap_bytes(l->buckets);
-    l->table = l->fixed + 2 * l->heap;
-    l->stride = l->table + table_bytes(l->buckets);
+    l->chunks = index_head + l->shards * l->region;
 }
 
 static layout read_layout(const unsigned char *data) {
@@ -106,7 +102,7 @@ typedef struct {
 } shard_view;
 
 static shard_view view_of(const layout *l, const unsigned char *data, const unsigned char *index, size_t shard) {
-    return (shard_view){*l, data, index, index + index_head + shard * l->stride, shard};
+    return (shard_view){*l, data, index, index + index_head + shard * l->region, shard};
 }
 
 static uint64_t field(const shard_view *v, size_t at) {
@@ -173,11 +169,23 @@ static size_t shape_extent(uint64_t shape) {
     return mode == 1 ? buckets + most(1, buckets / 4) : buckets;
 }
 
+/* A page of each chunk has items of both heaps, the buckets follow it. */
+static const unsigned char *chunk_at(const shard_view *v, size_t i) {
+    return v->index + v->layout.chunks + (i * v->layout.shards + v->shard) * chunk_bytes;
+}
+static const unsigned char *slot_at(const shard_view *v, size_t i) {
+    return chunk_at(v, i / 4 / chunk_buckets) + unit + i % (4 * chunk_buckets) * 16;
+}
+/* The first has the number 1. */
+static uint64_t heap_item(const shard_view *v, size_t which, size_t i) {
+    return word(chunk_at(v, i / (heap_half / 8)), which * heap_half + i % (heap_half / 8) * 8);
+}
+
 /* The next slot that is taken, from *at on; false at the end. */
 static bool next_slot(const shard_view *v, size_t *at, slot *s) {
     size_t end = least(shape_extent(field(v, w_shape)), v->layout.buckets) + spill;
     for (; *at < end * 4; (*at)++) {
-        const unsigned char *p = v->header + v->layout.table + *at * 16;
+        const unsigned char *p = slot_at(v, *at);
         uint64_t word0 = word(p, 0);
         if (!(uint32_t)word0)
             continue;

@@ -518,6 +518,26 @@ WRAP(int, fallocate, int fd, int mode, off_t at, off_t n) {
     }
     return 0;
 }
+WRAP(int, ftruncate, int fd, off_t n) {
+    descriptor *d = descriptor_of(fd);
+    if (!d)
+        return fail(EBADF);
+    file *f = &machine.files[d->file];
+    size_t from = (size_t)n;
+    /* A store behind the end would raise a signal. */
+    for (int p = 0; p < processes; p++)
+        if (p != current_process && machine.processes[p].mapped[d->file])
+            machine_failed("a file is made shorter that another process has mapped");
+    for (size_t b = from / unit; b * unit < f->size; b++) {
+        if (f->allocated[b])
+            machine_failed("%s is made shorter, and had blocks at %zu", d->file ? "shale.index" : "shale.data",
+                           b * unit);
+        memset(bytes_of(d->file) + b * unit, 0, unit);
+        f->was_punched[b] = true;
+    }
+    f->size = (uint32_t)n;
+    return 0;
+}
 WRAP(int, fcntl, int fd, int command, ...) {
     va_list arguments;
     va_start(arguments, command);

@@ -198,7 +198,7 @@ static position tail_of(const layout *l, size_t shard) {
     position tail = {.shard = (uint32_t)shard};
     for (int n = name_index; n < names; n++)
         if (machine.names[n] >= 0 &&
-            machine.files[machine.names[n]].size >= index_head + shard * l->stride + shard_header) {
+            machine.files[machine.names[n]].size >= index_head + shard * l->region + shard_header) {
             shard_view v = view_of(l, bytes_of_data, bytes_of(machine.names[n]), shard);
             if (is_before(tail, field(&v, w_tail_number), field(&v, w_tail_offset)))
                 tail = (position){field(&v, w_tail_number), (uint32_t)field(&v, w_tail_offset), (uint32_t)shard};

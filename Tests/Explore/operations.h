@@ -31,8 +31,7 @@ static const configuration *configured;
 static uint64_t capacity_of(int which) {
     const configuration *c = configured;
     size_t shard = up(shard_header + tag_places * 16 + lease_places * 24, unit) + 2 * unit +
-                   table_bytes(least_buckets) + 2 * heap_bytes(least_buckets) +
-                   (size_t)c->places[which] * (c->segment + 4 * 13);
+                   table_bytes(least_buckets) + (size_t)c->places[which] * (c->segment + 4 * 13);
     size_t all = superblock_page + up(c->shards * 32, unit) + (size_t)c->dictionaries * 512 + index_head +
                  c->shards * shard;
     return all + all / 511 + 1;
@@ -123,8 +122,9 @@ static shard_view shard_of(const void *at) {
         l.rows = 2 * (size_t)configured->places[capacity_asked];
         derive(&l);
     }
+    size_t offset = (size_t)((const unsigned char *)at - bytes_of(f));
     return view_of(&l, bytes_of_data, bytes_of(f),
-                   ((size_t)((const unsigned char *)at - bytes_of(f)) - index_head) / l.stride);
+                   offset < l.chunks ? (offset - index_head) / l.region : (offset - l.chunks) / chunk_bytes % l.shards);
 }
 
 /* Whether nobody in a slot's table could leave for a pinned one. */
@@ -746,7 +746,7 @@ static bool fits_pinned(size_t bytes, size_t longest, size_t records) {
         size_t budget = (l.capacity - before) / l.shards, tables = field(&v, w_table_pages),
                buckets = field(&v, w_shape) & 0xFFFFFF;
         if ((field(&v, w_used) + records) * 64 >= buckets * 4 * 24)
-            tables = most(tables, l.fixed + table_bytes(buckets + records) + 2 * heap_bytes(buckets + records));
+            tables = most(tables, l.region + table_bytes(buckets + records));
         size_t places = least(l.rows, (budget > tables ? budget - tables : 0) / l.segment);
         if ((p + filled - 1) / filled + kept + 1 > places)
             return false;

@@ -25,13 +25,10 @@ static struct {
 static void find_regions(const template *t) {
     size_t rows = get32(t->data.bytes + 2048 + 80), queue = shard_header + rows * 8,
            states = (queue + rows * 4 + 7) & ~(size_t)7;
-    size_t tags = (states + rows + 63) & ~(size_t)63, heaps = round_to_page(tags + 8192);
-    size_t most_buckets = rows * segment_size / 112;
-    most_buckets = (most_buckets < 256 ? 256 : most_buckets) + 64;
-    size_t table = heaps + 2 * round_to_page(most_buckets / 8 * 8),
-           stride = table + round_to_page((most_buckets + 16) * 64);
+    size_t tags = (states + rows + 63) & ~(size_t)63, region = round_to_page(tags + 8192 + 1536);
     for (uint32_t shard = 0; shard < t->data.shards; shard++) {
-        size_t base = index_head + shard * stride;
+        size_t base = index_head + shard * region,
+               chunk = index_head + t->data.shards * region + shard * (page_size + 1024 * 64);
         regions[shard][0].at = base + 64, regions[shard][0].size = 192;   /* shape, epoch, stamps, state, sums */
         regions[shard][1].at = base + 256, regions[shard][1].size = 128;  /* the log */
         regions[shard][2].at = base + 384, regions[shard][2].size = 256;  /* sweeps, counters, dictionaries */
@@ -39,8 +36,8 @@ static void find_regions(const template *t) {
         regions[shard][queue_region].at = base + queue, regions[shard][queue_region].size = rows * 4;
         regions[shard][state_region].at = base + states, regions[shard][state_region].size = rows;
         regions[shard][6].at = base + tags, regions[shard][6].size = 8192;
-        regions[shard][7].at = base + heaps, regions[shard][7].size = 4096;
-        regions[shard][slot_region].at = base + table, regions[shard][slot_region].size = (256 + 16) * 64;
+        regions[shard][7].at = chunk, regions[shard][7].size = 4096;
+        regions[shard][slot_region].at = chunk + page_size, regions[shard][slot_region].size = (256 + 16) * 64;
     }
 }
 

@@ -119,7 +119,7 @@ extension CoreTests {
             let store = try Store(at: directory)
             let table = Shard(store.engine.ref, 0).table
             let pages = stride(from: 0, to: Geometry.tableBytes(table.shape.buckets), by: pageSize).map {
-                table.buckets + $0
+                table.buckets - pageSize + $0
             }
             try #require(pages.count >= 32)
             for _ in 0..<1000 where !pages.allSatisfy({ shim_sys_is_resident($0) }) {

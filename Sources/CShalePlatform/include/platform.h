@@ -378,6 +378,10 @@ static inline long shim_sys_punch(int fd, int64_t at, int64_t n) {
     while (r < 0 && errno == EINTR);
     return r < 0 ? -errno : 0;
 }
+static inline long shim_sys_truncate(int fd, int64_t end) {
+    SHIM_FAIL("truncate");
+    SHIM_RESULT(ftruncate(fd, end));
+}
 /* Byte-range lock of the open file description. kind: F_RDLCK, F_WRLCK, F_UNLCK. */
 static inline long shim_sys_lock(int fd, int64_t byte, int kind, _Bool wait) {
     SHIM_FAIL("lock");

@@ -43,14 +43,12 @@ extension CacheFiles {
     }
 
     func allocateIndex(_ geometry: Geometry) throws(Failure) {
-        try allocateIndex(0, Geometry.indexHead)
-        let heap = Geometry.heapBytes(Table.leastBuckets)
+        try allocateIndex(0, geometry.chunks)
+        let table = Geometry.tableBytes(Table.leastBuckets)
         for i in 0..<geometry.shards {
-            let base = Geometry.indexHead + i * geometry.shardStride
-            try allocateIndex(base, geometry.fixed)
-            try allocateIndex(base + geometry.heaps.0, heap)
-            try allocateIndex(base + geometry.heaps.1, heap)
-            try allocateIndex(base + geometry.table, Geometry.tableBytes(Table.leastBuckets))
+            try geometry.forEachPiece(i, from: 0, to: table) { offset, count throws(Failure) in
+                try allocateIndex(offset, count)
+            }
         }
     }
 }

@@ -7,6 +7,8 @@ enum FileLock: Int64 {
     case setup = 0x1000_0000_0000_0000
     /// Shared by attached writers; who gets it exclusively is alone.
     case writers
+    /// Shared by read-only handles: nobody makes the files shorter meanwhile.
+    case readers
 
     // Each answers 0 or -errno.
     func take(_ fd: Int32, waits: Bool = false) -> Int { shim_sys_lock(fd, rawValue, Int32(SHIM_WRITE_LOCK), waits) }
@@ -22,6 +24,7 @@ enum FileLock: Int64 {
     static func releaseAll(_ fd: Int32) {
         if fd < 0 { return }
         writers.release(fd)
+        readers.release(fd)
         setup.release(fd)
     }
 }

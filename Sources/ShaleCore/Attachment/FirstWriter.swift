@@ -34,6 +34,25 @@ extension Engine {
             writers.removeAll()
         }
         try finish(change, from: recorded)
+        shorten()
+    }
+
+    /// Both files end where the last chunk and the last place do. Where others read them, what they look at may have
+    /// been given back, but is not beyond the end.
+    private func shorten() {
+        let files = ref.pointee.files
+        let geometry = ref.pointee.geometry
+        if FileLock.readers.isHeld(files.data) { return }
+        var index = 0
+        var data = geometry.head
+        for i in 0..<geometry.shards {
+            let shard = Shard(ref, i)
+            index = max(index, geometry.indexEnd(i, pages: shard.header[ShardHeader.Field.tablePages]))
+            for place in 0..<geometry.rows where shard.log.state(ofPlace: place) != .absent {
+                data = max(data, shard.log.offset(ofPlace: place) + geometry.segmentSize)
+            }
+        }
+        files.shorten(data: data, index: index)
     }
 
     /// What killed writers of large values had stored.

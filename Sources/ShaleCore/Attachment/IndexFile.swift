@@ -138,7 +138,7 @@ extension CacheFiles {
         var one: UInt64 = 1
         let retired = shim_sys_pwrite(index, &one, 8, Int64(IndexHead.retired))
         // Nobody can have mapped a file that has no room for the mark.
-        if retired < 0, Int(try look(index, CacheFiles.indexName).size) > IndexHead.retired {
+        if retired < 0, try indexSize() > IndexHead.retired {
             throw Failure.system(
                 "write to", path, CacheFiles.indexName, retired, advice: "remove this file; it is made anew")
         }

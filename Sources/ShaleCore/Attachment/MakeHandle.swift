@@ -38,7 +38,8 @@ extension Attachment {
         let ref = memory.bindMemory(to: EngineState.self, capacity: 1)
         ref.initialize(
             to: EngineState(
-                block: block, geometry: geometry, secret: block.secret, data: data, index: index, files: files,
+                block: block, geometry: geometry, secret: block.secret, data: data, index: index,
+                regions: index + geometry.region(0), buckets: index + geometry.chunks + pageSize, files: files,
                 isReadOnly: configuration.isReadOnly, syncsAtClose: configuration.syncsAtClose,
                 compression: configuration.compression,
                 maxAge: configuration.maxAge == 0 ? block.maxAge : configuration.maxAge,

@@ -7,7 +7,7 @@ extension CacheFiles {
         if let p = shim_sys_map(fd, count, writable, &error) { return p }
         let advice: StaticString =
             switch error {
-            case -SHIM_ENOMEM: "raise the limit on virtual memory, or use a smaller capacity"
+            case -SHIM_ENOMEM: "raise the limit on virtual memory (ulimit -v), or use a smaller capacity"
             case -SHIM_EOVERFLOW:
                 "files of this file system cannot be that large; use a smaller capacity, or another file system"
             default: ""
@@ -29,14 +29,18 @@ extension Engine {
         var left = 256 << 20
         for i in 0..<geometry.shards where left > 0 {
             let shard = Shard(ref, i)
-            let table = shard.header.at + geometry.table
+            let index = ref.pointee.index
             let count = Geometry.tableBytes(shard.table.shape.extent)
             // (A few pages may as well come one by one.)
             if count < 128 << 10 { continue }
             left -= count
             let quarter = roundUp(count / 4, to: pageSize)
-            if !shim_sys_is_resident(table + quarter) || !shim_sys_is_resident(table + 2 * quarter) {
-                shim_sys_will_need(table, count)
+            if !shim_sys_is_resident(index + geometry.offset(i, inChunks: quarter))
+                || !shim_sys_is_resident(index + geometry.offset(i, inChunks: 2 * quarter))
+            {
+                geometry.forEachPiece(i, from: 0, to: count) { offset, count in
+                    shim_sys_will_need(index + offset, count)
+                }
             }
         }
     }

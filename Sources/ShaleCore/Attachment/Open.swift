@@ -88,6 +88,8 @@ struct Attachment {
     /// Takes its place among the writers, unless it only reads. Whether it is alone there.
     private static func join(_ files: inout CacheFiles) throws(Failure) -> Bool {
         if files.isReadOnly {
+            let shared = FileLock.readers.share(files.data)
+            if shared < 0 { throw Failure.system("lock", files.path, CacheFiles.dataName, shared) }
             // Who writes now has had the copy made.
             files.mayBeLower = files.isOverlay && !FileLock.writers.isHeld(files.data)
             return false
@@ -111,7 +113,7 @@ struct Attachment {
         var isQuiet = true
         var state: UInt64 = 0
         for i in 0..<geometry.shards {
-            let at = Geometry.indexHead + i * geometry.shardStride + ShardHeader.Field.state
+            let at = geometry.region(i) + ShardHeader.Field.state
             let count = shim_sys_pread(Int32(fd), &state, 8, Int64(at))
             if count == 8, state != ShardHeader.State.quiet { isQuiet = false }
         }

@@ -16,8 +16,7 @@ enum Trust {
         guard let page = shim_calloc(pageSize) else { throw Failure.outOfMemory }
         defer { shim_free(page) }
         guard shim_sys_pread(files.index, page, pageSize, 0) == pageSize else { return .unusable }
-        let size = Int(try files.look(files.index, CacheFiles.indexName).size)
-        guard size >= leastIndexSize(attachment.geometry) else { return .unusable }
+        guard try files.indexSize() >= leastIndexSize(attachment.geometry) else { return .unusable }
         guard page.u64(IndexHead.magicWord) == IndexHead.magic,
             page.u64(IndexHead.versionWord) == IndexHead.version,
             page.u64(IndexHead.secretCheck) == check(ofSecret: attachment.block.secret),
@@ -40,7 +39,7 @@ enum Trust {
     }
 
     private static func leastIndexSize(_ g: Geometry) -> Int {
-        Geometry.indexHead + (g.shards - 1) * g.shardStride + g.table + Geometry.tableBytes(Table.leastBuckets)
+        g.indexEnd(g.shards - 1, buckets: Table.leastBuckets)
     }
 
     static func check(ofSecret secret: UInt64) -> UInt64 {
@@ -50,7 +49,7 @@ enum Trust {
 
     static func check(of g: Geometry) -> UInt64 {
         var words = (
-            UInt64(g.shards), UInt64(g.segmentSize), UInt64(g.rows), UInt64(g.shardStride), UInt64(shim_mutex_size())
+            UInt64(g.shards), UInt64(g.segmentSize), UInt64(g.rows), UInt64(g.region), UInt64(shim_mutex_size())
         )
         return withUnsafeBytes(of: &words) { shim_hash($0.start, 40, IndexHead.magic) }
     }
@@ -61,7 +60,7 @@ extension Engine {
     func isConsistent() throws(Failure) -> Bool {
         let files = ref.pointee.files
         let dataSize = try files.dataSize()
-        let indexSize = Int(try files.look(files.index, CacheFiles.indexName).size)
+        let indexSize = try files.indexSize()
         let mark = ref.pointee.data.u64(Superblock.cleanMark)
         let isClean = mark != 0 && ref.pointee.index.u64(IndexHead.cleanMark) == mark
         guard ref.pointee.index.u64(IndexHead.lsn) < SegmentHeader.beyond else { return false }

@@ -24,12 +24,13 @@ extension Engine {
                 let hash = bytes.count < 1 || bytes.count > Limits.keyLength ? 0 : shim_hash_short(bytes.start, bytes.count, ref.pointee.secret)
                 hashes[i - start] = hash
                 let shard = Shard(ref, keyHash: hash)
-                shim_prefetch(shard.table.bucket(shard.table.shape.home(UInt32(truncatingIfNeeded: hash))))
+                shim_prefetch(shard.table.home(of: UInt32(truncatingIfNeeded: hash)))
             }
             for i in 0..<(end - start) {
                 let hash = hashes[i], fraction = UInt32(truncatingIfNeeded: hash)
                 let shard = Shard(ref, keyHash: hash)
-                shard.table.probe(fraction, home: shard.table.shape.home(fraction)) { _, word0 in
+                let table = shard.table
+                table.probe(fraction) { _, word0 in
                     let location = Slot.location(word0)
                     guard shard.log.isSound(location) else { return true }
                     ShaleCore.prefetch(shard.log.address(location), to: 128)

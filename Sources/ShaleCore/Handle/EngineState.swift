@@ -9,6 +9,9 @@ struct EngineState {
 
     var data: Memory
     var index: Memory
+    /// In the index: the shards' regions, and the first bucket of all.
+    var regions: Memory
+    var buckets: Memory
     var files: CacheFiles
 
     var isReadOnly: Bool

@@ -2,10 +2,11 @@
 /// process computes the same. All in bytes.
 ///
 ///     shale.data   superblock page · synced positions and tails, 32 a shard · dictionaries · segment places
-///     shale.index  superblock and counters · a region for each shard: header, segment numbers,
-///                  log queue, place states, tag table, leases · two victim heaps · slot table
+///     shale.index  superblock and counters · a region for each shard: header, segment numbers, log queue,
+///                  place states, tag table, leases · the chunks of the tables: victim heaps, buckets
 ///
-/// Both files are sparse: a part exists on disk once it is allocated.
+/// Segments and chunks of all shards lie in turn, so a file ends where the largest shard does. Both files are
+/// sparse: a part exists on disk once it is allocated.
 struct Geometry {
     let shards: Int
     let segmentSize: Int
@@ -37,13 +38,14 @@ struct Geometry {
     let states: Int
     let tags: Int
     let leases: Int
-    /// The end of what a shard always has.
-    let fixed: Int
-    let heaps: (Int, Int)
-    let table: Int
+    /// What a shard always has.
+    let region: Int
+    /// Where the first chunk is, and how far it is from one of a shard to its next.
+    let chunks: Int
+    let chunkStride: Int
+    let chunkGap: Int
     let maxBuckets: Int
-    let shardStride: Int
-    var indexSize: Int { Geometry.indexHead + shards * shardStride }
+    var indexSize: Int { chunks + roundUp(Geometry.tableBytes(maxBuckets), to: Geometry.chunkBytes) * shards }
 
     private static func slack(_ capacity: Int) -> Int { Sizes.slack + capacity / 512 }
 
@@ -55,14 +57,39 @@ struct Geometry {
         Sizes.superblockPage + roundUp(Int(block.shards) * Int(block.syncedBytes), to: pageSize) + Int(block.dictionaryPlaces * block.dictionarySize) + indexHead + slack(Int(block.capacity))
     }
 
-    static func tableBytes(_ buckets: Int) -> Int { roundUp((buckets + Table.spill) * Table.bucketSize, to: pageSize) }
-    static func heapBytes(_ buckets: Int) -> Int { roundUp(Victims.capacity(buckets: buckets) * 8, to: pageSize) }
-    func shardIndexBytes(buckets: Int) -> Int { fixed + Geometry.tableBytes(buckets) + 2 * Geometry.heapBytes(buckets) }
+    /// A piece of both heaps in a page, and the buckets.
+    static let chunkBytes = pageSize + Table.chunkBuckets * Table.bucketSize
+    /// What the chunks of a table take: whole ones, and of the last one what there is.
+    static func tableBytes(_ buckets: Int) -> Int {
+        let (whole, rest) = (buckets + Table.spill).quotientAndRemainder(dividingBy: Table.chunkBuckets)
+        return whole * chunkBytes + (rest == 0 ? 0 : pageSize + roundUp(rest * Table.bucketSize, to: pageSize))
+    }
+    func shardIndexBytes(buckets: Int) -> Int { region + Geometry.tableBytes(buckets) }
+
+    func region(_ shard: Int) -> Int { Geometry.indexHead + shard * region }
+    /// A byte of a shard's chunks, counted as if they followed each other.
+    func offset(_ shard: Int, inChunks byte: Int) -> Int {
+        let (chunk, rest) = byte.quotientAndRemainder(dividingBy: Geometry.chunkBytes)
+        return chunks + chunk * chunkStride + shard * Geometry.chunkBytes + rest
+    }
+    /// The pieces of the file that such bytes are.
+    func forEachPiece<E: Error>(_ shard: Int, from: Int, to: Int, _ body: (_ offset: Int, _ count: Int) throws(E) -> Void) throws(E) {
+        var at = from
+        while at < to {
+            // (Those of a single shard do follow each other.)
+            let end = shards == 1 ? to : min(to, (at / Geometry.chunkBytes + 1) * Geometry.chunkBytes)
+            try body(offset(shard, inChunks: at), end - at)
+            at = end
+        }
+    }
+    /// Where a shard's part of the index ends in the file.
+    func indexEnd(_ shard: Int, buckets: Int) -> Int { indexEnd(shard, pages: shardIndexBytes(buckets: buckets)) }
+    func indexEnd(_ shard: Int, pages: Int) -> Int { offset(shard, inChunks: pages - region - 1) + 1 }
 
     /// How many segment places a shard's budget can hold beside the smallest table.
     static func rows(_ block: Superblock) -> Int {
         let budget = (Int(block.capacity) - global(block)) / Int(block.shards), segmentSize = Int(block.segmentSize)
-        let index = roundUp(ShardHeader.size + TagTable.size + LeaseTable.size, to: pageSize) + 2 * pageSize + tableBytes(Table.leastBuckets) + 2 * heapBytes(Table.leastBuckets)
+        let index = roundUp(ShardHeader.size + TagTable.size + LeaseTable.size, to: pageSize) + 2 * pageSize + tableBytes(Table.leastBuckets)
         // A place costs 13 bytes of the fixed part beside the segment itself, and there are up to four rows for each.
         return max(0, (budget - index) / (segmentSize + 4 * 13))
     }
@@ -87,12 +114,11 @@ struct Geometry {
         states = roundUp(queue + rows * 4, to: 8)
         tags = roundUp(states + rows, to: 64)
         leases = tags + TagTable.size
-        fixed = roundUp(leases + LeaseTable.size, to: pageSize)
+        region = roundUp(leases + LeaseTable.size, to: pageSize)
+        chunks = Geometry.indexHead + shards * region
+        chunkStride = shards * Geometry.chunkBytes
+        chunkGap = chunkStride - Table.chunkBuckets * Table.bucketSize
         // The smallest record, a byte of key and no value, takes 56 bytes.
         maxBuckets = min(Table.mostBuckets, max(Table.leastBuckets, rows * segmentSize / 56 / 2) + Sizes.spareBuckets)
-        let heap = Geometry.heapBytes(maxBuckets)
-        heaps = (fixed, fixed + heap)
-        table = fixed + 2 * heap
-        shardStride = table + Geometry.tableBytes(maxBuckets)
     }
 }

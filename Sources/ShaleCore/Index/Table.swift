@@ -32,8 +32,9 @@ enum Slot {
     @inline(__always) static func location(_ w: UInt64) -> UInt32 { UInt32(truncatingIfNeeded: w) }
     @inline(__always) static func isFree(_ w: UInt64) -> Bool { UInt32(truncatingIfNeeded: w) == 0 }
     @inline(__always) static func displacement(_ w: UInt64) -> Int { Int(truncatingIfNeeded: w >> displacementShift) & 15 }
-    /// Fingerprint and displacement: what a probe compares.
-    @inline(__always) static func probe(_ w: UInt64) -> UInt32 { UInt32(truncatingIfNeeded: w >> 32) & 0x0FFF_FFFF }
+    /// Whether fingerprint and displacement are those of another first word.
+    @inline(__always) static func matches(_ w: UInt64, _ wanted: UInt64) -> Bool { (w ^ wanted) & probed == 0 }
+    static let probed: UInt64 = 0x0FFF_FFFF << 32
     @inline(__always) static func with(_ w: UInt64, location: UInt32) -> UInt64 { w & ~0xFFFF_FFFF | UInt64(location) }
 
     static let stampBits: UInt64 = 38
@@ -64,6 +65,8 @@ enum Slot {
 /// An entry that does not fit into its home goes to one of the next 15 buckets;
 /// where those are full, others are moved up to make room.
 ///
+/// The buckets lie in chunks: those of all shards in turn, so that the file is not longer than what the tables take.
+///
 /// Invariants
 /// - the shape word (buckets, frontier, mode) says for every fraction where its one home is;
 /// - bucket `h` reaches at least as far as the entry with home `h` that was displaced furthest;
@@ -72,6 +75,8 @@ enum Slot {
 /// - an entry's stamp only grows, until all are rebased, or a killed change is taken back. No two have the same one.
 struct Table {
     static let bucketSize = 64
+    static let bucketSlots = bucketSize / Slot.size
+    static let chunkBuckets = Sizes.chunkBuckets
     static let leastBuckets = Sizes.leastBuckets // with fewer, 24 bits of a fraction do not give back all 32
     static let mostBuckets = Sizes.mostBuckets
     static let spill = Sizes.spill
@@ -80,7 +85,9 @@ struct Table {
     typealias Field = ShardHeader.Field
 
     let header: ShardHeader
+    /// Those of the first chunk; and what lies between its last one and the next chunk's first.
     let buckets: Memory
+    let gap: Int
 
     // MARK: Shape
 
@@ -158,10 +165,21 @@ struct Table {
         return home + displacement == position && reach(ofHome: home) >= displacement
     }
 
-    @inline(__always) func bucket(_ position: Int) -> Memory { buckets + position &* Table.bucketSize }
+    private static let chunkShift = chunkBuckets.trailingZeroBitCount
+    var chunkStride: Int { Table.chunkBuckets &* Table.bucketSize &+ gap }
+    @inline(__always) func inlinedBucket(_ position: Int) -> Memory {
+        buckets + (position &* Table.bucketSize &+ (position &>> Table.chunkShift) &* gap)
+    }
+    @inline(never) func bucket(_ position: Int) -> Memory { inlinedBucket(position) }
+    /// The one behind another, at its position.
+    @inline(__always) func next(_ bucket: Memory, _ position: Int) -> Memory {
+        bucket + (position & (Table.chunkBuckets &- 1) == 0 ? Table.bucketSize &+ gap : Table.bucketSize)
+    }
+    @inline(__always) func home(of fraction: UInt32) -> Memory { inlinedBucket(shape.home(fraction)) }
 
     // MARK: Probing
 
+    /// Of the first words of a home's slots.
     @inline(__always) static func reach(_ a: UInt64, _ b: UInt64, _ c: UInt64, _ d: UInt64) -> Int {
         if (a | b | c | d) & Slot.reachBit == 0 { return 0 }
         return d & Slot.reachBit != 0 ? reaches.3 : c & Slot.reachBit != 0 ? reaches.2 : b & Slot.reachBit != 0 ? reaches.1 : reaches.0
@@ -174,25 +192,81 @@ struct Table {
     /// Offers every slot that may hold the fraction, nearest first, until `body` returns true.
     @inline(__always)
     func probe(_ fraction: UInt32, home: Int, _ body: (_ slot: Memory, _ word0: UInt64) -> Bool) {
-        let fingerprint = fraction & 0xFF_FFFF
-        var line = bucket(home)
+        probe(from: inlinedFirst(fraction, home: home), fraction, home: home, body)
+    }
+    /// The same with less code.
+    @inline(__always)
+    func probe(_ fraction: UInt32, _ body: (_ slot: Memory, _ word0: UInt64) -> Bool) {
+        let home = shape.home(fraction)
+        probe(from: first(fraction, home: home), fraction, home: home, body)
+    }
+    @inline(__always)
+    private func probe(from first: Match, _ fraction: UInt32, home: Int, _ body: (_ slot: Memory, _ word0: UInt64) -> Bool) {
+        var found = first
+        while let slot = found.slot {
+            if !Slot.isFree(found.word0), body(slot, found.word0) { return }
+            found = next(found, fraction, home: home)
+        }
+    }
+
+    /// A slot with a key's fingerprint. (One that is free looks like the fingerprint 0.)
+    private struct Match {
+        var slot: Memory?
+        var word0: UInt64 = 0
+        var displacement = 0
+    }
+
+    @inline(never)
+    private func first(_ fraction: UInt32, home: Int) -> Match { inlinedFirst(fraction, home: home) }
+    @inline(__always)
+    private func inlinedFirst(_ fraction: UInt32, home: Int) -> Match {
+        let line = inlinedBucket(home), wanted = UInt64(fraction & 0xFF_FFFF) << 32
         let a = line.acquire(0), b = line.acquire(16), c = line.acquire(32), d = line.acquire(48)
-        if Slot.probe(a) == fingerprint, !Slot.isFree(a), body(line, a) { return }
-        if Slot.probe(b) == fingerprint, !Slot.isFree(b), body(line + 16, b) { return }
-        if Slot.probe(c) == fingerprint, !Slot.isFree(c), body(line + 32, c) { return }
-        if Slot.probe(d) == fingerprint, !Slot.isFree(d), body(line + 48, d) { return }
+        if Slot.matches(a, wanted) { return Match(slot: line, word0: a) }
+        if Slot.matches(b, wanted) { return Match(slot: line + 16, word0: b) }
+        if Slot.matches(c, wanted) { return Match(slot: line + 32, word0: c) }
+        if Slot.matches(d, wanted) { return Match(slot: line + 48, word0: d) }
         let reach = Table.reach(a, b, c, d)
-        var displacement = 1
-        while displacement <= reach {
-            line += Table.bucketSize
-            let wanted = fingerprint | UInt32(truncatingIfNeeded: displacement) << 24
+        if reach == 0 { return Match() }
+        // Rarely it goes on in the next chunk.
+        if reach > ~home & (Table.chunkBuckets &- 1) { return next(Match(slot: line + (Table.bucketSize &- Slot.size)), fraction, home: home) }
+        return Table.displaced(wanted, line, to: reach)
+    }
+
+    /// In the buckets that a home reaches, where they lie behind each other. (A function by itself has all that it
+    /// needs in registers.)
+    @inline(never)
+    private static func displaced(_ fingerprint: UInt64, _ home: Memory, to reach: Int) -> Match {
+        var line = home, wanted = fingerprint
+        let end = line + reach &* bucketSize
+        while line != end {
+            line += bucketSize
+            wanted &+= 1 << Slot.displacementShift
             var i = 0
-            while i < Table.bucketSize {
-                let w = line.acquire(i)
-                if Slot.probe(w) == wanted, !Slot.isFree(w), body(line + i, w) { return }
-                i += Slot.size
+            while i < bucketSize {
+                let difference = line.acquire(i) ^ wanted
+                if difference & Slot.probed == 0 { return Match(slot: line + i, word0: difference ^ wanted, displacement: Slot.displacement(wanted)) }
+                i &+= Slot.size
             }
-            displacement += 1
+        }
+        return Match()
+    }
+
+    /// Behind a slot: where another key has the same fingerprint, or a part.
+    @inline(never)
+    private func next(_ last: Match, _ fraction: UInt32, home: Int) -> Match {
+        let reach = reach(ofHome: home)
+        var displacement = last.displacement, slot = last.slot.unsafelyUnwrapped
+        while true {
+            // (A bucket is a line of the cache.)
+            slot += Slot.size
+            if Int(bitPattern: slot) & (Table.bucketSize - 1) == 0 {
+                displacement += 1
+                if displacement > reach { return Match() }
+                slot = bucket(home + displacement)
+            }
+            let word0 = slot.acquire(0), wanted = UInt64(fraction & 0xFF_FFFF) << 32 | UInt64(displacement) << Slot.displacementShift
+            if Slot.matches(word0, wanted), !Slot.isFree(word0) { return Match(slot: slot, word0: word0, displacement: displacement) }
         }
     }
 
@@ -202,9 +276,8 @@ struct Table {
         let mask = UInt64(0x0FFF_FFFF & ~bits) << 32
         var wanted = UInt64(fingerprint & 0xFF_FFFF) << 32
         let end = home &+ reach(ofHome: home)
-        var position = home
+        var position = home, line = bucket(home)
         while position <= end {
-            let line = bucket(position)
             var i = 0
             while i < Table.bucketSize {
                 let word0 = line.u64(i)
@@ -213,6 +286,7 @@ struct Table {
             }
             wanted &+= 1 << Slot.displacementShift
             position &+= 1
+            line = next(line, position)
         }
         return false
     }
@@ -229,9 +303,21 @@ struct Table {
         return found
     }
 
-    private func index(of slot: Memory) -> UInt32 { UInt32(truncatingIfNeeded: (slot - buckets) / Slot.size) }
-    private func slot(_ index: UInt32) -> Memory { buckets + Int(index) * Slot.size }
-    func position(of slot: Memory) -> Int { (slot - buckets) / Table.bucketSize }
+    private func index(of slot: Memory) -> UInt32 {
+        let (chunk, rest) = (slot - buckets).quotientAndRemainder(dividingBy: chunkStride)
+        return UInt32(truncatingIfNeeded: chunk * Table.chunkBuckets * Table.bucketSlots + rest / Slot.size)
+    }
+    private func slot(_ index: UInt32) -> Memory { bucket(Int(index) / Table.bucketSlots) + Int(index) % Table.bucketSlots * Slot.size }
+    /// What a damaged word names may be none.
+    func isSlot(_ p: Memory) -> Bool {
+        p >= buckets && (p - buckets) % chunkStride <= Table.chunkBuckets * Table.bucketSize - Slot.size && position(of: p) < shape.extent + Table.spill
+    }
+    func position(of slot: Memory) -> Int { Int(index(of: slot)) / Table.bucketSlots }
+    /// Of a slot that the home may reach.
+    private func displacement(of slot: Memory, from home: Int) -> Int {
+        let bytes = slot - bucket(home), inChunk = (Table.chunkBuckets - home % Table.chunkBuckets) * Table.bucketSize
+        return (bytes < inChunk ? bytes : bytes - gap) / Table.bucketSize
+    }
 
     // MARK: Walking
 
@@ -265,7 +351,7 @@ struct Table {
         return word0(slot, home: home, fingerprint: UInt64(fraction & 0xFF_FFFF), location: location, flags: flags)
     }
     private func word0(_ slot: Memory, home: Int, fingerprint: UInt64, location: UInt32, flags: UInt64) -> UInt64 {
-        let displacement = position(of: slot) - home
+        let displacement = displacement(of: slot, from: home)
         raiseReach(ofHome: home, to: displacement)
         return slot.u64(0) & Slot.reachBit | UInt64(location) | fingerprint << 32
             | UInt64(displacement) << Slot.displacementShift | flags & ~Slot.reachBit
@@ -294,17 +380,19 @@ struct Table {
     }
 
     /// (One look at all four: which of them is free, no branch can foresee.)
-    @inline(__always) private func freeSlot(inBucket position: Int) -> Memory? {
-        let p = bucket(position)
+    @inline(__always) private func freeSlot(_ p: Memory) -> Memory? {
         let free = (Slot.isFree(p.u64(0)) ? 1 : 0) | (Slot.isFree(p.u64(16)) ? 2 : 0) | (Slot.isFree(p.u64(32)) ? 4 : 0) | (Slot.isFree(p.u64(48)) ? 8 : 0)
         return free == 0 ? nil : p + free.trailingZeroBitCount &* Slot.size
     }
 
     private func nearestFreeSlot(_ home: Int) -> Memory? {
-        for position in home...(home + Table.reaches.3) {
-            if let slot = freeSlot(inBucket: position) { return slot }
+        var p = inlinedBucket(home), position = home
+        while true {
+            if let slot = freeSlot(p) { return slot }
+            position &+= 1
+            if position > home &+ Table.reaches.3 { return nil }
+            p = next(p, position)
         }
-        return nil
     }
 
     /// Moves entries up, each within its own reach, until a slot near `home` is free.
@@ -315,7 +403,7 @@ struct Table {
         var position = home + Table.reaches.3 + 1
         var free: Memory?
         while position < min(end, home + 256), free == nil {
-            free = freeSlot(inBucket: position)
+            free = freeSlot(bucket(position))
             if free == nil { position += 1 }
         }
         while let slot = free, position > home + Table.reaches.3 {

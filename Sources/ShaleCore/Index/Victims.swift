@@ -36,7 +36,6 @@ struct Victims {
     }
 
     let table: Table
-    let heaps: (Memory, Memory)
 
     private typealias Field = ShardHeader.Field
     private var header: ShardHeader { table.header }
@@ -51,45 +50,55 @@ struct Victims {
     // MARK: Heaps
 
     private var current: Int { header[Field.heapCurrent] }
-    private func heap(_ which: Int) -> Memory { which == 0 ? heaps.0 : heaps.1 }
+    /// A page of each chunk has the heaps' items, one heap's in either half. They are numbered from 1, so two that have
+    /// the same parent lie beside each other.
+    private static let share = pageSize / 16
+    private static let shareShift = share.trailingZeroBitCount
+    @inline(__always) func item(_ which: Int, _ i: Int) -> Memory {
+        table.buckets + ((i &>> Victims.shareShift) &* table.chunkStride &+ (which &* Victims.share &+ i & (Victims.share &- 1)) &* 8 &- pageSize)
+    }
     private func count(_ which: Int) -> Int { header[Field.heapCounts + which * 8] }
     private func setCount(_ which: Int, _ count: Int) { header[Field.heapCounts + which * 8] = count }
 
     private func push(_ which: Int, _ value: UInt64) {
-        let p = heap(which)
-        var child = count(which)
-        setCount(which, child + 1)
-        while child > 0 {
-            let parent = (child - 1) / 2
-            if p.u64(parent * 8) <= value { break }
-            p.set(child * 8, p.u64(parent * 8))
-            child = parent
+        var child = count(which) + 1
+        setCount(which, child)
+        var p = item(which, child)
+        while child > 1 {
+            let parent = item(which, child / 2), its = parent.u64(0)
+            if its <= value { break }
+            p.set(0, its)
+            p = parent
+            child /= 2
         }
-        p.set(child * 8, value)
+        p.set(0, value)
     }
 
     private func pop(_ which: Int) -> UInt64? {
-        let left = count(which) - 1
-        if left < 0 { return nil }
-        let p = heap(which)
-        let top = p.u64(0), last = p.u64(left * 8)
-        setCount(which, left)
-        if left > 0 { sift(p, 0, last, left) }
+        let count = count(which)
+        if count == 0 { return nil }
+        let top = item(which, 1).u64(0), last = item(which, count).u64(0)
+        setCount(which, count - 1)
+        if count > 1 { sift(which, 1, last, count - 1) }
         return top
     }
 
     /// Puts a value at a place whose children are heaps, or below it.
-    private func sift(_ p: Memory, _ root: Int, _ value: UInt64, _ count: Int) {
-        var parent = root
-        while true {
-            var child = parent * 2 + 1
-            if child >= count { break }
-            if child + 1 < count, p.u64(child * 8 + 8) < p.u64(child * 8) { child += 1 }
-            if value <= p.u64(child * 8) { break }
-            p.set(parent * 8, p.u64(child * 8))
-            parent = child
+    private func sift(_ which: Int, _ root: Int, _ value: UInt64, _ count: Int) {
+        var parent = item(which, root), child = root * 2
+        while child <= count {
+            var p = item(which, child)
+            if child < count, p.u64(8) < p.u64(0) {
+                p += 8
+                child += 1
+            }
+            let its = p.u64(0)
+            if value <= its { break }
+            parent.set(0, its)
+            parent = p
+            child *= 2
         }
-        p.set(parent * 8, value)
+        parent.set(0, value)
     }
 
     func reset() {
@@ -171,8 +180,8 @@ struct Victims {
         let known = header.at.u64(Field.heapLimit)
         var position = header[Field.sweepAt]
         let stop = buckets >= end - position ? end : position + buckets
+        var p = table.bucket(position)
         while position < stop {
-            let p = table.bucket(position)
             for i in stride(from: 0, to: Table.bucketSize, by: Slot.size) {
                 let word0 = p.u64(i)
                 if Slot.isFree(word0) || Slot.isPart(word0) { continue }
@@ -191,6 +200,7 @@ struct Victims {
                 limit = collect(Item.make(Victims.rank(word1), fraction))
             }
             position += 1
+            p = table.next(p, position)
         }
         header[Field.sweepAt] = position
         if header[Field.sweepState] == State.sweeping, position >= end { header[Field.sweepState] = State.complete }
@@ -211,28 +221,29 @@ struct Victims {
 
     /// Returns the highest rank that is kept. Not by sorting: a set would wait for that.
     private func keepLowerHalf(_ which: Int) -> UInt64 {
-        let p = heap(which), kept = count(which) / 2
+        func at(_ i: Int) -> Memory { item(which, i) }
+        let kept = count(which) / 2
         // Hoare's selection: what is below `low` belongs to the lower half, what is above `high` does not.
-        var low = 0, high = count(which) - 1
+        var low = 1, high = count(which)
         while low < high {
-            let pivot = p.u64((low + high) / 2 * 8)
+            let pivot = at((low + high) / 2).u64(0)
             var i = low, j = high
             while i <= j {
-                while p.u64(i * 8) < pivot { i += 1 }
-                while p.u64(j * 8) > pivot { j -= 1 }
+                while at(i).u64(0) < pivot { i += 1 }
+                while at(j).u64(0) > pivot { j -= 1 }
                 if i <= j {
-                    let other = p.u64(i * 8)
-                    p.set(i * 8, p.u64(j * 8))
-                    p.set(j * 8, other)
+                    let other = at(i).u64(0)
+                    at(i).set(0, at(j).u64(0))
+                    at(j).set(0, other)
                     i += 1
                     j -= 1
                 }
             }
-            if kept - 1 <= j { high = j } else if kept - 1 >= i { low = i } else { break }
+            if kept <= j { high = j } else if kept >= i { low = i } else { break }
         }
-        let highest = Item.rank(p.u64(kept * 8 - 8))
+        let highest = Item.rank(at(kept).u64(0))
         setCount(which, kept)
-        for root in stride(from: kept / 2 - 1, through: 0, by: -1) { sift(p, root, p.u64(root * 8), kept) }
+        for root in stride(from: kept / 2, through: 1, by: -1) { sift(which, root, at(root).u64(0), kept) }
         return highest
     }
 
@@ -253,10 +264,10 @@ struct Victims {
             let step = max(1, end / 128)
             let sample = stride(from: Int(header.at.u64(Field.stamp) % UInt64(step)), to: end, by: step)
             // All at once: one wait after the other would be a set's longest.
-            for position in sample { shim_prefetch(table.bucket(position)) }
+            for position in sample { shim_prefetch(table.inlinedBucket(position)) }
             for position in sample {
                 if found > 508 { break }
-                let p = table.bucket(position)
+                let p = table.inlinedBucket(position)
                 for i in stride(from: 0, to: Table.bucketSize, by: Slot.size) {
                     seen += 1
                     let word0 = p.u64(i)

@@ -29,17 +29,45 @@ struct Holes {
         }
     }
 
+    /// What is in the file's cache of a piece that is about to be allocated: it spans the piece's ends perhaps.
+    /// Under the shard's lock, while nobody else takes the piece.
+    @inline(never)
+    func forget(inIndex: Bool, _ at: Int, _ count: Int) {
+        guard apply else { return }
+        let base = inIndex ? engine.pointee.index : engine.pointee.data
+        if shim_sys_is_resident(base + at) || shim_sys_is_resident(base + (at + count - pageSize)) {
+            _ = inIndex ? files.releaseIndex(at, count) : files.releaseData(at, count)
+        }
+    }
+
+    /// Of a piece that was allocated.
+    @inline(never)
+    func touchEnds(inIndex: Bool, _ at: Int, _ count: Int) {
+        guard apply else { return }
+        let base = inIndex ? engine.pointee.index : engine.pointee.data
+        shim_sys_touch(base + at)
+        shim_sys_touch(base + (at + count - 1))
+    }
+
     // MARK: The index
 
-    /// Behind the table and the heaps of a shard, for so many buckets.
-    @inline(never)
-    func partIndex(_ shard: Int, buckets: Int) {
+    /// How much of a chunk is there. They are numbered as they lie in the file; before the first are the shards' regions.
+    @inline(never) private func bytes(ofChunk i: Int) -> Int {
+        if i < 0 { return Geometry.chunkBytes }
+        let shape = Table.Shape(Log(engine, i % geometry.shards).header.at.acquire(ShardHeader.Field.shape))
+        return min(max(0, Geometry.tableBytes(shape.extent) - i / geometry.shards * Geometry.chunkBytes), Geometry.chunkBytes)
+    }
+
+    @inline(never) private func partChunk(_ i: Int, behind: Int) {
         guard apply else { return }
-        let g = geometry, base = Geometry.indexHead + shard * g.shardStride
-        let heap = Geometry.heapBytes(buckets)
-        part(inIndex: true, base + g.heaps.0 + heap, base + g.heaps.1, hasEnd: true)
-        part(inIndex: true, base + g.heaps.1 + heap, base + g.table, hasEnd: true)
-        part(inIndex: true, base + g.table + Geometry.tableBytes(buckets), base + g.shardStride, hasEnd: shard + 1 < g.shards)
+        let at = geometry.chunks + i * Geometry.chunkBytes
+        part(inIndex: true, at + behind, at + Geometry.chunkBytes, hasBegin: behind > 0 || bytes(ofChunk: i - 1) == Geometry.chunkBytes, hasEnd: bytes(ofChunk: i + 1) > 0)
+    }
+
+    /// The rest of a chunk behind that byte of a shard's chunks.
+    @inline(never)
+    func partChunk(of shard: Int, behind end: Int) {
+        partChunk(end / Geometry.chunkBytes * geometry.shards + shard, behind: end % Geometry.chunkBytes)
     }
 
     // MARK: The data
@@ -52,22 +80,11 @@ struct Holes {
     }
     private func index(_ shard: Int, _ place: Int) -> Int { place * geometry.shards + shard }
 
-    /// What is in the file's cache of a place that is about to be allocated: it spans the place's ends perhaps.
-    /// Under the shard's lock, while nobody else takes the place.
     func forget(_ shard: Int, place: Int) {
-        guard apply, geometry.hasSmallPages else { return }
-        let at = geometry.segments + index(shard, place) * geometry.segmentSize
-        if shim_sys_is_resident(engine.pointee.data + at) || shim_sys_is_resident(engine.pointee.data + (at + geometry.segmentSize - pageSize)) {
-            _ = files.releaseData(at, geometry.segmentSize)
-        }
+        if geometry.hasSmallPages { forget(inIndex: false, geometry.segments + index(shard, place) * geometry.segmentSize, geometry.segmentSize) }
     }
-
-    /// Of a place that was allocated.
     func touchEnds(_ shard: Int, place: Int) {
-        guard apply, geometry.hasSmallPages else { return }
-        let at = engine.pointee.data + (geometry.segments + index(shard, place) * geometry.segmentSize)
-        shim_sys_touch(at)
-        shim_sys_touch(at + geometry.segmentSize - 1)
+        if geometry.hasSmallPages { touchEnds(inIndex: false, geometry.segments + index(shard, place) * geometry.segmentSize, geometry.segmentSize) }
     }
 
     /// Beside a place that was given back.
@@ -84,7 +101,7 @@ struct Holes {
     func partAll() throws(Failure) {
         guard apply else { return }
         let g = geometry, size = try files.dataSize()
-        for i in 0..<g.shards { partIndex(i, buckets: Table.Shape(Log(engine, i).header.at.acquire(ShardHeader.Field.shape)).extent) }
+        for i in 0..<max(0, (try files.indexSize() - g.chunks + Geometry.chunkBytes - 1) / Geometry.chunkBytes) { partChunk(i, behind: bytes(ofChunk: i)) }
         if size > g.segments { part(inIndex: false, g.head, g.segments, hasEnd: isThere(0)) }
         guard g.hasSmallPages else { return }
         for i in 0..<max(0, (size - g.segments) / g.segmentSize) where state(i) == .absent {

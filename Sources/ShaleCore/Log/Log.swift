@@ -28,7 +28,7 @@ struct Log {
     init(_ engine: EngineRef, _ number: Int) {
         self.engine = engine
         self.number = number
-        header = ShardHeader(at: engine.pointee.index + (Geometry.indexHead &+ number &* engine.pointee.geometry.shardStride))
+        header = ShardHeader(at: engine.pointee.regions + number &* engine.pointee.geometry.region)
     }
 
     @inline(__always) var geometry: Geometry { @inline(__always) get { engine.pointee.geometry } }

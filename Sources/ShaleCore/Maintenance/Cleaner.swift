@@ -54,14 +54,14 @@ extension Shard {
         let record = RecordHeader(at: p)
         guard record.isPlausible(room: log.segmentSize - next), record.keyLength <= 256 else { return }
         let hash = shim_hash(p + record.keyOffset, record.keyLength, secret)
-        shim_prefetch(table.bucket(table.shape.home(UInt32(truncatingIfNeeded: hash))))
+        shim_prefetch(table.home(of: UInt32(truncatingIfNeeded: hash)))
     }
 
     /// The slot that points to the value, itself or by way of a touch record.
     private func slot(pointingTo at: UInt32, keyHash: UInt64) -> Memory? {
         let fraction = UInt32(truncatingIfNeeded: keyHash)
         var found: Memory?
-        table.probe(fraction, home: table.shape.home(fraction)) { slot, word0 in
+        table.probe(fraction) { slot, word0 in
             let location = Slot.location(word0)
             if location == at || Slot.isTouched(word0) && touchTarget(location) == at {
                 found = slot

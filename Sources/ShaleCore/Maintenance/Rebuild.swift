@@ -258,7 +258,7 @@ extension Shard {
                             return (offset, true)
                         }
                         if kind == .part { hasParts = true } else if kind != .gap {
-                            shim_prefetch(table.bucket(table.shape.home(UInt32(truncatingIfNeeded: keyHash))))
+                            shim_prefetch(table.home(of: UInt32(truncatingIfNeeded: keyHash)))
                             ring[head & mask] = Ready(kind: kind, record: record, offset: offset, keyHash: keyHash)
                             head += 1
                             try drain(to: mask)
@@ -347,6 +347,7 @@ extension Shard {
 
     /// What was unreadable may have superseded anything older.
     private func forgetOlder() {
+        let table = self.table
         for position in table.positions { table.bucket(position).zero(Table.bucketSize) }
         recount()
         header.at.set(Field.ghost, header.at.u64(Field.headNumber))

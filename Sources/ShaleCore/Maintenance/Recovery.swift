@@ -79,7 +79,10 @@ extension Shard {
     /// Whether all that recovery goes by lies inside the shard.
     private var isRecoverable: Bool {
         let rows = geometry.rows
-        func isOffset(_ field: Int) -> Bool { header[field] >= 0 && header[field] <= geometry.shardStride - 16 && header[field] & 7 == 0 }
+        func isOffset(_ field: Int) -> Bool {
+            let offset = header[field]
+            return offset & 7 == 0 && offset >= 0 && (offset <= geometry.region - 16 || offset < geometry.indexSize && table.isSlot(header.at + offset))
+        }
         func isQueue(_ base: Int) -> Bool {
             let words = ShardHeader(at: header.at + base - ShardHeader.saved)
             let offset = words[Field.headOffset]

@@ -166,7 +166,7 @@ extension Shard {
 
     /// A part whose owner lives elsewhere, found near a point that moves on from call to call.
     func crowdingPart() -> PartKey? {
-        let end = table.positions.upperBound
+        let table = self.table, end = table.positions.upperBound
         let start = Int(nextStamp() &* 0x9E37_79B9 % UInt64(end))
         for i in 0..<end {
             let p = table.bucket((start + i) % end)
@@ -255,11 +255,10 @@ extension Shard {
     @inline(never)
     private func allocateTable(_ buckets: Int) -> Bool {
         guard buckets <= geometry.maxBuckets - Table.spill else { return false }
-        let base = Geometry.indexHead + number * geometry.shardStride, files = engine.pointee.files
         let wanted = geometry.shardIndexBytes(buckets: buckets)
-        // Another process's table may grow. (The table is the last part of the region.) Asked of the kernel, so last:
-        // where the budget forbids it, each insertion comes by.
-        var mayReach: Bool { files.mayIndexReach(base + geometry.table + Geometry.tableBytes(buckets)) }
+        // Another process's table may grow. Asked of the kernel, so last: where the budget forbids it, each insertion
+        // comes by.
+        var mayReach: Bool { engine.pointee.files.mayIndexReach(geometry.indexEnd(number, buckets: buckets)) }
         if wanted > header[Field.tablePages] {
             func fits(beside segments: Int) -> Bool { segments * log.segmentSize + wanted <= geometry.shardBudget }
             // What is pinned needs its places.
@@ -279,10 +278,7 @@ extension Shard {
         }
         // What is counted need not be there: giving it back may have failed halfway.
         do throws(Failure) {
-            try files.allocateIndex(base + geometry.table, Geometry.tableBytes(buckets))
-            try files.allocateIndex(base + geometry.heaps.0, Geometry.heapBytes(buckets))
-            try files.allocateIndex(base + geometry.heaps.1, Geometry.heapBytes(buckets))
-            Holes(engine: engine).partIndex(number, buckets: max(buckets, table.shape.extent))
+            try chunks.allocate(from: Geometry.tableBytes(table.shape.extent), to: Geometry.tableBytes(buckets))
             return true
         } catch {
             if error.isDiskFull { header[Field.noSpace] = Log.patience }
@@ -369,15 +365,8 @@ extension Shard {
     /// Gives back the pages beyond the table's size.
     @inline(never)
     func shrinkPages(_ buckets: Int) {
-        let base = Geometry.indexHead + number * geometry.shardStride
-        let keep = Geometry.tableBytes(buckets)
-        let most = Geometry.tableBytes(geometry.maxBuckets)
-        let heapKeep = Geometry.heapBytes(buckets), heapMost = Geometry.heapBytes(geometry.maxBuckets)
+        let kept = geometry.shardIndexBytes(buckets: buckets)
         victims.reset()
-        var released = engine.pointee.files.releaseIndex(base + geometry.table + keep, most - keep)
-        released = engine.pointee.files.releaseIndex(base + geometry.heaps.0 + heapKeep, heapMost - heapKeep) && released
-        released = engine.pointee.files.releaseIndex(base + geometry.heaps.1 + heapKeep, heapMost - heapKeep) && released
-        if released { header[Field.tablePages] = geometry.shardIndexBytes(buckets: buckets) }
-        Holes(engine: engine).partIndex(number, buckets: buckets)
+        if chunks.release(from: kept - geometry.region, to: header[Field.tablePages] - geometry.region) { header[Field.tablePages] = kept }
     }
 }

@@ -121,7 +121,7 @@ extension Shard {
         try? make(&change) { change throws(Failure) in try dropUnreadable(key, location: location, isDamaged: isDamaged, &change) }
     }
 
-    @inline(__always)
+    @inline(never) // a miss needs none of it
     private func read(_ slot: Memory, _ word0: UInt64, _ key: Key, _ options: ReadOptions, _ epoch: UInt64, _ buffer: inout ValueBuffer, _ found: inout Found) -> Outcome {
         let location = Slot.location(word0)
         guard log.isInside(location) else { return .damaged }
@@ -245,7 +245,7 @@ extension Shard {
             let epoch = header.at.acquire(Field.epoch), moves = header.at.acquire(Field.moves)
             if epoch & 1 != 0 { return } // all stamps are new after a rebuild
             var isDone = false, isThere = false
-            table.probe(key.fraction, home: table.shape.home(key.fraction)) { slot, word0 in
+            table.probe(key.fraction) { slot, word0 in
                 if Slot.isPart(word0) { return false }
                 let word1 = slot.acquire(8)
                 let isKey = holds(key, Slot.location(word0))
@@ -357,7 +357,7 @@ extension Shard {
             let moves = header.at.acquire(Field.moves)
             var outcome = Outcome.absent
             let table = self.table
-            table.probe(key.fraction, home: table.shape.home(key.fraction)) { slot, word0 in
+            table.probe(key.fraction) { slot, word0 in
                 guard Slot.isPart(word0) else { return false }
                 outcome = readPart(slot, word0, key, into: out, size)
                 return outcome != .otherKey

@@ -11,12 +11,12 @@ extension Shard {
 
     /// What a change of the key will look at is fetched while the value is hashed and compressed: its slot first,
     /// then the record that the slot points to. Hints: without the lock, and whatever they find.
-    @inline(__always) func prefetchSlot(_ key: Key) { shim_prefetch(table.bucket(table.shape.home(key.fraction))) }
+    @inline(__always) func prefetchSlot(_ key: Key) { shim_prefetch(table.home(of: key.fraction)) }
     @inline(__always) func prefetchRecord(_ key: Key) {
-        let line = table.bucket(table.shape.home(key.fraction))
+        let line = table.home(of: key.fraction)
         for i in 0..<4 {
             let word0 = line.u64(i &* Slot.size)
-            if Slot.probe(word0) == key.fraction & 0xFF_FFFF, log.isSound(Slot.location(word0)) { shim_prefetch(log.address(Slot.location(word0))) }
+            if Slot.matches(word0, UInt64(key.fraction & 0xFF_FFFF) << 32), log.isSound(Slot.location(word0)) { shim_prefetch(log.address(Slot.location(word0))) }
         }
     }
     /// And where its record will be.
@@ -190,7 +190,7 @@ extension Shard {
         let hasRoom = (try? makeRoom(max(Loss.length, draft.record.length), live: false, &change)) != nil
         // Cleaning may have moved it, or let it go; something else may be where it was.
         var current: Memory?
-        table.probe(key.fraction, home: table.shape.home(key.fraction)) { slot, word0 in
+        table.probe(key.fraction) { slot, word0 in
             let at = Slot.location(word0)
             guard !Slot.isPart(word0), at == location && log.segment(of: at) == segment || version != 0 && lsn(of: slot) == version else { return false }
             current = slot

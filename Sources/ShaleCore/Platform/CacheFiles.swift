@@ -87,6 +87,12 @@ struct CacheFiles {
         return shim_sys_punch(index, Int64(offset), Int64(count)) == 0
     }
 
+    /// Nothing is lost where it fails.
+    func shorten(data end: Int, index indexEnd: Int) {
+        if let size = try? dataSize(), size > end, !isMemory { _ = shim_sys_truncate(data, Int64(end)) }
+        if let size = try? indexSize(), size > indexEnd { _ = shim_sys_truncate(index, Int64(indexEnd)) }
+    }
+
     /// Reads by a system call: touching a hole of a mapping would allocate it on some file systems,
     /// and touching what is beyond the end raises a signal. False where there is less.
     func readData(_ offset: Int, into p: Memory, _ count: Int) throws(Failure) -> Bool {
@@ -116,6 +122,8 @@ struct CacheFiles {
         try verify(data, dataIdentity, CacheFiles.dataName)
         return Int(try look(data, CacheFiles.dataName).size)
     }
+
+    func indexSize() throws(Failure) -> Int { Int(try look(index, CacheFiles.indexName).size) }
 
     @inline(never)
     func look(_ fd: Int32, _ name: StaticString) throws(Failure) -> shim_stat {

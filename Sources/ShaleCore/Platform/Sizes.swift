@@ -27,7 +27,7 @@ enum Sizes {
     static let pace = 1
     static let givesPagesBackEvery = 4
 
-    static let heap = 3, aim = 1, sample = 2
+    static let chunkBuckets = 4, heap = 3, aim = 1, sample = 2
     static let rebaseStampsAt: UInt64 = 1 << 8, laterStamps: UInt64 = 1 << 5, lateStamps: UInt64 = 8
     static let tags = 8, mostTags = 4
     static let leases = 2
@@ -66,7 +66,10 @@ enum Sizes {
     static let pace = 8
     static let givesPagesBackEvery = 64
 
-    static let heap = 256, aim = 32, sample = 16
+    /// Buckets that lie together in the index, before the next shard's; and the least heap of victims: what a page has
+    /// room for, with another one beside it.
+    static let chunkBuckets = 1024, heap = 255
+    static let aim = 32, sample = 16
     static let rebaseStampsAt: UInt64 = 1 << 37, laterStamps: UInt64 = 1 << 34
     /// As many as Linux has threads at most.
     static let lateStamps: UInt64 = 1 << 22

@@ -23,9 +23,10 @@ extension Shard {
         guard shape.mode <= Table.Shape.Mode.shrinking, shape.buckets >= Table.leastBuckets, shape.frontier <= shape.buckets,
               shape.extent <= geometry.maxBuckets - Table.spill,
               pages >= geometry.shardIndexBytes(buckets: shape.extent), pages <= geometry.shardIndexBytes(buckets: geometry.maxBuckets),
-              Geometry.indexHead + number * geometry.shardStride + geometry.table + Geometry.tableBytes(shape.extent) <= indexSize else { return false }
-        let most = Victims.capacity(buckets: geometry.maxBuckets)
-        guard header[Field.heapCounts] <= most, header[Field.heapCounts + 8] <= most, header[Field.heapCurrent] <= 1,
+              geometry.indexEnd(number, buckets: shape.extent) <= indexSize else { return false }
+        // (After a pass that made the table smaller there may be more of them than it wants.)
+        let items = max(header[Field.heapCounts], header[Field.heapCounts + 8])
+        guard items <= Victims.capacity(buckets: geometry.maxBuckets), header.at + (indexSize - geometry.region(number)) > victims.item(1, items), header[Field.heapCurrent] <= 1,
               header[Field.sweepState] <= Victims.State.complete, header[Field.sweepAt] <= geometry.maxBuckets + Table.spill,
               header[Field.used] <= (shape.extent + Table.spill) * 4 else { return false }
         if !isQuiet { return true }

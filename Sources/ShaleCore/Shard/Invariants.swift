@@ -39,7 +39,7 @@ extension Shard {
         var lowest: [[UInt32: UInt64]] = [[:], [:]]
         for which in 0..<2 {
             for i in 0..<header[Field.heapCounts + which * 8] {
-                let item = (which == 0 ? victims.heaps.0 : victims.heaps.1).u64(i * 8)
+                let item = victims.item(which, i + 1).u64(0)
                 let group = Victims.Item.lowestFraction(item)
                 lowest[which][group] = min(lowest[which][group] ?? UInt64.max, Victims.Item.rank(item))
             }

@@ -10,7 +10,7 @@ extension Shard {
         let fraction = UInt32(truncatingIfNeeded: key.owner)
         var owned = false
         let moves = shard.header.at.acquire(Field.moves)
-        shard.table.probe(fraction, home: shard.table.shape.home(fraction)) { slot, word0 in
+        shard.table.probe(fraction) { slot, word0 in
             // A slot that changes meanwhile may have pointed to bytes that were rewritten: in doubt, yes.
             owned = shard.manifest(at: Slot.location(word0))?.blob == key.blob || slot.acquire(0) != word0
             return owned
@@ -37,7 +37,7 @@ extension Shard {
     private func hasPart(_ part: Key) -> Bool {
         let epoch = header.at.acquire(Field.epoch), moves = header.at.acquire(Field.moves)
         var isThere = epoch & 1 != 0
-        table.probe(part.fraction, home: table.shape.home(part.fraction)) { slot, word0 in
+        table.probe(part.fraction) { slot, word0 in
             isThere = isThere || isPart(slot, word0, part)
             return isThere
         }
@@ -59,7 +59,7 @@ extension Shard {
     func evictOwner(_ part: PartKey, _ change: inout Change) {
         let fraction = UInt32(truncatingIfNeeded: part.owner)
         var found: Memory?
-        table.probe(fraction, home: table.shape.home(fraction)) { slot, word0 in
+        table.probe(fraction) { slot, word0 in
             guard !Slot.isPinned(word0), manifest(at: Slot.location(word0))?.blob == part.blob else { return false }
             found = slot
             return true

@@ -39,7 +39,7 @@ extension Shard {
 
     func lookup(_ key: Key, isPart: Bool = false) -> Memory? {
         var found: Memory?
-        table.probe(key.fraction, home: table.shape.home(key.fraction)) { slot, word0 in
+        table.probe(key.fraction) { slot, word0 in
             guard Slot.isPart(word0) == isPart, holds(key, Slot.location(word0)) else { return false }
             found = slot
             return true

@@ -23,12 +23,13 @@ struct Shard {
     @inline(__always) var header: ShardHeader { log.header }
     @inline(__always) var geometry: Geometry { @inline(__always) get { engine.pointee.geometry } }
     @inline(__always) var secret: UInt64 { engine.pointee.secret }
-    @inline(__always) var table: Table { Table(header: header, buckets: header.at + engine.pointee.geometry.table) }
+    @inline(__always) var table: Table {
+        Table(header: header, buckets: engine.pointee.buckets + number &* Geometry.chunkBytes, gap: engine.pointee.geometry.chunkGap)
+    }
+    var chunks: Chunks { Chunks(engine: engine, shard: number) }
     var tags: TagTable { TagTable(header: header, at: header.at + engine.pointee.geometry.tags) }
     var leases: LeaseTable { LeaseTable(at: header.at + engine.pointee.geometry.leases) }
-    var victims: Victims {
-        Victims(table: table, heaps: (header.at + engine.pointee.geometry.heaps.0, header.at + engine.pointee.geometry.heaps.1))
-    }
+    var victims: Victims { Victims(table: table) }
 
     // MARK: Time and recency
 

@@ -397,7 +397,7 @@ static void survey(specimen *s) {
         for (uint64_t shard = 0; shard < l->shards; shard++) {
             const unsigned char *header = s->running.index + shard_offset(l, shard);
             for (uint64_t i = 0; i < buckets_of(header) * 4; i++) {
-                uint64_t word = word_at(header + l->table + i * 16), order, ignored;
+                uint64_t word = word_at(s->running.index + slot_offset(l, shard, i)), order, ignored;
                 if ((uint32_t)word == 0 || (word >> 62 == 2) != (pass == 1))
                     continue;
                 record_view r = record_at(data, location_offset(l, shard, (uint32_t)word)), target = {0};
@@ -662,13 +662,12 @@ static span find_target(const specimen *s, enum target target, random_source *so
     case target_queue: return part_of((span){region + l->queue, 4 * l->rows}, source, 4);
     case target_states: return part_of((span){region + l->states, l->rows}, source, 1);
     case target_tags: return part_of((span){region + l->tags, 512 * 16}, source, 8);
-    case target_heaps:
-        return part_of((span){region + l->fixed + random_below(source, 2) * l->heap_bytes, page_bytes}, source, 8);
+    case target_heaps: return part_of((span){chunk_offset(l, shard, 0), page_bytes}, source, 8);
     case target_word0:
     case target_word1:
     case target_bucket:
         for (unsigned i = 0; i < 1000; i++) {
-            uint64_t slot = region + l->table + random_below(source, buckets_of(header) * 4) * 16;
+            uint64_t slot = slot_offset(l, shard, random_below(source, buckets_of(header) * 4));
             if (target == target_bucket)
                 return (span){slot & ~(uint64_t)63, 64};
             if ((uint32_t)word_at(s->running.index + slot) != 0 || i == 999)
@@ -1029,7 +1028,7 @@ static bool found_older;
  * limits.md, "Damage": "The index has no checksums. [...] Damage to it that is plausible all the same costs entries,
  * and in rare cases shows an older value of a key that is still in the log." Also an older sum, that goes on, and sums
  * of bytes and places that leave no room. */
-enum { by_index_older, by_index_gone, by_index_error, by_file_older, by_file_error };
+enum { by_index_older, by_index_gone, by_index_misplaced, by_index_error, by_file_older, by_file_error };
 static bool excuses_older(const expectation *e) {
     /* (A data file of an earlier time is a sound cache of its own.) */
     return (e->dated && excused(by_file_older, "older, as all of the data file was")) ||
@@ -1219,7 +1218,12 @@ static void use_fully(const scenario *c, shale_cache *cache, const expectation *
     change_some(s, cache, e, source);
     enter("verify at the end");
     verified(cache);
-    CHECK_EQUAL(0, verified(cache));
+    uint64_t left = verified(cache);
+    /* "What is wrong but plausible is believed" (format.md): slots that lie in another's bucket. The cleaner does not
+     * find them, and reuses their frames for the losses that the first look has written. */
+    if (left > 0 && !e->sound && excused(by_index_misplaced, "damaged later, as the index was damaged and believed"))
+        left = verified(cache);
+    CHECK_EQUAL(0, left);
     enter("sync");
     if (random_below(source, 2) == 0)
         CHECK_STATUS(SHALE_OK, shale_sync(cache));

@@ -78,7 +78,7 @@ int main(void) {
     check_text(example, "here it is `%016" PRIx64 "`", word_at(data + super_copy + 24));
     unsigned slots = 0;
     for (uint64_t i = 0; i < buckets_of(shard) * 4; i++) {
-        const unsigned char *slot = shard + l.table + i * 16;
+        const unsigned char *slot = index + slot_offset(&l, 0, i);
         if ((uint32_t)word_at(slot) == 0)
             continue;
         slots++;

@@ -193,7 +193,7 @@ static bool account_read_super(audit *a) {
 static bool account_read_head(audit *a) {
     const unsigned char *head = a->index;
     struct stat index, data;
-    uint64_t geometry[] = {a->l.shards, a->l.segment_size, a->l.rows, a->l.stride, sizeof(pthread_mutex_t)};
+    uint64_t geometry[] = {a->l.shards, a->l.segment_size, a->l.rows, a->l.region, sizeof(pthread_mutex_t)};
     if (word_at(head) != INDEX_MAGIC ||
         word_at(head + index_secret_check) != account_hash(&a->secret, 8, INDEX_MAGIC)) {
         account_fault(a, "the index is not this cache's");
@@ -206,7 +206,7 @@ static bool account_read_head(audit *a) {
     if (fstat(a->index_fd, &index) != 0 || fstat(a->data_fd, &data) != 0 ||
         word_at(head + index_own_device + 8) != index.st_ino || word_at(head + index_data_device + 8) != data.st_ino)
         account_fault(a, "the index names other files");
-    if (a->index_size < shard_offset(&a->l, a->l.shards - 1) + a->l.fixed) {
+    if (a->index_size < a->l.chunks) {
         account_fault(a, "the index ends before its last shard");
         return false;
     }
@@ -248,44 +248,20 @@ static bool account_data_counts(audit *a, uint64_t at, uint64_t *end) {
 
 /* Bytes of a shard's region that a table of so many buckets has. */
 static uint64_t account_region_bytes(const audit *a, uint64_t buckets) {
-    return a->l.fixed + 2 * heap_bytes_of(buckets) + table_bytes_of(buckets);
+    return a->l.region + table_bytes_of(buckets);
 }
 
 static bool account_index_counts(audit *a, uint64_t at, uint64_t *end) {
     const layout *l = &a->l;
-    if (at < index_head_bytes) {
-        *end = index_head_bytes;
+    if (at < l->chunks) {
+        *end = l->chunks;
         return true;
     }
-    uint64_t shard = (at - index_head_bytes) / l->stride, inside = (at - index_head_bytes) % l->stride;
-    const unsigned char *header = a->index + shard_offset(l, shard);
-    /* What is counted is the space of a table of some size; find how many buckets that is. */
-    uint64_t bytes = word_at(header + shard_table_bytes), buckets = buckets_of(header) - last_buckets;
-    if (account_region_bytes(a, buckets) < bytes) {
-        uint64_t low = buckets, high = most_buckets;
-        while (low < high) {
-            uint64_t middle = (low + high + 1) / 2;
-            if (account_region_bytes(a, middle) <= bytes)
-                low = middle;
-            else
-                high = middle - 1;
-        }
-        buckets = low;
-    }
-    const uint64_t parts[][2] = {{0, l->fixed},
-                                 {l->fixed, l->fixed + heap_bytes_of(buckets)},
-                                 {l->fixed + l->heap_bytes, l->fixed + l->heap_bytes + heap_bytes_of(buckets)},
-                                 {l->table, l->table + table_bytes_of(buckets)}};
-    *end = index_head_bytes + (shard + 1) * l->stride;
-    for (int i = 0; i < 4; i++) {
-        if (inside >= parts[i][0] && inside < parts[i][1]) {
-            *end = shard_offset(l, shard) + parts[i][1];
-            return true;
-        }
-        if (inside < parts[i][0] && shard_offset(l, shard) + parts[i][0] < *end)
-            *end = shard_offset(l, shard) + parts[i][0];
-    }
-    return false;
+    uint64_t n = (at - l->chunks) / chunk_bytes, inside = (at - l->chunks) % chunk_bytes, begin = at - inside;
+    uint64_t counted = word_at(a->index + shard_offset(l, n % l->shards) + shard_table_bytes) - l->region,
+             before = n / l->shards * chunk_bytes, here = counted > before ? counted - before : 0;
+    *end = begin + (inside < here && here < chunk_bytes ? here : chunk_bytes);
+    return inside < here;
 }
 
 /* The log of a shard */
@@ -609,7 +585,7 @@ static uint64_t account_home(const unsigned char *header, uint32_t fraction) {
 }
 
 static uint64_t account_reach(const audit *a, uint64_t home) {
-    const unsigned char *bucket = a->header + a->l.table + home * bucket_bytes;
+    const unsigned char *bucket = a->index + bucket_offset(&a->l, a->shard, home);
     uint64_t reach = 0;
     for (int i = 0; i < 4; i++)
         if (word_at(bucket + i * slot_bytes) >> 60 & 1)
@@ -717,13 +693,13 @@ static void account_check_table(audit *a) {
     sums sum = {0};
     uint64_t end = buckets_of(a->header), tags = 0;
     if (shape_mode(a->header) > 2 || account_region_bytes(a, end - last_buckets) > account_word(a, shard_table_bytes) ||
-        end > most_buckets || shard_offset(&a->l, a->shard) + a->l.table + end * bucket_bytes > a->index_size) {
+        end > most_buckets || bucket_offset(&a->l, a->shard, end - 1) + bucket_bytes > a->index_size) {
         account_fault(a, "a table of %" PRIu64 " buckets in %" PRIu64 " bytes", end,
                       account_word(a, shard_table_bytes));
         return;
     }
     for (uint64_t bucket = 0; bucket < end; bucket++) {
-        const unsigned char *p = a->header + a->l.table + bucket * bucket_bytes;
+        const unsigned char *p = a->index + bucket_offset(&a->l, a->shard, bucket);
         bool before = true;
         for (int i = 0; i < 4; i++) {
             uint64_t word0 = word_at(p + i * slot_bytes);

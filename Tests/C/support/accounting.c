@@ -107,7 +107,7 @@ static unsigned char *shard_header(void) {
 }
 
 static unsigned char *slot_at(uint64_t n) {
-    return shard_header() + planted.l.table + n * slot_bytes;
+    return planted.index + slot_offset(&planted.l, 0, n);
 }
 
 /* The first slot, from `n` on, with these bits of its first word; or the first that is free. */
@@ -269,7 +269,7 @@ static void punch_stray_page(void) {
     punch(planted.data_fd, stray_offset(), page_bytes);
 }
 static uint64_t stray_index_offset(void) {
-    return index_head_bytes + planted.l.table + table_bytes_of(buckets_of(shard_header()) * 8);
+    return chunk_offset(&planted.l, 0, 8);
 }
 static void stray_index_page(void) {
     REQUIRE(pwrite(planted.index_fd, "x", 1, (off_t)stray_index_offset()) == 1);
@@ -349,7 +349,7 @@ static void prepare(void) {
             CHECK_STATUS(SHALE_OK, shale_set(cache, &keys[i], sizeof keys[i], "a newer value", 13, NULL));
         else
             CHECK_STATUS(SHALE_OK, shale_remove(cache, &keys[i], sizeof keys[i], 0));
-        for (uint64_t at = index_head_bytes + planted.l.table; at < planted.index_size; at += slot_bytes)
+        for (uint64_t at = planted.l.chunks; at < planted.index_size; at += slot_bytes)
             if ((uint32_t)word_at(before + at) &&
                 (uint32_t)word_at(before + at) != (uint32_t)word_at(planted.index + at)) {
                 if (i == 0)

@@ -46,7 +46,7 @@ enum { shard_shape = 64, shard_moves = 72, shard_epoch = 80, shard_tag_count = 8
 enum place_state { place_absent, place_free, place_in_log, place_preparing };
 
 enum { tag_places = 512, lease_bytes = 1536, dictionary_words = 16, bucket_bytes = 64, slot_bytes = 16, last_buckets = 16,
-       most_buckets = (1 << 24) - 64 };
+       most_buckets = (1 << 24) - 64, chunk_buckets = 1024, chunk_bytes = page_bytes + chunk_buckets * bucket_bytes };
 
 enum record_kind { record_value = 1, record_manifest, record_part, record_tombstone, record_touch, record_invalidate,
                    record_end, record_gap, record_loss };
@@ -55,8 +55,9 @@ enum record_kind { record_value = 1, record_manifest, record_part, record_tombst
 
 typedef struct {
     uint64_t shards, segment_size, rows, dictionary_places, dictionary_size;
-    uint64_t has_tails, dictionaries, segments;                     /* in shale.data */
-    uint64_t queue, states, tags, fixed, heap_bytes, table, stride; /* in a shard's region of shale.index */
+    uint64_t has_tails, dictionaries, segments;  /* in shale.data */
+    uint64_t queue, states, tags, region,
+        chunks; /* in a shard's region of shale.index, its size, and what is behind them */
 } layout;
 
 /* A record of the log, where it is in shale.data. */
@@ -86,13 +87,10 @@ static inline uint64_t larger(uint64_t a, uint64_t b) {
     return a > b ? a : b;
 }
 
-/* Heap and table for so many buckets, in whole pages. */
-static inline uint64_t heap_bytes_of(uint64_t buckets) {
-    return round_up(larger(256, buckets / 8) * 8, page_bytes);
-}
-
+/* The chunks for so many buckets, the last one in whole pages. */
 static inline uint64_t table_bytes_of(uint64_t buckets) {
-    return round_up((buckets + last_buckets) * bucket_bytes, page_bytes);
+    uint64_t all = buckets + last_buckets, rest = all % chunk_buckets;
+    return all / chunk_buckets * chunk_bytes + (rest ? page_bytes + round_up(rest * bucket_bytes, page_bytes) : 0);
 }
 
 static inline layout layout_of(const unsigned char *data) {
@@ -111,18 +109,27 @@ static inline layout layout_of(const unsigned char *data) {
     l.queue = shard_header_bytes + l.rows * 8;
     l.states = round_up(l.queue + l.rows * 4, 8);
     l.tags = round_up(l.states + l.rows, 64);
-    l.fixed = round_up(l.tags + tag_places * 16 + lease_bytes, page_bytes);
-    uint64_t buckets = larger(256, l.rows * l.segment_size / 56 / 2) + 64;
-    if (buckets > most_buckets)
-        buckets = most_buckets;
-    l.heap_bytes = heap_bytes_of(buckets);
-    l.table = l.fixed + 2 * l.heap_bytes;
-    l.stride = l.table + table_bytes_of(buckets);
+    l.region = round_up(l.tags + tag_places * 16 + lease_bytes, page_bytes);
+    l.chunks = index_head_bytes + l.shards * l.region;
     return l;
 }
 
 static inline uint64_t shard_offset(const layout *l, uint64_t shard) {
-    return index_head_bytes + shard * l->stride;
+    return index_head_bytes + shard * l->region;
+}
+
+/* Chunk `n` of a shard, in shale.index. */
+static inline uint64_t chunk_offset(const layout *l, uint64_t shard, uint64_t n) {
+    return l->chunks + (n * l->shards + shard) * chunk_bytes;
+}
+
+static inline uint64_t bucket_offset(const layout *l, uint64_t shard, uint64_t n) {
+    return chunk_offset(l, shard, n / chunk_buckets) + page_bytes + n % chunk_buckets * bucket_bytes;
+}
+
+/* Slot `n` of a shard's table. */
+static inline uint64_t slot_offset(const layout *l, uint64_t shard, uint64_t n) {
+    return bucket_offset(l, shard, n / 4) + n % 4 * slot_bytes;
 }
 
 static inline uint64_t place_offset(const layout *l, uint64_t shard, uint64_t place) {

@@ -399,8 +399,8 @@ static void unmap_file(unsigned char *bytes, int fd) {
 /* Whether a slot points to the record there. */
 static bool is_current(const layout *l, const unsigned char *header, uint64_t place, uint64_t offset) {
     uint32_t location = (uint32_t)((place * l->segment_size + offset) / 8);
-    for (uint64_t at = 0; at < buckets_of(header) * bucket_bytes; at += slot_bytes)
-        if (half_at(header + l->table + at) == location)
+    for (uint64_t i = 0; i < buckets_of(header) * 4; i++)
+        if (half_at(header - shard_offset(l, 0) + slot_offset(l, 0, i)) == location)
             return true;
     return false;
 }
