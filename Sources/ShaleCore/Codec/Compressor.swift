@@ -20,7 +20,10 @@ enum Compressor {
     static let mostWithDictionary = 16 << 10
 
     /// The result may point to `value` or into the scratch's buffer.
-    static func encode(_ value: UnsafeRawPointer, _ count: Int, _ compression: Compression, _ dictionaries: DictionaryCache, _ scratch: Scratch) -> Encoded {
+    static func encode(
+        _ value: UnsafeRawPointer, _ count: Int, _ compression: Compression, _ dictionaries: DictionaryCache,
+        _ scratch: Scratch
+    ) -> Encoded {
         var raw = Encoded(codec: RecordHeader.Codec.raw, dictionary: 0, bytes: value, count: count)
         if count < least || compression == .none { return raw }
         // The bound, not the limit, is LZ4's room: a stream that ran out of room is undefined afterwards.
@@ -35,6 +38,7 @@ enum Compressor {
         }
         raw.isSample = usesDictionary && dictionaries.observe(count, stored: min(n, count))
         guard n > 0, n <= limit else { return raw }
-        return Encoded(codec: codec, dictionary: number, bytes: UnsafeRawPointer(scratch.buffer), count: n, isSample: raw.isSample)
+        return Encoded(
+            codec: codec, dictionary: number, bytes: UnsafeRawPointer(scratch.buffer), count: n, isSample: raw.isSample)
     }
 }

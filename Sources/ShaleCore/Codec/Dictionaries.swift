@@ -21,13 +21,16 @@ struct DictionaryPlaces {
     let index: Memory
 
     @inline(__always) func place(_ number: UInt16) -> Memory { region + Int(number) % count * size }
-    @inline(__always) func numberWord(_ number: UInt16) -> Memory { index + IndexHead.dictionaryNumbers + Int(number) % max(1, count) * 8 }
+    @inline(__always) func numberWord(_ number: UInt16) -> Memory {
+        index + IndexHead.dictionaryNumbers + Int(number) % max(1, count) * 8
+    }
 
     func check(_ p: Memory, size: Int) -> UInt64 { shim_hash(p + DictionaryPlaces.headerSize, size, secret ^ p.u64(0)) }
 
     func isSound(_ p: Memory, number: UInt16) -> Bool {
         let length = Int(truncatingIfNeeded: p.u64(8))
-        return p.u64(0) == UInt64(number) && length > 0 && length <= size - DictionaryPlaces.headerSize && p.u64(16) == check(p, size: length)
+        return p.u64(0) == UInt64(number) && length > 0 && length <= size - DictionaryPlaces.headerSize
+            && p.u64(16) == check(p, size: length)
     }
 
     func has(_ number: UInt16) -> Bool { count > 0 && numberWord(number).acquire(0) == UInt64(number) }
@@ -49,13 +52,15 @@ struct DictionaryPlaces {
         }
     }
 
-    /// The index's numbers are such as their places can have, and the places inside the file. `offset`: of the first place.
+    /// The index's numbers are such as their places can have, and the places inside the file. `offset`: of the first
+    /// place.
     func isConsistent(from offset: Int, dataSize: Int) -> Bool {
         let current = index.u64(IndexHead.dictionaryCurrent), last = index.u64(IndexHead.dictionaryLast)
         guard last <= 65_535, current <= last, current == 0 || has(UInt16(current)) else { return false }
         for i in 0..<count {
             let number = index.u64(IndexHead.dictionaryNumbers + i * 8)
-            guard number == 0 || number <= last && Int(number) % count == i && offset + (i + 1) * size <= dataSize else { return false }
+            guard number == 0 || number <= last && Int(number) % count == i && offset + (i + 1) * size <= dataSize
+            else { return false }
         }
         return true
     }
@@ -68,7 +73,9 @@ struct DictionaryPlaces {
             let at = offset + i * size
             var number: UInt64 = 0
             guard at + size <= end, try files.readData(at, into: &number, 8) else { continue }
-            guard number > 0, number <= 65_535, Int(number) % count == i, isSound(region + i * size, number: UInt16(number)) else { continue }
+            guard number > 0, number <= 65_535, Int(number) % count == i,
+                isSound(region + i * size, number: UInt16(number))
+            else { continue }
             (index + IndexHead.dictionaryNumbers + i * 8).release(0, number)
             newest = max(newest, number)
         }
@@ -136,9 +143,12 @@ struct DictionaryCache {
         guard word.acquire(0) == UInt64(number) else { return false }
         let p = places.place(number)
         let dictionarySize = Int(truncatingIfNeeded: p.u64(8))
-        guard dictionarySize > 0, dictionarySize <= places.size - DictionaryPlaces.headerSize, isSound(number, p) else { return false }
-        let n = shim_lz4_decompress_with(p + DictionaryPlaces.headerSize, Int32(truncatingIfNeeded: dictionarySize), stored, out,
-                                         Int32(truncatingIfNeeded: count), Int32(truncatingIfNeeded: size))
+        guard dictionarySize > 0, dictionarySize <= places.size - DictionaryPlaces.headerSize, isSound(number, p) else {
+            return false
+        }
+        let n = shim_lz4_decompress_with(
+            p + DictionaryPlaces.headerSize, Int32(truncatingIfNeeded: dictionarySize), stored, out,
+            Int32(truncatingIfNeeded: count), Int32(truncatingIfNeeded: size))
         shim_fence_acquire()
         return Int(n) == size && word.acquire(0) == UInt64(number)
     }
@@ -176,7 +186,8 @@ struct DictionaryCache {
         defer { memory.release(Word.lock, 0) }
         let p = places.place(number)
         guard places.numberWord(number).acquire(0) == UInt64(number), verify(number, p),
-              let node = shim_aligned(64, 64 + shim_lz4_stream_size()) else { return nil }
+            let node = shim_aligned(64, 64 + shim_lz4_stream_size())
+        else { return nil }
         node.set(0, memory.u64(Word.prepared))
         node.set(8, UInt64(number))
         shim_lz4_load_dictionary(node + 64, p + DictionaryPlaces.headerSize, Int32(truncatingIfNeeded: p.u64(8)))
@@ -219,7 +230,8 @@ struct DictionaryCache {
         memory.set(Word.fill, 0)
         memory.set(Word.raw, 0)
         memory.set(Word.stored, 0)
-        let interval = hasDecayed ? Sampling.firstInterval : min(Sampling.mostInterval, memory.int(Word.interval) * Sampling.wider)
+        let interval =
+            hasDecayed ? Sampling.firstInterval : min(Sampling.mostInterval, memory.int(Word.interval) * Sampling.wider)
         memory.set(Word.interval, int: interval)
         memory.set(Word.countdown, int: interval)
     }
@@ -236,18 +248,25 @@ struct DictionaryCache {
         let samples = memory + Word.samples
         let trialCount = Sampling.trialBytes, size = fill - trialCount
         let bytes = samples, trial = samples + size
-        guard size > Sizes.leastDictionary, let stream = shim_aligned(64, shim_lz4_stream_size() + Int(shim_lz4_bound(512))) else { return nil }
+        guard size > Sizes.leastDictionary,
+            let stream = shim_aligned(64, shim_lz4_stream_size() + Int(shim_lz4_bound(512)))
+        else { return nil }
         defer { shim_free(stream) }
         let out = stream + shim_lz4_stream_size()
         shim_lz4_load_dictionary(stream, bytes, Int32(size))
         let before = places.index.acquire(IndexHead.dictionaryCurrent)
-        let present = Memory(bitPattern: UInt(memory.u64(Word.prepared))).flatMap { $0.u64(8) == before ? $0 + 64 : nil }
+        let present = Memory(bitPattern: UInt(memory.u64(Word.prepared))).flatMap {
+            $0.u64(8) == before ? $0 + 64 : nil
+        }
         // In pieces of a value's size: small ones gain most.
         let piece = max(64, min(512, typical)), room = shim_lz4_bound(512)
         var old = 0, new = 0
         for at in stride(from: 0, through: trialCount - piece, by: piece) {
-            old += min(piece, Int(present.map { shim_lz4_compress_with(scratch.stream, $0, trial + at, out, Int32(piece), room) }
-                    ?? shim_lz4_compress(scratch.stream, trial + at, out, Int32(piece), room)))
+            old += min(
+                piece,
+                Int(
+                    present.map { shim_lz4_compress_with(scratch.stream, $0, trial + at, out, Int32(piece), room) }
+                        ?? shim_lz4_compress(scratch.stream, trial + at, out, Int32(piece), room)))
             new += min(piece, Int(shim_lz4_compress_with(scratch.stream, stream, trial + at, out, Int32(piece), room)))
         }
         let gain = before == 0 ? Sampling.firstGain : Sampling.laterGain

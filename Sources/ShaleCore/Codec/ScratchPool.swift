@@ -21,7 +21,9 @@ struct ScratchPool {
         let start = Int(truncatingIfNeeded: shim_thread_number() &* 0x9E37_79B1)
         for i in 0..<4 {
             let slot = slots + ((start >> 8 &+ i) & (ScratchPool.slots - 1)) * 64
-            if slot.u64(0) != 0, let memory = Memory(bitPattern: UInt(shim_exchange64(slot, 0))) { return Scratch(at: memory) }
+            if slot.u64(0) != 0, let memory = Memory(bitPattern: UInt(shim_exchange64(slot, 0))) {
+                return Scratch(at: memory)
+            }
         }
         guard let memory = shim_malloc(Scratch.streamSize + bufferSize) else { return nil }
         shim_lz4_stream_init(memory)

@@ -21,7 +21,9 @@ extension Engine {
         withUnsafeTemporaryAllocation(of: UInt64.self, capacity: Engine.group) { hashes in
             for i in start..<end {
                 let bytes = key(i)
-                let hash = bytes.count < 1 || bytes.count > Limits.keyLength ? 0 : shim_hash_short(bytes.start, bytes.count, ref.pointee.secret)
+                let hash =
+                    bytes.count < 1 || bytes.count > Limits.keyLength
+                    ? 0 : shim_hash_short(bytes.start, bytes.count, ref.pointee.secret)
                 hashes[i - start] = hash
                 let shard = Shard(ref, keyHash: hash)
                 shim_prefetch(shard.table.home(of: UInt32(truncatingIfNeeded: hash)))

@@ -28,22 +28,30 @@ extension Engine {
     // MARK: Get
 
     @inline(__always)
-    public func get(_ bytes: Bytes, _ options: ReadOptions, _ buffer: inout ValueBuffer, _ found: inout Found) throws(Failure) -> Status {
+    public func get(_ bytes: Bytes, _ options: ReadOptions, _ buffer: inout ValueBuffer, _ found: inout Found)
+        throws(Failure) -> Status
+    {
         try get(try key(bytes), options, &buffer, &found)
     }
 
     @inline(__always)
-    func get(_ key: Key, _ options: ReadOptions, _ buffer: inout ValueBuffer, _ found: inout Found) throws(Failure) -> Status {
+    func get(_ key: Key, _ options: ReadOptions, _ buffer: inout ValueBuffer, _ found: inout Found) throws(Failure)
+        -> Status
+    {
         if ref.pointee.isReadOnly { try checkGeneration() }
         let status = try Shard(ref, keyHash: key.hash).get(key, options, &buffer, &found)
         if ref.pointee.isReadOnly { try checkGeneration() }
-        if !options.contains(.peek) { count(status == .ok ? IndexHead.hits : status == .stale ? IndexHead.staleHits : IndexHead.misses) }
+        if !options.contains(.peek) {
+            count(status == .ok ? IndexHead.hits : status == .stale ? IndexHead.staleHits : IndexHead.misses)
+        }
         return status
     }
 
     /// The same, for callers that need no copy of their own of all this code.
     @inline(never)
-    public func getOutlined(_ bytes: Bytes, _ options: ReadOptions, _ buffer: inout ValueBuffer, _ found: inout Found) throws(Failure) -> Status {
+    public func getOutlined(_ bytes: Bytes, _ options: ReadOptions, _ buffer: inout ValueBuffer, _ found: inout Found)
+        throws(Failure) -> Status
+    {
         try get(bytes, options, &buffer, &found)
     }
 
@@ -53,8 +61,13 @@ extension Engine {
         let own = ref.pointee.privateGeneration
         if ref.pointee.files.mayBeLower { try checkOverlay() }
         shim_fence_acquire()
-        if own == 0 ? ref.pointee.index.acquire(IndexHead.retired) != 0 : ref.pointee.data.acquire(Superblock.generation) &+ 1 != own {
-            throw Message().adding(ref.pointee.files.path).adding(": a writer has made a new index since this read-only handle was opened; open it again").failure(.busy)
+        if own == 0
+            ? ref.pointee.index.acquire(IndexHead.retired) != 0
+            : ref.pointee.data.acquire(Superblock.generation) &+ 1 != own
+        {
+            throw Message().adding(ref.pointee.files.path).adding(
+                ": a writer has made a new index since this read-only handle was opened; open it again"
+            ).failure(.busy)
         }
     }
 
@@ -67,23 +80,32 @@ extension Engine {
             if generation == ref.pointee.data.acquire(Superblock.generation) { return }
         }
         throw Message().adding(ref.pointee.files.path)
-            .adding(": a writer has made the overlay copy the cache since this read-only handle was opened; open it again").failure(.busy)
+            .adding(
+                ": a writer has made the overlay copy the cache since this read-only handle was opened; open it again"
+            ).failure(.busy)
     }
 
     // MARK: Set
 
     @inline(__always)
     private func checkLengths(_ value: Bytes, metaLength: Int) throws(Failure) {
-        if metaLength > Limits.metaLength { throw Message().adding("meta has ").adding(metaLength).adding(" bytes; it has at most 65,535").failure(.invalid) }
+        if metaLength > Limits.metaLength {
+            throw Message().adding("meta has ").adding(metaLength).adding(" bytes; it has at most 65,535").failure(
+                .invalid)
+        }
         let most = min(Limits.valueLength, ref.pointee.block.capacity / 4)
         if value.count > Int(most) {
-            throw Message().adding("the value has ").adding(value.count).adding(" bytes; this cache takes values up to ").adding(Int(most))
+            throw Message().adding("the value has ").adding(value.count).adding(
+                " bytes; this cache takes values up to "
+            ).adding(Int(most))
                 .adding(" bytes, a quarter of its capacity and at most 1 GiB").failure(.tooLarge)
         }
     }
 
     /// Returns ok or conflict; `version` gets the entry's new one.
-    public func set(_ bytes: Bytes, _ value: Bytes, _ options: borrowing SetOptions, version: inout UInt64) throws(Failure) -> Status {
+    public func set(_ bytes: Bytes, _ value: Bytes, _ options: borrowing SetOptions, version: inout UInt64)
+        throws(Failure) -> Status
+    {
         let key = try key(bytes)
         let shard = Shard(ref, keyHash: key.hash)
         var change = try Change(ref)
@@ -92,7 +114,8 @@ extension Engine {
         let ages = try ages(options.maxAge, options.stale)
         guard let scratch = ref.pointee.scratch.take() else { throw Failure.outOfMemory }
         defer { ref.pointee.scratch.give(scratch) }
-        let entry = Pending(key: key, lifetime: Lifetime(from: change.now, maxAge: ages.maxAge, stale: ages.stale), created: change.now)
+        let entry = Pending(
+            key: key, lifetime: Lifetime(from: change.now, maxAge: ages.maxAge, stale: ages.stale), created: change.now)
         let status: Status
         if value.count > ref.pointee.geometry.segmentSize / Sizes.partsPerSegment {
             status = try setLarge(shard, entry, value, copy options, scratch, &version, &change)
@@ -108,10 +131,15 @@ extension Engine {
         let lifetime: Lifetime
         let created: UInt64
 
-        func header(_ kind: RecordHeader.Kind, _ options: borrowing SetOptions, _ encoded: Encoded, raw: Int) -> RecordHeader {
+        func header(_ kind: RecordHeader.Kind, _ options: borrowing SetOptions, _ encoded: Encoded, raw: Int)
+            -> RecordHeader
+        {
             let flags = (options.isPinned ? RecordHeader.Flag.pinned : 0) | lifetime.flag
-            return RecordHeader(kind: kind, codec: encoded.codec, flags: flags, tagCount: options.tagCount, keyLength: key.length, metaLength: options.meta.count,
-                                storedLength: encoded.count, rawLength: raw, created: created, expires: lifetime.expires, dictionary: encoded.dictionary)
+            return RecordHeader(
+                kind: kind, codec: encoded.codec, flags: flags, tagCount: options.tagCount, keyLength: key.length,
+                metaLength: options.meta.count,
+                storedLength: encoded.count, rawLength: raw, created: created, expires: lifetime.expires,
+                dictionary: encoded.dictionary)
         }
     }
 
@@ -120,12 +148,17 @@ extension Engine {
     private func encode(_ value: UnsafeRawPointer, _ count: Int, uncompressed: Bool, _ scratch: Scratch) -> Encoded {
         let compression = uncompressed ? .none : ref.pointee.compression
         let encoded = Compressor.encode(value, count, compression, ref.pointee.dictionaries, scratch)
-        if encoded.isSample { ref.pointee.dictionaries.sample(value, count, scratch) { DictionaryRetirement(engine: ref).store($0) } }
+        if encoded.isSample {
+            ref.pointee.dictionaries.sample(value, count, scratch) { DictionaryRetirement(engine: ref).store($0) }
+        }
         return encoded
     }
 
     @inline(__always)
-    private func setSmall(_ shard: Shard, _ entry: Pending, _ value: Bytes, _ options: borrowing SetOptions, _ scratch: Scratch, _ version: inout UInt64, _ change: inout Change) throws(Failure) -> Status {
+    private func setSmall(
+        _ shard: Shard, _ entry: Pending, _ value: Bytes, _ options: borrowing SetOptions, _ scratch: Scratch,
+        _ version: inout UInt64, _ change: inout Change
+    ) throws(Failure) -> Status {
         var encoded = encode(value.start, value.count, uncompressed: options.isUncompressed, scratch)
         while true {
             let outcome = try put(shard, entry, .value, encoded, raw: value.count, options, &version, &change)
@@ -133,27 +166,37 @@ extension Engine {
             case .done: return .ok
             case .conflict: return .conflict
             // The dictionary made room for another between compressing and the lock.
-            case .dictionaryRetired: encoded = Encoded(codec: RecordHeader.Codec.raw, dictionary: 0, bytes: value.start, count: value.count)
+            case .dictionaryRetired:
+                encoded = Encoded(codec: RecordHeader.Codec.raw, dictionary: 0, bytes: value.start, count: value.count)
             }
         }
     }
 
-    private func put(_ shard: Shard, _ entry: Pending, _ kind: RecordHeader.Kind, _ encoded: Encoded, raw: Int, _ options: borrowing SetOptions,
-                     _ version: inout UInt64, _ change: inout Change) throws(Failure) -> PutOutcome {
+    private func put(
+        _ shard: Shard, _ entry: Pending, _ kind: RecordHeader.Kind, _ encoded: Encoded, raw: Int,
+        _ options: borrowing SetOptions,
+        _ version: inout UInt64, _ change: inout Change
+    ) throws(Failure) -> PutOutcome {
         let secret = ref.pointee.secret
         shard.prefetchRecord(entry.key)
         var tags = options.tags
         let header = entry.header(kind, options, encoded, raw: raw)
         if header.length + SegmentHeader.size + RecordHeader.size > ref.pointee.geometry.segmentSize {
-            throw Message().adding("key, meta and value take ").adding(header.length).adding(" bytes, more than a segment of ").adding(ref.pointee.geometry.segmentSize)
+            throw Message().adding("key, meta and value take ").adding(header.length).adding(
+                " bytes, more than a segment of "
+            ).adding(ref.pointee.geometry.segmentSize)
                 .adding(" bytes; use a larger capacity or segment_size").failure(.tooLarge)
         }
         shard.prefetchHead(header.length)
-        let body = bodyHash(meta: options.meta.start, metaLength: options.meta.count, stored: encoded.bytes, storedLength: encoded.count, secret: secret)
+        let body = bodyHash(
+            meta: options.meta.start, metaLength: options.meta.count, stored: encoded.bytes,
+            storedLength: encoded.count, secret: secret)
         let meta = options.meta.start, condition = options.condition
         var lsn: UInt64 = 0
         let outcome = try withUnsafeBytes(of: &tags) { tagWords throws(Failure) in
-            var draft = Draft(header, keyHash: entry.key.hash, key: entry.key.bytes, meta: meta, stored: encoded.bytes, bodyHash: body)
+            var draft = Draft(
+                header, keyHash: entry.key.hash, key: entry.key.bytes, meta: meta, stored: encoded.bytes, bodyHash: body
+            )
             draft.lifetime = entry.lifetime
             draft.tags = tagWords.start.assumingMemoryBound(to: UInt64.self)
             let outcome = try shard.make(&change) { change throws(Failure) in
@@ -171,11 +214,17 @@ extension Engine {
     // MARK: Large values
 
     /// Parts first, each in the shard of its own hash, then the manifest under the user's key.
-    private func setLarge(_ shard: Shard, _ entry: Pending, _ value: Bytes, _ options: SetOptions, _ scratch: Scratch, _ version: inout UInt64, _ change: inout Change) throws(Failure) -> Status {
+    private func setLarge(
+        _ shard: Shard, _ entry: Pending, _ value: Bytes, _ options: SetOptions, _ scratch: Scratch,
+        _ version: inout UInt64, _ change: inout Change
+    ) throws(Failure) -> Status {
         // Before anything makes room for parts that need not be stored; the manifest's put asks again.
-        if case .always = options.condition {} else {
+        if case .always = options.condition {
+        } else {
             let condition = options.condition
-            let mayBegin = try shard.make(&change) { change throws(Failure) in shard.mayReplace(entry.key, condition, now: change.now) }
+            let mayBegin = try shard.make(&change) { change throws(Failure) in
+                shard.mayReplace(entry.key, condition, now: change.now)
+            }
             if !mayBegin { return .conflict }
         }
         // A part of an eighth of a segment fills segments without waste.
@@ -191,20 +240,32 @@ extension Engine {
                 wasKept = turn.renew() && wasKept
                 stored += try putPart(entry, value, partLength, i, blob, options, scratch, &change)
             }
-            // Stopped for so long that others took it for dead, or some had to make room: what went is there before the manifest is.
-            if !wasKept || !turn.renew() { try replaceMissing(count, entry, value, partLength, turn, options, scratch, &change) }
-            var body = Manifest(blob: blob, rawLength: value.count, storedLength: stored, partLength: partLength, partCount: count).words
+            // Stopped for so long that others took it for dead, or some had to make room: what went is there before
+            // the manifest is.
+            if !wasKept || !turn.renew() {
+                try replaceMissing(count, entry, value, partLength, turn, options, scratch, &change)
+            }
+            var body = Manifest(
+                blob: blob, rawLength: value.count, storedLength: stored, partLength: partLength, partCount: count
+            ).words
             let outcome = try withUnsafeBytes(of: &body) { bytes throws(Failure) in
-                try put(shard, entry, .manifest, Encoded(codec: RecordHeader.Codec.raw, dictionary: 0, bytes: bytes.start, count: Manifest.size), raw: value.count, options, &version, &change)
+                try put(
+                    shard, entry, .manifest,
+                    Encoded(codec: RecordHeader.Codec.raw, dictionary: 0, bytes: bytes.start, count: Manifest.size),
+                    raw: value.count, options, &version, &change)
             }
             if outcome == .conflict {
                 Shard.clearParts(Change.Blob(blob: blob, owner: entry.key.hash, parts: count), ref)
                 return .conflict
             }
             // Since then, or with more than 64 writers at it, the cleaner may have met parts that seemed nobody's.
-            do throws(Failure) { try replaceMissing(count, entry, value, partLength, turn, options, scratch, &change, ifCurrentIn: shard) } catch {
+            do throws(Failure) {
+                try replaceMissing(count, entry, value, partLength, turn, options, scratch, &change, ifCurrentIn: shard)
+            } catch {
                 // It is stored, and makes room again.
-                try? shard.make(&change) { change throws(Failure) in shard.evictOwner(PartKey(blob: blob, owner: entry.key.hash, part: 0), &change) }
+                try? shard.make(&change) { change throws(Failure) in
+                    shard.evictOwner(PartKey(blob: blob, owner: entry.key.hash, part: 0), &change)
+                }
             }
             return .ok
         } catch {
@@ -213,10 +274,14 @@ extension Engine {
         }
     }
 
-    /// Stores again what the cleaner, or who needed room, took for nobody's, or had to let go. An error where some of it
-    /// always pushes out the rest. `owner`: where the manifest is, which may have been replaced since, and its parts cleared.
-    private func replaceMissing(_ count: Int, _ entry: Pending, _ value: Bytes, _ partLength: Int, _ turn: LargeWriters.Turn, _ options: SetOptions,
-                                _ scratch: Scratch, _ change: inout Change, ifCurrentIn owner: Shard? = nil) throws(Failure) {
+    /// Stores again what the cleaner, or who needed room, took for nobody's, or had to let go. An error where some of
+    /// it always pushes out the rest. `owner`: where the manifest is, which may have been replaced since, and its
+    /// parts cleared.
+    private func replaceMissing(
+        _ count: Int, _ entry: Pending, _ value: Bytes, _ partLength: Int, _ turn: LargeWriters.Turn,
+        _ options: SetOptions,
+        _ scratch: Scratch, _ change: inout Change, ifCurrentIn owner: Shard? = nil
+    ) throws(Failure) {
         for _ in 0..<3 {
             var wasKept = true
             turn.renew()
@@ -247,17 +312,23 @@ extension Engine {
         }
     }
 
-    private func putPart(_ entry: Pending, _ value: Bytes, _ partLength: Int, _ i: Int, _ blob: UInt64, _ options: SetOptions, _ scratch: Scratch, _ change: inout Change) throws(Failure) -> Int {
+    private func putPart(
+        _ entry: Pending, _ value: Bytes, _ partLength: Int, _ i: Int, _ blob: UInt64, _ options: SetOptions,
+        _ scratch: Scratch, _ change: inout Change
+    ) throws(Failure) -> Int {
         let start = value.start + i * partLength
         let length = min(partLength, value.count - i * partLength)
         var encoded = encode(start, length, uncompressed: options.isUncompressed, scratch)
-        return try PartKey(blob: blob, owner: entry.key.hash, part: i).withKey(ref.pointee.secret) { key throws(Failure) in
+        return try PartKey(blob: blob, owner: entry.key.hash, part: i).withKey(ref.pointee.secret) {
+            key throws(Failure) in
             let part = Pending(key: key, lifetime: .forever, created: entry.created)
             var version: UInt64 = 0
             // What is pinned is lost with any of its parts.
             var own = SetOptions()
             own.isPinned = options.isPinned
-            while try put(Shard(ref, keyHash: key.hash), part, .part, encoded, raw: length, own, &version, &change) == .dictionaryRetired {
+            while try put(Shard(ref, keyHash: key.hash), part, .part, encoded, raw: length, own, &version, &change)
+                == .dictionaryRetired
+            {
                 encoded = Encoded(codec: RecordHeader.Codec.raw, dictionary: 0, bytes: start, count: length)
             }
             return encoded.count
@@ -289,7 +360,8 @@ extension Engine {
         let shard = Shard(ref, keyHash: key.hash)
         var change = try Change(ref)
         return try shard.make(&change) { change throws(Failure) in
-            let sum = try shard.increment(key, delta: delta, initial: initial, maxAge: maxAge, stale: stale, room: scratch.buffer, &change)
+            let sum = try shard.increment(
+                key, delta: delta, initial: initial, maxAge: maxAge, stale: stale, room: scratch.buffer, &change)
             shard.header[ShardHeader.Field.sets] += 1
             return sum
         }
@@ -366,7 +438,9 @@ extension Engine {
         for i in 0..<shards {
             let shard = Shard(ref, i)
             try shard.lock()
-            ends[i].head = SyncedPosition(number: shard.header.at.u64(ShardHeader.Field.headNumber), offset: min(shard.header[ShardHeader.Field.headOffset], ref.pointee.geometry.segmentSize))
+            ends[i].head = SyncedPosition(
+                number: shard.header.at.u64(ShardHeader.Field.headNumber),
+                offset: min(shard.header[ShardHeader.Field.headOffset], ref.pointee.geometry.segmentSize))
             ends[i].tail = shard.log.tail
             shard.unlock()
         }
@@ -377,7 +451,9 @@ extension Engine {
             try shard.lock()
             defer { shard.unlock() }
             let known = SyncedPosition.read(ref, shard: i)
-            if known.number == .max || !known.covers(ends[i].head.number, ends[i].head.offset) { try ends[i].head.write(ref, shard: i) }
+            if known.number == .max || !known.covers(ends[i].head.number, ends[i].head.offset) {
+                try ends[i].head.write(ref, shard: i)
+            }
             if SyncedPosition.tail(ref, shard: i).isBefore(ends[i].tail) { try shard.log.prove(ends[i].tail) }
         }
         try ref.pointee.files.syncData()

@@ -21,7 +21,10 @@ public struct Cursor {
     public init(_ engine: Engine) { self.engine = engine }
 
     /// Ok, stale or end. `key` and `value` get the entry's.
-    public mutating func next(_ options: ReadOptions, key: inout ValueBuffer, keySize: inout Int, value: inout ValueBuffer, _ found: inout Found) throws(Failure) -> Status {
+    public mutating func next(
+        _ options: ReadOptions, key: inout ValueBuffer, keySize: inout Int, value: inout ValueBuffer,
+        _ found: inout Found
+    ) throws(Failure) -> Status {
         let ref = engine.ref
         while shard < ref.pointee.geometry.shards {
             let here = Shard(ref, shard)
@@ -32,7 +35,9 @@ public struct Cursor {
             let least = try least(here, home: home, buckets: shape.buckets(ofHome: home), end: end, &key)
             shim_fence_acquire()
             // What moved may have been seen in neither place.
-            if here.header.at.acquire(ShardHeader.Field.moves) != moves || here.table.shape.word != shape.word { continue }
+            if here.header.at.acquire(ShardHeader.Field.moves) != moves || here.table.shape.word != shape.word {
+                continue
+            }
             guard let least else {
                 go(to: end << 32)
                 continue
@@ -41,7 +46,8 @@ public struct Cursor {
             if let (size, hash) = try copyKey(here, Slot.location(least.word0), into: &key) {
                 rank = least.fraction << 32 | hash >> 32
                 // (Where this fails, the next call begins with the same entry.)
-                let status = try engine.getOutlined(Bytes(start: key.data, count: size), options.union(.peek), &value, &found)
+                let status = try engine.getOutlined(
+                    Bytes(start: key.data, count: size), options.union(.peek), &value, &found)
                 go(to: rank &+ 1)
                 if status == .ok || status == .stale {
                     keySize = size
@@ -65,7 +71,9 @@ public struct Cursor {
     }
 
     /// The entry of this home that is next in order, below the fraction `end`.
-    private func least(_ shard: Shard, home: Int, buckets: Int, end: UInt64, _ key: inout ValueBuffer) throws(Failure) -> Candidate? {
+    private func least(_ shard: Shard, home: Int, buckets: Int, end: UInt64, _ key: inout ValueBuffer) throws(Failure)
+        -> Candidate?
+    {
         let table = shard.table
         var least: Candidate?
         for displacement in 0...table.reach(ofHome: home) {
@@ -96,17 +104,23 @@ public struct Cursor {
     }
 
     /// The key at a location, checked; nil where it has moved on or is damaged.
-    private func copyKey(_ shard: Shard, _ location: UInt32, into key: inout ValueBuffer) throws(Failure) -> (size: Int, hash: UInt64)? {
+    private func copyKey(_ shard: Shard, _ location: UInt32, into key: inout ValueBuffer) throws(Failure) -> (
+        size: Int, hash: UInt64
+    )? {
         guard shard.log.isSound(location) else { return nil }
         let numberWord = shard.log.numberWord(shard.log.place(of: location))
         let segment = numberWord.acquire(0)
         let p = shard.log.address(location)
         let record = RecordHeader(at: p)
-        guard record.isPlausible(room: shard.log.segmentSize - shard.log.offsetInSegment(location)), record.keyLength > 0 else { return nil }
+        guard record.isPlausible(room: shard.log.segmentSize - shard.log.offsetInSegment(location)),
+            record.keyLength > 0
+        else { return nil }
         guard key.reserve(record.keyLength) else { throw Failure.outOfMemory }
         memcpy(key.start, p + record.keyOffset, record.keyLength)
         let hash = shim_hash(key.start, record.keyLength, shard.secret)
-        let sound = record.verifiesHead(at: p, keyHash: hash, place: Place(number: segment, offset: UInt64(shard.log.offset(of: location))), secret: shard.secret)
+        let sound = record.verifiesHead(
+            at: p, keyHash: hash, place: Place(number: segment, offset: UInt64(shard.log.offset(of: location))),
+            secret: shard.secret)
         shim_fence_acquire()
         return sound && numberWord.acquire(0) == segment ? (record.keyLength, hash) : nil
     }

@@ -21,12 +21,16 @@ public struct Engine: @unchecked Sendable {
     @inline(never)
     private static func badKey(_ count: Int) -> Failure {
         if count == 0 { return Failure.because(.invalid, "the key is empty; a key has 1 to 65,535 bytes") }
-        return Message().adding("the key has ").adding(count).adding(" bytes; a key has at most 65,535").failure(.tooLarge)
+        return Message().adding("the key has ").adding(count).adding(" bytes; a key has at most 65,535").failure(
+            .tooLarge)
     }
 
     func tag(_ bytes: Bytes) throws(Failure) -> UInt64 {
         if bytes.count == 0 { throw Failure.because(.invalid, "the tag is empty; a tag has 1 to 65,535 bytes") }
-        if bytes.count > Limits.keyLength { throw Message().adding("the tag has ").adding(bytes.count).adding(" bytes; a tag has at most 65,535").failure(.invalid) }
+        if bytes.count > Limits.keyLength {
+            throw Message().adding("the tag has ").adding(bytes.count).adding(" bytes; a tag has at most 65,535")
+                .failure(.invalid)
+        }
         // 0 is a free place of the tag table.
         return max(1, shim_hash(bytes.start, bytes.count, ~ref.pointee.secret))
     }

@@ -16,8 +16,8 @@ public struct LeaseOptions {
 }
 
 extension Engine {
-    /// Grants one at a time, of all who ask in all processes, the right to load a key. Returns a token, or nil where another has it.
-    /// With a lease's token, the lease begins its time again; nil where its time was over.
+    /// Grants one at a time, of all who ask in all processes, the right to load a key. Returns a token, or nil where
+    /// another has it. With a lease's token, the lease begins its time again; nil where its time was over.
     public func lease(_ bytes: Bytes, renewing token: UInt64 = 0, milliseconds: Int64) throws(Failure) -> UInt64? {
         try lease(try key(bytes), renewing: token, milliseconds: milliseconds)
     }
@@ -30,12 +30,16 @@ extension Engine {
         let token = known == 0 ? shard.drawLSN() : known
         try shard.lock()
         defer { shard.unlock() }
-        return shard.leases.take(key.hash, token: token, renews: known != 0, milliseconds: milliseconds, uptime: shim_uptime_ms()) ? token : nil
+        return shard.leases.take(
+            key.hash, token: token, renews: known != 0, milliseconds: milliseconds, uptime: shim_uptime_ms())
+            ? token : nil
     }
 
     @inline(never)
     private func check(leaseTime milliseconds: Int64) throws(Failure) {
-        if milliseconds <= 0 || milliseconds > LeaseTable.longest { throw Failure.because(.invalid, "a lease lasts at least a millisecond and at most an hour") }
+        if milliseconds <= 0 || milliseconds > LeaseTable.longest {
+            throw Failure.because(.invalid, "a lease lasts at least a millisecond and at most an hour")
+        }
     }
 
     /// Gives a lease back. False where its time was over.
@@ -53,13 +57,20 @@ extension Engine {
         return shard.leases.release(key.hash, token: token, uptime: shim_uptime_ms())
     }
 
-    /// Reads a value, and where it has to be loaded gives the right to do so to one of all who ask: `token` is its lease, or 0.
+    /// Reads a value, and where it has to be loaded gives the right to do so to one of all who ask: `token` is its
+    /// lease, or 0.
     ///
-    /// Whoever gets no value waits for the one who loads, as long as the options say. Nobody waits who gets a stale one.
-    public func get(_ bytes: Bytes, _ options: LeaseOptions, _ buffer: inout ValueBuffer, _ found: inout Found, lease token: inout UInt64) throws(Failure) -> Status {
+    /// Whoever gets no value waits for the one who loads, as long as the options say. Nobody waits who gets a stale
+    /// one.
+    public func get(
+        _ bytes: Bytes, _ options: LeaseOptions, _ buffer: inout ValueBuffer, _ found: inout Found,
+        lease token: inout UInt64
+    ) throws(Failure) -> Status {
         token = 0
         let key = try key(bytes)
-        guard options.wait >= 0, options.refreshAhead >= 0 else { throw Failure.because(.invalid, "wait_ms or refresh_ahead_ms is negative") }
+        guard options.wait >= 0, options.refreshAhead >= 0 else {
+            throw Failure.because(.invalid, "wait_ms or refresh_ahead_ms is negative")
+        }
         try check(leaseTime: options.lease)
         let end = shim_uptime_ms() &+ min(options.wait, .max / 2)
         var read = options.read
@@ -74,7 +85,11 @@ extension Engine {
                     _ = try? release(key, lease: granted)
                     throw error
                 }
-                if status == .ok, (status, found.version, found.expires) != before { try release(key, lease: granted) } else { token = granted }
+                if status == .ok, (status, found.version, found.expires) != before {
+                    try release(key, lease: granted)
+                } else {
+                    token = granted
+                }
                 return status
             }
             let left = end &- shim_uptime_ms()
@@ -91,6 +106,7 @@ extension Engine {
         let left = found.expires &- Age.publicPoint(ref.pointee.clock.now48)
         guard RefreshAhead.mayBeDue(left: left, mean: options.refreshAhead) else { return false }
         var chance: UInt64 = 0
-        return shim_sys_random(&chance, 8) == 8 && RefreshAhead.isDue(left: left, mean: Double(options.refreshAhead), chance: chance)
+        return shim_sys_random(&chance, 8) == 8
+            && RefreshAhead.isDue(left: left, mean: Double(options.refreshAhead), chance: chance)
     }
 }

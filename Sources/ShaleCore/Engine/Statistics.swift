@@ -3,10 +3,13 @@ import CShalePlatform
 /// Counters since the index was made, of all processes together.
 public struct Statistics: Sendable {
     public var shards: UInt32 = 0
-    public var entries: UInt64 = 0, capacity: UInt64 = 0, maxEntries: UInt64 = 0, dataBytes: UInt64 = 0, indexBytes: UInt64 = 0
+    public var entries: UInt64 = 0, capacity: UInt64 = 0, maxEntries: UInt64 = 0, dataBytes: UInt64 = 0,
+        indexBytes: UInt64 = 0
     public var liveBytes: UInt64 = 0, rawBytes: UInt64 = 0, storedBytes: UInt64 = 0
-    public var hits: UInt64 = 0, misses: UInt64 = 0, staleHits: UInt64 = 0, sets: UInt64 = 0, removes: UInt64 = 0, evictions: UInt64 = 0
-    public var expirations: UInt64 = 0, invalidations: UInt64 = 0, cleanedBytes: UInt64 = 0, corruptRecords: UInt64 = 0, rebuilds: UInt64 = 0, dictionaries: UInt64 = 0
+    public var hits: UInt64 = 0, misses: UInt64 = 0, staleHits: UInt64 = 0, sets: UInt64 = 0, removes: UInt64 = 0,
+        evictions: UInt64 = 0
+    public var expirations: UInt64 = 0, invalidations: UInt64 = 0, cleanedBytes: UInt64 = 0, corruptRecords: UInt64 = 0,
+        rebuilds: UInt64 = 0, dictionaries: UInt64 = 0
 }
 
 extension Engine {
@@ -43,7 +46,9 @@ extension Engine {
             s.misses &+= p.u64(IndexHead.misses)
             s.staleHits &+= p.u64(IndexHead.staleHits)
         }
-        if files.isMemory { s.indexBytes += UInt64(Geometry.indexHead) } else {
+        if files.isMemory {
+            s.indexBytes += UInt64(Geometry.indexHead)
+        } else {
             s.dataBytes = files.diskBytes(files.data, files.dataIdentity)
             s.indexBytes = files.diskBytes(files.index, files.indexIdentity)
         }

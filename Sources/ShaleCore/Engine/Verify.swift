@@ -52,7 +52,9 @@ extension Engine {
         return (next, report)
     }
 
-    private func walk(_ shard: Shard, _ start: Int, _ report: inout Report, _ drop: (Memory) throws(Failure) -> Void) throws(Failure) -> Int? {
+    private func walk(_ shard: Shard, _ start: Int, _ report: inout Report, _ drop: (Memory) throws(Failure) -> Void)
+        throws(Failure) -> Int?
+    {
         let end = shard.table.positions.upperBound
         let stop = min(end, start + 128)
         // (A read-only handle has no lock: each slot is looked at again.)
@@ -79,7 +81,11 @@ extension Shard {
             let segment = log.numberWord(log.place(of: location)).acquire(0)
             if let bytes = log.soundBytes(location) { return .sound(bytes) }
             shim_fence_acquire()
-            if (slot.acquire(0) ^ word0) & ~Slot.reachBit == 0, log.numberWord(log.place(of: location)).acquire(0) == segment { return .damaged }
+            if (slot.acquire(0) ^ word0) & ~Slot.reachBit == 0,
+                log.numberWord(log.place(of: location)).acquire(0) == segment
+            {
+                return .damaged
+            }
         }
     }
 }

@@ -33,11 +33,15 @@ struct RecordHeader {
     var expires48: UInt64
 
     @inline(__always)
-    init(kind: Kind, codec: UInt8 = Codec.raw, flags: UInt8 = 0, tagCount: Int = 0, keyLength: Int, metaLength: Int = 0,
-         storedLength: Int = 0, rawLength: Int = 0, created: UInt64 = 0, expires: UInt64 = Age.neverPoint, dictionary: UInt16 = 0) {
+    init(
+        kind: Kind, codec: UInt8 = Codec.raw, flags: UInt8 = 0, tagCount: Int = 0, keyLength: Int, metaLength: Int = 0,
+        storedLength: Int = 0, rawLength: Int = 0, created: UInt64 = 0, expires: UInt64 = Age.neverPoint,
+        dictionary: UInt16 = 0
+    ) {
         lsn = 0
         bodyCheck = 0
-        word2 = UInt64(kind.rawValue | codec << 4) << 32 | UInt64(UInt8(truncatingIfNeeded: tagCount) | flags << 4) << 40
+        word2 =
+            UInt64(kind.rawValue | codec << 4) << 32 | UInt64(UInt8(truncatingIfNeeded: tagCount) | flags << 4) << 40
             | UInt64(truncatingIfNeeded: keyLength) << 48
         lengths = UInt64(truncatingIfNeeded: storedLength) | UInt64(truncatingIfNeeded: rawLength) << 32
         created48 = UInt64(truncatingIfNeeded: metaLength) & 0xFFFF | created << 16
@@ -88,8 +92,11 @@ struct RecordHeader {
     func computeHeadCheck(at p: Memory, keyHash: UInt64, place: Place, secret: UInt64) -> UInt32 {
         let rest = extensionLength
         let extensionHash: UInt64 = rest == 0 ? 0 : shim_hash(p + RecordHeader.size, rest, secret)
-        var input = (lsn, word2 & ~0xFFFF_FFFF, lengths, created48, expires48, keyHash, extensionHash, place.number, place.offset)
-        return UInt32(truncatingIfNeeded: withUnsafeBytes(of: &input) { shim_hash_72($0.baseAddress.unsafelyUnwrapped, secret) })
+        var input = (
+            lsn, word2 & ~0xFFFF_FFFF, lengths, created48, expires48, keyHash, extensionHash, place.number, place.offset
+        )
+        return UInt32(
+            truncatingIfNeeded: withUnsafeBytes(of: &input) { shim_hash_72($0.baseAddress.unsafelyUnwrapped, secret) })
     }
 
     @inline(__always)
@@ -106,7 +113,9 @@ struct RecordHeader {
     /// Where the key's hash is not known yet.
     @inline(__always)
     func verifiesHead(at p: Memory, place: Place, secret: UInt64) -> Bool {
-        verifiesHead(at: p, keyHash: keyLength == 0 ? 0 : shim_hash(p + keyOffset, keyLength, secret), place: place, secret: secret)
+        verifiesHead(
+            at: p, keyHash: keyLength == 0 ? 0 : shim_hash(p + keyOffset, keyLength, secret), place: place,
+            secret: secret)
     }
 
     @inline(__always)
@@ -127,11 +136,15 @@ struct RecordHeader {
     func seal(at p: Memory) { p.release(16, word2) }
 
     /// When the entry may be served no more, stale or not.
-    @inline(__always) func gone(at p: Memory) -> UInt64 { keepsStale && expires != Age.neverPoint ? p.u64(RecordHeader.size) : expires }
+    @inline(__always) func gone(at p: Memory) -> UInt64 {
+        keepsStale && expires != Age.neverPoint ? p.u64(RecordHeader.size) : expires
+    }
     @inline(__always) func lifetime(at p: Memory) -> Lifetime {
         Lifetime(expires: expires, keepsStale: keepsStale, staleWord: keepsStale ? p.u64(RecordHeader.size) : 0)
     }
-    @inline(__always) func tag(_ i: Int, at p: Memory) -> UInt64 { p.u64(RecordHeader.size + (keepsStale ? 8 : 0) + i * 8) }
+    @inline(__always) func tag(_ i: Int, at p: Memory) -> UInt64 {
+        p.u64(RecordHeader.size + (keepsStale ? 8 : 0) + i * 8)
+    }
 }
 
 extension Lifetime {
@@ -154,7 +167,9 @@ struct Place {
 }
 
 @inline(__always)
-func bodyHash(meta: UnsafeRawPointer, metaLength: Int, stored: UnsafeRawPointer, storedLength: Int, secret: UInt64) -> UInt64 {
+func bodyHash(meta: UnsafeRawPointer, metaLength: Int, stored: UnsafeRawPointer, storedLength: Int, secret: UInt64)
+    -> UInt64
+{
     let seed = metaLength == 0 ? secret : shim_hash(meta, metaLength, secret)
     return shim_hash_short(stored, storedLength, seed)
 }
@@ -206,7 +221,8 @@ struct Manifest {
     var words: (UInt64, UInt64, UInt64, UInt64, UInt64) { (blob, rawLength, storedLength, partLength, partCount) }
     /// Lengths that a sound manifest can have, so that nothing is allocated for a damaged one.
     var isPlausible: Bool {
-        rawLength <= Limits.valueLength && storedLength <= Limits.valueLength && partLength > 0 && partLength <= 1 << 24 && partCount <= 1 << 20
+        rawLength <= Limits.valueLength && storedLength <= Limits.valueLength && partLength > 0 && partLength <= 1 << 24
+            && partCount <= 1 << 20
             && partCount == (rawLength + partLength - 1) / partLength
     }
 }
@@ -218,7 +234,10 @@ struct PartKey {
 
     init(blob: UInt64, owner: UInt64, part: Int) { words = (blob, owner, UInt64(part)) }
     init(at p: UnsafeRawPointer) {
-        words = (p.loadUnaligned(as: UInt64.self), p.loadUnaligned(fromByteOffset: 8, as: UInt64.self), p.loadUnaligned(fromByteOffset: 16, as: UInt64.self))
+        words = (
+            p.loadUnaligned(as: UInt64.self), p.loadUnaligned(fromByteOffset: 8, as: UInt64.self),
+            p.loadUnaligned(fromByteOffset: 16, as: UInt64.self)
+        )
     }
     var blob: UInt64 { words.0 }
     var owner: UInt64 { words.1 }

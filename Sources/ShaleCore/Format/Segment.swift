@@ -5,7 +5,9 @@ struct LogPosition: Equatable {
     var number: UInt64 = 0
     var offset = 0
 
-    func isBefore(_ other: LogPosition) -> Bool { number < other.number || number == other.number && offset < other.offset }
+    func isBefore(_ other: LogPosition) -> Bool {
+        number < other.number || number == other.number && offset < other.offset
+    }
 }
 
 /// The header at the start of each segment. Words: magic · shard (32) and place (32) ·
@@ -59,10 +61,14 @@ struct SegmentHeader {
     init?(at p: Memory, shard: Int, place: Int, secret: UInt64) {
         guard p.u64(0) == SegmentHeader.magic, p.u64(8) == UInt64(shard) << 32 | UInt64(place) else { return nil }
         let offset = p.u64(56)
-        self.init(shard: shard, place: place, number: p.u64(16), previous: p.u64(24), tail: LogPosition(number: p.u64(32), offset: Int(truncatingIfNeeded: offset)),
-                  lsn: p.u64(48))
-        guard p.u64(40) == check(secret) || offset == 0 && p.u64(40) == firstCheck(secret), number > 0, number < SegmentHeader.beyond, lsn < SegmentHeader.beyond,
-              tail.number <= number, offset < 1 << 32, previous < number else { return nil }
+        self.init(
+            shard: shard, place: place, number: p.u64(16), previous: p.u64(24),
+            tail: LogPosition(number: p.u64(32), offset: Int(truncatingIfNeeded: offset)),
+            lsn: p.u64(48))
+        guard p.u64(40) == check(secret) || offset == 0 && p.u64(40) == firstCheck(secret), number > 0,
+            number < SegmentHeader.beyond, lsn < SegmentHeader.beyond,
+            tail.number <= number, offset < 1 << 32, previous < number
+        else { return nil }
     }
 
     init(shard: Int, place: Int, number: UInt64, previous: UInt64, tail: LogPosition, lsn: UInt64) {
@@ -75,7 +81,10 @@ struct SegmentHeader {
     }
 
     private func check(_ secret: UInt64) -> UInt64 {
-        var input = (SegmentHeader.magic, UInt64(shard) << 32 | UInt64(place), number, previous, tail.number, lsn, UInt64(truncatingIfNeeded: tail.offset))
+        var input = (
+            SegmentHeader.magic, UInt64(shard) << 32 | UInt64(place), number, previous, tail.number, lsn,
+            UInt64(truncatingIfNeeded: tail.offset)
+        )
         return withUnsafeBytes(of: &input) { shim_hash($0.start, 56, secret) }
     }
 

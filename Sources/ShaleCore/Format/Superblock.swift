@@ -47,10 +47,12 @@ struct Superblock {
                 if p.u64(120) == check(p) { newest = max(newest, p.u64(16)) }
             }
             guard p.u32(8) >= 1, p.u32(8) <= formatVersion, p.u64(120) == check(p) else { continue }
-            let block = Superblock(sequence: p.u64(16), secret: p.u64(24), capacity: p.u64(32), maxEntries: p.u64(40),
-                                   shards: p.u32(48), segmentSize: p.u32(52), maxAge: Int64(bitPattern: p.u64(56)),
-                                   stale: Int64(bitPattern: p.u64(64)), expiryBase: p.u64(72), rows: p.u32(80), mode: p.u32(84),
-                                   dictionaryPlaces: p.u32(88), dictionarySize: p.u32(92), syncedBytes: p.u32(96) == 0 ? 16 : p.u32(96), version: p.u32(8))
+            let block = Superblock(
+                sequence: p.u64(16), secret: p.u64(24), capacity: p.u64(32), maxEntries: p.u64(40),
+                shards: p.u32(48), segmentSize: p.u32(52), maxAge: Int64(bitPattern: p.u64(56)),
+                stale: Int64(bitPattern: p.u64(64)), expiryBase: p.u64(72), rows: p.u32(80), mode: p.u32(84),
+                dictionaryPlaces: p.u32(88), dictionarySize: p.u32(92), syncedBytes: p.u32(96) == 0 ? 16 : p.u32(96),
+                version: p.u32(8))
             oldest = min(oldest, block.version)
             if best == nil || block.sequence > best.unsafelyUnwrapped.sequence { best = block }
         }
@@ -70,7 +72,9 @@ struct Superblock {
 
     /// The format of today. Where the segments begin never moves: the tails get the room that there is.
     mutating func upgrade(_ files: CacheFiles) throws(Failure) {
-        if roundUp(Int(shards) * 16, to: pageSize) == roundUp(Int(shards) * 32, to: pageSize) { syncedBytes = Superblock.syncedBytes }
+        if roundUp(Int(shards) * 16, to: pageSize) == roundUp(Int(shards) * 32, to: pageSize) {
+            syncedBytes = Superblock.syncedBytes
+        }
         try write(files)
         version = Superblock.formatVersion
     }

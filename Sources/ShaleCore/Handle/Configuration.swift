@@ -31,16 +31,29 @@ public struct Configuration: Sendable {
 
     func validate() throws(Failure) {
         if capacity != 0, capacity < Limits.capacity {
-            throw Message().adding("capacity ").adding(Int(capacity)).adding(" is below the least, 1 MiB (1048576 bytes)").failure(.invalid)
+            throw Message().adding("capacity ").adding(Int(capacity)).adding(
+                " is below the least, 1 MiB (1048576 bytes)"
+            ).failure(.invalid)
         }
         if capacity > Limits.mostCapacity { throw Failure.because(.invalid, "capacity is above the most, 16 TiB") }
-        if segmentSize != 0, segmentSize < Limits.segmentSizes.least || segmentSize > Limits.segmentSizes.most || segmentSize & (segmentSize - 1) != 0 {
-            throw Message().adding("segment_size ").adding(Int(segmentSize)).adding(" is not a power of two from 128 KiB to 16 MiB").failure(.invalid)
+        if segmentSize != 0,
+            segmentSize < Limits.segmentSizes.least || segmentSize > Limits.segmentSizes.most
+                || segmentSize & (segmentSize - 1) != 0
+        {
+            throw Message().adding("segment_size ").adding(Int(segmentSize)).adding(
+                " is not a power of two from 128 KiB to 16 MiB"
+            ).failure(.invalid)
         }
-        if shards > Limits.shards { throw Message().adding("shards ").adding(Int(shards)).adding(" is above the most, 65536").failure(.invalid) }
-        if !Configuration.isAge(maxAge) || !Configuration.isAge(stale) { throw Failure.because(.invalid, "an age is negative; use 0 for the default, SHALE_NEVER or SHALE_NONE") }
+        if shards > Limits.shards {
+            throw Message().adding("shards ").adding(Int(shards)).adding(" is above the most, 65536").failure(.invalid)
+        }
+        if !Configuration.isAge(maxAge) || !Configuration.isAge(stale) {
+            throw Failure.because(.invalid, "an age is negative; use 0 for the default, SHALE_NEVER or SHALE_NONE")
+        }
         if mode & ~0o777 != 0 { throw Failure.because(.invalid, "mode has other than permission bits") }
-        if isReadOnly, capacity != 0 || maxEntries != 0 { throw Failure.because(.invalid, "a read-only handle cannot set capacity or max_entries; leave them 0") }
+        if isReadOnly, capacity != 0 || maxEntries != 0 {
+            throw Failure.because(.invalid, "a read-only handle cannot set capacity or max_entries; leave them 0")
+        }
     }
 
     /// The superblock of a new cache.
@@ -49,9 +62,18 @@ public struct Configuration: Sendable {
         block.secret = secret
         block.capacity = capacity == 0 ? Configuration.defaultCapacity : capacity
         block.maxEntries = maxEntries
-        let one = block.capacity <= UInt64(Limits.shardBytes) || maxEntries != 0 && maxEntries <= Limits.oneShardEntries && block.capacity <= UInt64(Limits.shardLogBytes / 2)
-        block.shards = shards != 0 ? shards : one ? 1 : UInt32(min(16_384, (block.capacity + UInt64(Limits.shardBytes) - 1) / UInt64(Limits.shardBytes)))
-        if segmentSize != 0 { block.segmentSize = segmentSize } else {
+        let one =
+            block.capacity <= UInt64(Limits.shardBytes)
+            || maxEntries != 0 && maxEntries <= Limits.oneShardEntries
+                && block.capacity <= UInt64(Limits.shardLogBytes / 2)
+        block.shards =
+            shards != 0
+            ? shards
+            : one
+                ? 1 : UInt32(min(16_384, (block.capacity + UInt64(Limits.shardBytes) - 1) / UInt64(Limits.shardBytes)))
+        if segmentSize != 0 {
+            block.segmentSize = segmentSize
+        } else {
             // Of more than 40 segments a shard can spare the few that are free. From 256 MiB on they are huge pages.
             let share = Int(block.capacity) / Int(block.shards) / 40
             var size = Limits.segmentSizes.least
@@ -79,11 +101,17 @@ extension Superblock {
     mutating func fit() throws(Failure) {
         let count = Geometry.rows(self)
         guard count >= Superblock.leastPlaces else {
-            throw Message().adding("a capacity of ").adding(Int(capacity)).adding(" bytes is too small for ").adding(Int(shards)).adding(" shard(s) with segments of ")
-                .adding(Int(segmentSize)).adding(" bytes; choose a larger capacity, or fewer shards or smaller segments").failure(.invalid)
+            throw Message().adding("a capacity of ").adding(Int(capacity)).adding(" bytes is too small for ").adding(
+                Int(shards)
+            ).adding(" shard(s) with segments of ")
+                .adding(Int(segmentSize)).adding(
+                    " bytes; choose a larger capacity, or fewer shards or smaller segments"
+                ).failure(.invalid)
         }
         guard count <= Limits.placesPerShard, count * Int(segmentSize) <= Limits.shardLogBytes else {
-            throw Message().adding("a capacity of ").adding(Int(capacity)).adding(" bytes is too large for ").adding(Int(shards)).adding(" shard(s) with segments of ")
+            throw Message().adding("a capacity of ").adding(Int(capacity)).adding(" bytes is too large for ").adding(
+                Int(shards)
+            ).adding(" shard(s) with segments of ")
                 .adding(Int(segmentSize)).adding(" bytes; choose more shards or larger segments").failure(.invalid)
         }
         // Room to grow fourfold without a new index; what is not used costs addresses alone. Behind the largest

@@ -34,7 +34,9 @@ struct EngineState {
 
     func checkWritable() throws(Failure) {
         if isReadOnly {
-            throw Message().adding(files.path).adding(": this handle is read-only; open the cache without SHALE_OPEN_READ_ONLY to write").failure(.permission)
+            throw Message().adding(files.path).adding(
+                ": this handle is read-only; open the cache without SHALE_OPEN_READ_ONLY to write"
+            ).failure(.permission)
         }
     }
 }

@@ -50,11 +50,13 @@ struct Geometry {
     private static func slack(_ capacity: Int) -> Int { Sizes.slack + capacity / 512 }
 
     static func dictionaryPlaces(_ capacity: Int) -> (count: Int, size: Int) {
-        capacity < Int(Sizes.noDictionaries) ? (0, 0) : capacity < Int(Sizes.fewDictionaries) ? Sizes.dictionaries.few : Sizes.dictionaries.many
+        capacity < Int(Sizes.noDictionaries)
+            ? (0, 0) : capacity < Int(Sizes.fewDictionaries) ? Sizes.dictionaries.few : Sizes.dictionaries.many
     }
 
     private static func global(_ block: Superblock) -> Int {
-        Sizes.superblockPage + roundUp(Int(block.shards) * Int(block.syncedBytes), to: pageSize) + Int(block.dictionaryPlaces * block.dictionarySize) + indexHead + slack(Int(block.capacity))
+        Sizes.superblockPage + roundUp(Int(block.shards) * Int(block.syncedBytes), to: pageSize)
+            + Int(block.dictionaryPlaces * block.dictionarySize) + indexHead + slack(Int(block.capacity))
     }
 
     /// A piece of both heaps in a page, and the buckets.
@@ -73,7 +75,9 @@ struct Geometry {
         return chunks + chunk * chunkStride + shard * Geometry.chunkBytes + rest
     }
     /// The pieces of the file that such bytes are.
-    func forEachPiece<E: Error>(_ shard: Int, from: Int, to: Int, _ body: (_ offset: Int, _ count: Int) throws(E) -> Void) throws(E) {
+    func forEachPiece<E: Error>(
+        _ shard: Int, from: Int, to: Int, _ body: (_ offset: Int, _ count: Int) throws(E) -> Void
+    ) throws(E) {
         var at = from
         while at < to {
             // (Those of a single shard do follow each other.)
@@ -89,7 +93,9 @@ struct Geometry {
     /// How many segment places a shard's budget can hold beside the smallest table.
     static func rows(_ block: Superblock) -> Int {
         let budget = (Int(block.capacity) - global(block)) / Int(block.shards), segmentSize = Int(block.segmentSize)
-        let index = roundUp(ShardHeader.size + TagTable.size + LeaseTable.size, to: pageSize) + 2 * pageSize + tableBytes(Table.leastBuckets)
+        let index =
+            roundUp(ShardHeader.size + TagTable.size + LeaseTable.size, to: pageSize) + 2 * pageSize
+            + tableBytes(Table.leastBuckets)
         // A place costs 13 bytes of the fixed part beside the segment itself, and there are up to four rows for each.
         return max(0, (budget - index) / (segmentSize + 4 * 13))
     }

@@ -55,7 +55,9 @@ struct LargeWriters {
     }
 
     func isWriting(_ number: UInt64) -> Bool {
-        for i in 0..<IndexHead.writingPlaces where blob(i).acquire(0) == number { return LargeWriters.isAlive(writer(i).acquire(0)) }
+        for i in 0..<IndexHead.writingPlaces where blob(i).acquire(0) == number {
+            return LargeWriters.isAlive(writer(i).acquire(0))
+        }
         return false
     }
 

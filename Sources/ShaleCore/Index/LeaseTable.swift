@@ -30,7 +30,11 @@ struct LeaseTable {
         var free: Memory?
         for i in 0..<LeaseTable.places {
             let place = at + i * LeaseTable.placeSize
-            if left(place, uptime) <= 0 { free = free ?? place } else if place.u64(LeaseTable.keyHash) == keyHash { return (place, nil) }
+            if left(place, uptime) <= 0 {
+                free = free ?? place
+            } else if place.u64(LeaseTable.keyHash) == keyHash {
+                return (place, nil)
+            }
         }
         return (nil, free)
     }

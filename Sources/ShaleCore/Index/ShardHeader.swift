@@ -22,7 +22,8 @@ struct ShardHeader {
         static let state = 192, entries = 200, live = 208, raw = 216, stored = 224, pinned = 232, used = 240
         /// Places that a roll can take, in front of the log in the ring.
         static let freeCount = 248
-        static let headPlace = 256, headOffset = 264, headNumber = 272, tailOffset = 280, queueFirst = 288, queueCount = 296
+        static let headPlace = 256, headOffset = 264, headNumber = 272, tailOffset = 280, queueFirst = 288,
+            queueCount = 296
         static let allocated = 304, tablePages = 320, ghost = 328, lastNumber = 336, noSpace = 344
         /// The longest pinned record, or a longer one (bit 0: it may have gone); and what is pinned in bytes.
         static let pinnedMost = 352, pinnedBytes = 360
@@ -32,12 +33,15 @@ struct ShardHeader {
         static let tailNumber = 376
         /// The tail's segment as a header or a sync has it in the data file: a rebuild begins there or later.
         static let provenTail = 312
-        static let sweepAt = 384, sweepLimit = 392, sweepState = 400, heapCounts = 408, heapCurrent = 424, rebases = 432, heapLimit = 440
-        static let sets = 448, removes = 456, evictions = 464, expirations = 472, invalidations = 480, cleaned = 488, corrupt = 496, rebuilds = 504
+        static let sweepAt = 384, sweepLimit = 392, sweepState = 400, heapCounts = 408, heapCurrent = 424,
+            rebases = 432, heapLimit = 440
+        static let sets = 448, removes = 456, evictions = 464, expirations = 472, invalidations = 480, cleaned = 488,
+            corrupt = 496, rebuilds = 504
         static let dictionaries = 512 // 16 words
         /// When the head's segment was begun: milliseconds since 1970.
         static let begunTime = 640
-        /// Not zero until the sums were counted anew since somebody attached alone: they come from an index without checksums.
+        /// Not zero until the sums were counted anew since somebody attached alone: they come from an index without
+        /// checksums.
         static let unsure = 648
         // For whoever locks the shard after its writer was killed: see `Recovery`.
         /// Not zero while a transaction is open; the word that commits it, and its value then.

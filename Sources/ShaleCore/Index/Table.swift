@@ -31,7 +31,9 @@ enum Slot {
 
     @inline(__always) static func location(_ w: UInt64) -> UInt32 { UInt32(truncatingIfNeeded: w) }
     @inline(__always) static func isFree(_ w: UInt64) -> Bool { UInt32(truncatingIfNeeded: w) == 0 }
-    @inline(__always) static func displacement(_ w: UInt64) -> Int { Int(truncatingIfNeeded: w >> displacementShift) & 15 }
+    @inline(__always) static func displacement(_ w: UInt64) -> Int {
+        Int(truncatingIfNeeded: w >> displacementShift) & 15
+    }
     /// Whether fingerprint and displacement are those of another first word.
     @inline(__always) static func matches(_ w: UInt64, _ wanted: UInt64) -> Bool { (w ^ wanted) & probed == 0 }
     static let probed: UInt64 = 0x0FFF_FFFF << 32
@@ -138,7 +140,8 @@ struct Table {
     }
 
     @inline(__always) static func scale(_ fraction: UInt32, _ buckets: Int) -> Int {
-        Int(truncatingIfNeeded: (UInt64(fraction) & (1 << Sizes.fractionBits - 1) &* UInt64(truncatingIfNeeded: buckets)) >> Sizes.fractionBits)
+        let kept = UInt64(fraction) & (1 << Sizes.fractionBits - 1)
+        return Int(truncatingIfNeeded: (kept &* UInt64(truncatingIfNeeded: buckets)) >> Sizes.fractionBits)
     }
     /// The lowest fraction whose home is the bucket.
     @inline(__always) static func lowestFraction(_ bucket: Int, _ buckets: Int) -> UInt64 {
@@ -182,7 +185,8 @@ struct Table {
     /// Of the first words of a home's slots.
     @inline(__always) static func reach(_ a: UInt64, _ b: UInt64, _ c: UInt64, _ d: UInt64) -> Int {
         if (a | b | c | d) & Slot.reachBit == 0 { return 0 }
-        return d & Slot.reachBit != 0 ? reaches.3 : c & Slot.reachBit != 0 ? reaches.2 : b & Slot.reachBit != 0 ? reaches.1 : reaches.0
+        return d & Slot.reachBit != 0
+            ? reaches.3 : c & Slot.reachBit != 0 ? reaches.2 : b & Slot.reachBit != 0 ? reaches.1 : reaches.0
     }
     @inline(__always) func reach(ofHome home: Int) -> Int {
         let p = bucket(home)
@@ -201,7 +205,9 @@ struct Table {
         probe(from: first(fraction, home: home), fraction, home: home, body)
     }
     @inline(__always)
-    private func probe(from first: Match, _ fraction: UInt32, home: Int, _ body: (_ slot: Memory, _ word0: UInt64) -> Bool) {
+    private func probe(
+        from first: Match, _ fraction: UInt32, home: Int, _ body: (_ slot: Memory, _ word0: UInt64) -> Bool
+    ) {
         var found = first
         while let slot = found.slot {
             if !Slot.isFree(found.word0), body(slot, found.word0) { return }
@@ -229,7 +235,9 @@ struct Table {
         let reach = Table.reach(a, b, c, d)
         if reach == 0 { return Match() }
         // Rarely it goes on in the next chunk.
-        if reach > ~home & (Table.chunkBuckets &- 1) { return next(Match(slot: line + (Table.bucketSize &- Slot.size)), fraction, home: home) }
+        if reach > ~home & (Table.chunkBuckets &- 1) {
+            return next(Match(slot: line + (Table.bucketSize &- Slot.size)), fraction, home: home)
+        }
         return Table.displaced(wanted, line, to: reach)
     }
 
@@ -245,7 +253,9 @@ struct Table {
             var i = 0
             while i < bucketSize {
                 let difference = line.acquire(i) ^ wanted
-                if difference & Slot.probed == 0 { return Match(slot: line + i, word0: difference ^ wanted, displacement: Slot.displacement(wanted)) }
+                if difference & Slot.probed == 0 {
+                    return Match(slot: line + i, word0: difference ^ wanted, displacement: Slot.displacement(wanted))
+                }
                 i &+= Slot.size
             }
         }
@@ -265,14 +275,20 @@ struct Table {
                 if displacement > reach { return Match() }
                 slot = bucket(home + displacement)
             }
-            let word0 = slot.acquire(0), wanted = UInt64(fraction & 0xFF_FFFF) << 32 | UInt64(displacement) << Slot.displacementShift
-            if Slot.matches(word0, wanted), !Slot.isFree(word0) { return Match(slot: slot, word0: word0, displacement: displacement) }
+            let word0 = slot.acquire(0),
+                wanted = UInt64(fraction & 0xFF_FFFF) << 32 | UInt64(displacement) << Slot.displacementShift
+            if Slot.matches(word0, wanted), !Slot.isFree(word0) {
+                return Match(slot: slot, word0: word0, displacement: displacement)
+            }
         }
     }
 
-    /// Offers every entry with this home whose fingerprint is the same but for its lowest bits, until `body` returns true.
+    /// Offers every entry with this home whose fingerprint is the same but for its lowest bits, until `body` returns
+    /// true.
     @inline(__always)
-    func hasSlot(ofHome home: Int, fingerprint: UInt32, ignoring bits: UInt32, _ body: (_ slot: Memory, _ position: Int) -> Bool) -> Bool {
+    func hasSlot(
+        ofHome home: Int, fingerprint: UInt32, ignoring bits: UInt32, _ body: (_ slot: Memory, _ position: Int) -> Bool
+    ) -> Bool {
         let mask = UInt64(0x0FFF_FFFF & ~bits) << 32
         var wanted = UInt64(fingerprint & 0xFF_FFFF) << 32
         let end = home &+ reach(ofHome: home)
@@ -307,10 +323,13 @@ struct Table {
         let (chunk, rest) = (slot - buckets).quotientAndRemainder(dividingBy: chunkStride)
         return UInt32(truncatingIfNeeded: chunk * Table.chunkBuckets * Table.bucketSlots + rest / Slot.size)
     }
-    private func slot(_ index: UInt32) -> Memory { bucket(Int(index) / Table.bucketSlots) + Int(index) % Table.bucketSlots * Slot.size }
+    private func slot(_ index: UInt32) -> Memory {
+        bucket(Int(index) / Table.bucketSlots) + Int(index) % Table.bucketSlots * Slot.size
+    }
     /// What a damaged word names may be none.
     func isSlot(_ p: Memory) -> Bool {
-        p >= buckets && (p - buckets) % chunkStride <= Table.chunkBuckets * Table.bucketSize - Slot.size && position(of: p) < shape.extent + Table.spill
+        p >= buckets && (p - buckets) % chunkStride <= Table.chunkBuckets * Table.bucketSize - Slot.size
+            && position(of: p) < shape.extent + Table.spill
     }
     func position(of slot: Memory) -> Int { Int(index(of: slot)) / Table.bucketSlots }
     /// Of a slot that the home may reach.
@@ -326,7 +345,9 @@ struct Table {
 
     /// Every slot in use, or those of some buckets. Under the lock; the body may free it.
     @inline(__always)
-    func forEachSlot<E: Error>(at positions: Range<Int>? = nil, _ body: (_ slot: Memory, _ word0: UInt64, _ position: Int) throws(E) -> Void) throws(E) {
+    func forEachSlot<E: Error>(
+        at positions: Range<Int>? = nil, _ body: (_ slot: Memory, _ word0: UInt64, _ position: Int) throws(E) -> Void
+    ) throws(E) {
         for position in positions ?? self.positions {
             let p = bucket(position)
             for i in stride(from: 0, to: Table.bucketSize, by: Slot.size) {
@@ -357,7 +378,8 @@ struct Table {
             | UInt64(displacement) << Slot.displacementShift | flags & ~Slot.reachBit
     }
 
-    private func publish(_ slot: Memory, home: Int, fingerprint: UInt64, location: UInt32, flags: UInt64, word1: UInt64) {
+    private func publish(_ slot: Memory, home: Int, fingerprint: UInt64, location: UInt32, flags: UInt64, word1: UInt64)
+    {
         let word0 = word0(slot, home: home, fingerprint: fingerprint, location: location, flags: flags)
         slot.release(8, word1)
         slot.release(0, word0)
@@ -373,7 +395,9 @@ struct Table {
     private func raiseReach(ofHome home: Int, to displacement: Int) {
         if displacement == 0 { return }
         let p = bucket(home)
-        let step = displacement <= Table.reaches.0 ? 0 : displacement <= Table.reaches.1 ? 16 : displacement <= Table.reaches.2 ? 32 : 48
+        let step =
+            displacement <= Table.reaches.0
+            ? 0 : displacement <= Table.reaches.1 ? 16 : displacement <= Table.reaches.2 ? 32 : 48
         for at in stride(from: 0, through: step, by: 16) where p.u64(at) & Slot.reachBit == 0 {
             p.release(at, p.u64(at) | Slot.reachBit)
         }
@@ -381,7 +405,9 @@ struct Table {
 
     /// (One look at all four: which of them is free, no branch can foresee.)
     @inline(__always) private func freeSlot(_ p: Memory) -> Memory? {
-        let free = (Slot.isFree(p.u64(0)) ? 1 : 0) | (Slot.isFree(p.u64(16)) ? 2 : 0) | (Slot.isFree(p.u64(32)) ? 4 : 0) | (Slot.isFree(p.u64(48)) ? 8 : 0)
+        let free =
+            (Slot.isFree(p.u64(0)) ? 1 : 0) | (Slot.isFree(p.u64(16)) ? 2 : 0) | (Slot.isFree(p.u64(32)) ? 4 : 0)
+            | (Slot.isFree(p.u64(48)) ? 8 : 0)
         return free == 0 ? nil : p + free.trailingZeroBitCount &* Slot.size
     }
 
@@ -429,7 +455,9 @@ struct Table {
         let word0 = slot.u64(0), word1 = slot.u64(8)
         header.at.release(Field.relocation, UInt64(index(of: slot)) << 32 | UInt64(index(of: target)) | 1 << 63)
         shim_fence_release()
-        publish(target, home: home, fingerprint: fingerprint, location: Slot.location(word0), flags: word0 & Slot.keptFlags, word1: word1)
+        publish(
+            target, home: home, fingerprint: fingerprint, location: Slot.location(word0), flags: word0 & Slot.keptFlags,
+            word1: word1)
         announceMove()
         retargetMoves(index(of: slot), index(of: target))
         vacate(slot, copied: word1, to: target)
@@ -480,7 +508,8 @@ struct Table {
             guard shape.mode != Shape.Mode.steady else { return }
             let growing = shape.mode == Shape.Mode.growing
             if growing ? shape.frontier == 0 : shape.frontier == shape.buckets {
-                header.at.release(Field.shape, Shape(buckets: shape.nextBuckets, frontier: 0, mode: Shape.Mode.steady).word)
+                header.at.release(
+                    Field.shape, Shape(buckets: shape.nextBuckets, frontier: 0, mode: Shape.Mode.steady).word)
                 return
             }
             migrate(growing ? shape.frontier - 1 : shape.frontier, shape, dropped)
@@ -488,7 +517,8 @@ struct Table {
         }
     }
 
-    /// What the next `count` steps of `advance` will look at and write to is fetched, so that they need not wait for it.
+    /// What the next `count` steps of `advance` will look at and write to is fetched, so that they need not wait for
+    /// it.
     func prefetchFrontier(_ count: Int) {
         let shape = self.shape
         guard shape.mode == Shape.Mode.growing, shape.frontier > count else { return }
@@ -518,7 +548,11 @@ struct Table {
         // Or one that has just moved there.
         for i in 0..<header[Field.moveCount] {
             let from = slot(move(i).from), to = slot(move(i).to)
-            if Slot.isFree(from.u64(0)) || Slot.isPinned(from.u64(0)) || position(of: to) < home || position(of: to) > home + Table.reaches.3 { continue }
+            if Slot.isFree(from.u64(0)) || Slot.isPinned(from.u64(0)) || position(of: to) < home
+                || position(of: to) > home + Table.reaches.3
+            {
+                continue
+            }
             drop(from, dropped)
             return to
         }
@@ -541,7 +575,10 @@ struct Table {
                     guard !Slot.isFree(word0), Slot.displacement(word0) == displacement else { continue }
                     let home = Table.scale(Table.fraction(fingerprint: word0, lowest: lowest), next)
                     if home == old { continue }
-                    guard let target = nearestFreeSlot(home) ?? makeFree(near: home, sparing: old) ?? (Slot.isPinned(word0) ? yieldedSlot(near: home, dropped) : nil) else {
+                    guard
+                        let target = nearestFreeSlot(home) ?? makeFree(near: home, sparing: old)
+                            ?? (Slot.isPinned(word0) ? yieldedSlot(near: home, dropped) : nil)
+                    else {
                         drop(p + i, dropped)
                         continue
                     }
@@ -549,7 +586,9 @@ struct Table {
                     if Slot.isFree(p.u64(i)) { continue }
                     let word1 = p.u64(i + 8)
                     noteMove(count, index(of: p + i), index(of: target))
-                    publish(target, home: home, fingerprint: word0 >> 32 & 0xFF_FFFF, location: Slot.location(word0), flags: word0 & Slot.keptFlags, word1: word1)
+                    publish(
+                        target, home: home, fingerprint: word0 >> 32 & 0xFF_FFFF, location: Slot.location(word0),
+                        flags: word0 & Slot.keptFlags, word1: word1)
                     stamps[count] = word1
                     count += 1
                 }
@@ -559,7 +598,9 @@ struct Table {
             for i in 0..<count {
                 let from = slot(move(i).from), to = slot(move(i).to), word0 = from.u64(0)
                 // (Where it went to make room, its slot may be another's by now.)
-                if !Slot.isFree(word0), Slot.location(word0) == Slot.location(to.u64(0)) { vacate(from, copied: stamps[i], to: to) }
+                if !Slot.isFree(word0), Slot.location(word0) == Slot.location(to.u64(0)) {
+                    vacate(from, copied: stamps[i], to: to)
+                }
             }
             header.at.release(Field.moveCount, 0)
         }
@@ -570,7 +611,9 @@ struct Table {
         if Table.scale(UInt32(truncatingIfNeeded: nearest), next) != old {
             let p = bucket(old)
             // (The farthest first: what a kill leaves is a reach all the same.)
-            for i in stride(from: Table.bucketSize - Slot.size, through: 0, by: -Slot.size) { p.release(i, p.u64(i) & ~Slot.reachBit) }
+            for i in stride(from: Table.bucketSize - Slot.size, through: 0, by: -Slot.size) {
+                p.release(i, p.u64(i) & ~Slot.reachBit)
+            }
         }
     }
 }
@@ -603,7 +646,9 @@ extension Table {
         if header[Field.moveCount] != 0 { clearCopy(of: index(of: slot)) }
     }
     @inline(never) private func clearCopy(of slot: UInt32) {
-        for i in 0..<header[Field.moveCount] where move(i).from == slot { clear(self.slot(move(i).to), keeping: self.slot(slot)) }
+        for i in 0..<header[Field.moveCount] where move(i).from == slot {
+            clear(self.slot(move(i).to), keeping: self.slot(slot))
+        }
     }
 
     /// Clears one of two slots that hold the same entry.
@@ -625,7 +670,8 @@ extension Table {
         let slots = UInt32((shape.extent + Table.spill) * 4)
         let relocation = header.at.u64(Field.relocation)
         if relocation != 0 {
-            let from = UInt32(truncatingIfNeeded: relocation >> 32) & 0x7FFF_FFFF, to = UInt32(truncatingIfNeeded: relocation)
+            let from = UInt32(truncatingIfNeeded: relocation >> 32) & 0x7FFF_FFFF,
+                to = UInt32(truncatingIfNeeded: relocation)
             if from < slots, to < slots {
                 if Slot.location(slot(from).u64(0)) == Slot.location(slot(to).u64(0)) { retargetMoves(from, to) }
                 endMove(from: slot(from), to: slot(to))

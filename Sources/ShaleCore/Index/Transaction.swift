@@ -22,7 +22,9 @@ extension ShardHeader {
 
     /// Ends the transaction: the change happens with the store of this word, which must not have had the value before.
     @inline(never) func commit(_ word: Memory, _ value: UInt64) {
-        assert(at.u64(Field.transaction) != 0 && word.u64(0) != value, "one transaction, and a value that the word did not have")
+        assert(
+            at.u64(Field.transaction) != 0 && word.u64(0) != value,
+            "one transaction, and a value that the word did not have")
         at.set(Field.commitValue, value)
         at.release(Field.commitAt, UInt64(truncatingIfNeeded: word - at))
         word.release(0, value)

@@ -31,7 +31,9 @@ struct Victims {
             rank << 26 | UInt64(fraction >> shift) << 1 | (isBound ? 1 : 0)
         }
         @inline(__always) static func rank(_ item: UInt64) -> UInt64 { item >> 26 }
-        @inline(__always) static func lowestFraction(_ item: UInt64) -> UInt32 { UInt32(truncatingIfNeeded: item >> 1 & 0x1FF_FFFF) << shift }
+        @inline(__always) static func lowestFraction(_ item: UInt64) -> UInt32 {
+            UInt32(truncatingIfNeeded: item >> 1 & 0x1FF_FFFF) << shift
+        }
         @inline(__always) static func isBound(_ item: UInt64) -> Bool { item & 1 != 0 }
     }
 
@@ -55,7 +57,9 @@ struct Victims {
     private static let share = pageSize / 16
     private static let shareShift = share.trailingZeroBitCount
     @inline(__always) func item(_ which: Int, _ i: Int) -> Memory {
-        table.buckets + ((i &>> Victims.shareShift) &* table.chunkStride &+ (which &* Victims.share &+ i & (Victims.share &- 1)) &* 8 &- pageSize)
+        table.buckets
+            + ((i &>> Victims.shareShift) &* table.chunkStride &+ (which &* Victims.share &+ i & (Victims.share &- 1))
+                &* 8 &- pageSize)
     }
     private func count(_ which: Int) -> Int { header[Field.heapCounts + which * 8] }
     private func setCount(_ which: Int, _ count: Int) { header[Field.heapCounts + which * 8] = count }
@@ -138,8 +142,8 @@ struct Victims {
         return nil
     }
 
-    /// The slot of an item that was popped; nil where its entry is gone, or was used since. Then all others of its group
-    /// get one that bounds them: each heap the lowest that it has to know.
+    /// The slot of an item that was popped; nil where its entry is gone, or was used since. Then all others of its
+    /// group get one that bounds them: each heap the lowest that it has to know.
     private func entry(of item: UInt64) -> Memory? {
         let low = Item.lowestFraction(item), rank = Item.rank(item)
         let shape = table.shape

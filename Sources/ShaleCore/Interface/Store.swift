@@ -26,7 +26,8 @@ public final class Store: Sendable {
 
     /// How a store is opened. Every default is stated here.
     public struct Options: Sendable {
-        /// Bytes on disk, all files together, at least 1 MiB. Nil: 1 GiB for a new store, unchanged for an existing one.
+        /// Bytes on disk, all files together, at least 1 MiB. Nil: 1 GiB for a new store, unchanged for an existing
+        /// one.
         public var capacity: Int?
         /// Nil: as many as fit.
         public var maxEntries: Int?
@@ -132,11 +133,14 @@ public final class Store: Sendable {
             configuration.clockContext = Unmanaged.passUnretained(clock).toOpaque()
         }
         let settled = configuration
-        engine = if let directory {
-            try directory.withPath { path throws(ShaleError) in try throwing { () throws(Failure) in try Engine.open(path, settled) } }
-        } else {
-            try throwing { () throws(Failure) in try Engine.open(nil, settled) }
-        }
+        engine =
+            if let directory {
+                try directory.withPath { path throws(ShaleError) in
+                    try throwing { () throws(Failure) in try Engine.open(path, settled) }
+                }
+            } else {
+                try throwing { () throws(Failure) in try Engine.open(nil, settled) }
+            }
         engine.ref.pointee.evictionListener = evictionObservers.listener
     }
 
@@ -160,8 +164,10 @@ public final class Store: Sendable {
     /// Lends the value's bytes to `body` without another copy. They are valid within it only.
     /// `peeking` leaves recency and counters alone.
     @inlinable
-    public func withValue<R>(for key: some StoreBytes, includingStale: Bool = false, peeking: Bool = false,
-                             _ body: (Entry, UnsafeRawBufferPointer) -> R) throws(ShaleError) -> R? {
+    public func withValue<R>(
+        for key: some StoreBytes, includingStale: Bool = false, peeking: Bool = false,
+        _ body: (Entry, UnsafeRawBufferPointer) -> R
+    ) throws(ShaleError) -> R? {
         var result: R?
         try key.withStoreBytes { bytes throws(ShaleError) in
             try read(bytes, includingStale: includingStale, peeking: peeking) { result = body($0, $1) }
@@ -171,7 +177,10 @@ public final class Store: Sendable {
 
     /// The callers' generic code is theirs to specialise; this is what they share. Calls `body` if there is an entry.
     @usableFromInline
-    func read(_ key: UnsafeRawBufferPointer, includingStale: Bool, peeking: Bool, _ body: (Entry, UnsafeRawBufferPointer) -> Void) throws(ShaleError) {
+    func read(
+        _ key: UnsafeRawBufferPointer, includingStale: Bool, peeking: Bool,
+        _ body: (Entry, UnsafeRawBufferPointer) -> Void
+    ) throws(ShaleError) {
         var buffer = buffers.take()
         defer { buffers.give(buffer) }
         var found = Found()
@@ -185,14 +194,21 @@ public final class Store: Sendable {
     }
 
     /// The value's bytes as a span, where the caller prefers one.
-    public func withSpan<R>(for key: some StoreBytes, includingStale: Bool = false, _ body: (RawSpan) -> R) throws(ShaleError) -> R? {
+    public func withSpan<R>(for key: some StoreBytes, includingStale: Bool = false, _ body: (RawSpan) -> R)
+        throws(ShaleError) -> R?
+    {
         try withValue(for: key, includingStale: includingStale) { _, bytes in body(bytes.bytes) }
     }
 
-    /// All but the value. Without `peeking` it is a read like any other: it counts, and makes the entry the most recently used.
+    /// All but the value. Without `peeking` it is a read like any other: it counts, and makes the entry the most
+    /// recently used.
     @inlinable
-    public func entry(for key: some StoreBytes, includingStale: Bool = false, peeking: Bool = true) throws(ShaleError) -> Entry? {
-        try key.withStoreBytes { bytes throws(ShaleError) in try info(bytes, includingStale: includingStale, peeking: peeking) }
+    public func entry(for key: some StoreBytes, includingStale: Bool = false, peeking: Bool = true) throws(ShaleError)
+        -> Entry?
+    {
+        try key.withStoreBytes { bytes throws(ShaleError) in
+            try info(bytes, includingStale: includingStale, peeking: peeking)
+        }
     }
 
     @usableFromInline
@@ -213,19 +229,27 @@ public final class Store: Sendable {
     /// Stores a value and returns its version, or nil where the condition did not hold.
     @inlinable
     @discardableResult
-    public func set(_ value: some StoreBytes, for key: some StoreBytes, maxAge: Lifetime? = nil, stale: Lifetime? = nil, tags: [String] = [],
-                    meta: [UInt8] = [], condition: Condition = .always, pinned: Bool = false, uncompressed: Bool = false) throws(ShaleError) -> UInt64? {
+    public func set(
+        _ value: some StoreBytes, for key: some StoreBytes, maxAge: Lifetime? = nil, stale: Lifetime? = nil,
+        tags: [String] = [],
+        meta: [UInt8] = [], condition: Condition = .always, pinned: Bool = false, uncompressed: Bool = false
+    ) throws(ShaleError) -> UInt64? {
         try key.withStoreBytes { keyBytes throws(ShaleError) in
             try value.withStoreBytes { valueBytes throws(ShaleError) in
-                try write(valueBytes, for: keyBytes, maxAge: maxAge, stale: stale, tags: tags, meta: meta, condition: condition, pinned: pinned,
-                          uncompressed: uncompressed)
+                try write(
+                    valueBytes, for: keyBytes, maxAge: maxAge, stale: stale, tags: tags, meta: meta,
+                    condition: condition, pinned: pinned,
+                    uncompressed: uncompressed)
             }
         }
     }
 
     @usableFromInline
-    func write(_ value: UnsafeRawBufferPointer, for key: UnsafeRawBufferPointer, maxAge: Lifetime?, stale: Lifetime?, tags: [String], meta: [UInt8],
-               condition: Condition, pinned: Bool, uncompressed: Bool) throws(ShaleError) -> UInt64? {
+    func write(
+        _ value: UnsafeRawBufferPointer, for key: UnsafeRawBufferPointer, maxAge: Lifetime?, stale: Lifetime?,
+        tags: [String], meta: [UInt8],
+        condition: Condition, pinned: Bool, uncompressed: Bool
+    ) throws(ShaleError) -> UInt64? {
         var options = SetOptions()
         options.maxAge = maxAge?.milliseconds ?? 0
         options.stale = stale?.milliseconds ?? 0
@@ -233,7 +257,9 @@ public final class Store: Sendable {
         options.isPinned = pinned
         options.isUncompressed = uncompressed
         for tag in tags {
-            try tag.withStoreBytes { bytes throws(ShaleError) in try throwing { () throws(Failure) in try options.add(tag: bytes, engine) } }
+            try tag.withStoreBytes { bytes throws(ShaleError) in
+                try throwing { () throws(Failure) in try options.add(tag: bytes, engine) }
+            }
         }
         var version: UInt64 = 0
         defer { evictionObservers.tell() }
@@ -248,7 +274,9 @@ public final class Store: Sendable {
     @discardableResult
     public func remove(_ key: some StoreBytes, version: UInt64? = nil) throws(ShaleError) -> Bool {
         defer { evictionObservers.tell() }
-        return try key.withStoreBytes { bytes throws(ShaleError) in try throwing { () throws(Failure) in try engine.remove(bytes, version: version ?? 0) } } == .ok
+        return try key.withStoreBytes { bytes throws(ShaleError) in
+            try throwing { () throws(Failure) in try engine.remove(bytes, version: version ?? 0) }
+        } == .ok
     }
 
     /// Gives an entry, fresh or stale, a new age from now. False where there is none.
@@ -277,7 +305,9 @@ public final class Store: Sendable {
     /// Removes every entry that carries the tag and was set before the call. Costs the number of shards.
     public func invalidate(tag: String) throws(ShaleError) {
         defer { evictionObservers.tell() }
-        try tag.withStoreBytes { bytes throws(ShaleError) in try throwing { () throws(Failure) in try engine.invalidate(bytes) } }
+        try tag.withStoreBytes { bytes throws(ShaleError) in
+            try throwing { () throws(Failure) in try engine.invalidate(bytes) }
+        }
     }
     public func removeAll() throws(ShaleError) { try throwing { () throws(Failure) in try engine.clear() } }
     /// Evicts up to `count` entries, the least recently used of each shard first. Returns how many.
@@ -289,17 +319,22 @@ public final class Store: Sendable {
     /// Removes what is past its age and its stale period. Returns how many.
     @discardableResult
     public func purge() throws(ShaleError) -> Int { try throwing { () throws(Failure) in Int(try engine.purge()) } }
-    /// Returns when all that was completed before the call is on the disk. After a power cut each entry is as it was then, or as later.
-    /// What may be missing: an entry whose place a full cache has reused since, a key that was changed since, what was evicted, and in
-    /// a full cache what evicted entries displace that come back.
+    /// Returns when all that was completed before the call is on the disk. After a power cut each entry is as it was
+    /// then, or as later. What may be missing: an entry whose place a full cache has reused since, a key that was
+    /// changed since, what was evicted, and in a full cache what evicted entries displace that come back.
     public func sync() throws(ShaleError) { try throwing { () throws(Failure) in try engine.sync() } }
     /// Reads every current record, checks it, and drops what is damaged.
     public func verify() throws(ShaleError) -> Report { try throwing { () throws(Failure) in try engine.verify() } }
-    public func statistics() throws(ShaleError) -> Statistics { try throwing { () throws(Failure) in try engine.statistics() } }
+    public func statistics() throws(ShaleError) -> Statistics {
+        try throwing { () throws(Failure) in try engine.statistics() }
+    }
 
-    /// Walks all entries, in no promised order, until `body` returns false: whatever lives throughout comes once, what is removed and
-    /// set again meanwhile may come twice.
-    public func forEach(includingStale: Bool = false, _ body: (_ key: UnsafeRawBufferPointer, Entry, _ value: UnsafeRawBufferPointer) -> Bool) throws(ShaleError) {
+    /// Walks all entries, in no promised order, until `body` returns false: whatever lives throughout comes once, what
+    /// is removed and set again meanwhile may come twice.
+    public func forEach(
+        includingStale: Bool = false,
+        _ body: (_ key: UnsafeRawBufferPointer, Entry, _ value: UnsafeRawBufferPointer) -> Bool
+    ) throws(ShaleError) {
         var cursor = Cursor(engine)
         var key = buffers.take(), value = buffers.take()
         defer {
@@ -315,7 +350,12 @@ public final class Store: Sendable {
             if status == .end { return }
             let whole = UnsafeRawBufferPointer(start: value.data, count: found.size + found.metaSize)
             let entry = Entry(found, meta: Array(whole[found.size...]))
-            if !body(UnsafeRawBufferPointer(start: key.data, count: keySize), entry, UnsafeRawBufferPointer(rebasing: whole[..<found.size])) { return }
+            if !body(
+                UnsafeRawBufferPointer(start: key.data, count: keySize), entry,
+                UnsafeRawBufferPointer(rebasing: whole[..<found.size]))
+            {
+                return
+            }
         }
     }
 }
@@ -339,12 +379,12 @@ private final class ClockBox: Sendable {
 /// lock: in a forked child, it may have been another thread's, and stays locked.
 private final class BufferPool: Sendable {
     private struct Free: @unchecked Sendable { var buffers: [ValueBuffer] = [] }
-    private let free_ = Mutex(Free())
+    private let idle = Mutex(Free())
     private static let most = 16, largest = 1 << 20
 
-    func take() -> ValueBuffer { (free_.withLockIfAvailable { $0.buffers.popLast() } ?? nil) ?? ValueBuffer() }
+    func take() -> ValueBuffer { (idle.withLockIfAvailable { $0.buffers.popLast() } ?? nil) ?? ValueBuffer() }
     func give(_ buffer: ValueBuffer) {
-        let kept = free_.withLockIfAvailable { free in
+        let kept = idle.withLockIfAvailable { free in
             guard free.buffers.count < BufferPool.most, buffer.capacity <= BufferPool.largest else { return false }
             free.buffers.append(buffer)
             return true
@@ -352,7 +392,7 @@ private final class BufferPool: Sendable {
         if kept != true { shim_free(buffer.data) }
     }
     func free() {
-        _ = free_.withLockIfAvailable { free in
+        _ = idle.withLockIfAvailable { free in
             for buffer in free.buffers { shim_free(buffer.data) }
             free.buffers = []
         }

@@ -9,7 +9,9 @@ extension StoreBytes where Self: Sequence, Self.Element == UInt8 {
     public func withStoreBytes<R, E: Error>(_ body: (UnsafeRawBufferPointer) throws(E) -> R) throws(E) -> R {
         var result: Result<R, E>?
         let contiguous: Void? = withContiguousStorageIfAvailable { buffer in
-            do throws(E) { result = .success(try body(UnsafeRawBufferPointer(buffer))) } catch { result = .failure(error) }
+            do throws(E) { result = .success(try body(UnsafeRawBufferPointer(buffer))) } catch {
+                result = .failure(error)
+            }
         }
         if contiguous == nil { return try ContiguousArray(self).withStoreBytes(body) }
         return try result.unsafelyUnwrapped.get()
@@ -27,7 +29,9 @@ extension String: StoreBytes {
         var copy = self
         var result: Result<R, E>?
         copy.withUTF8 { buffer in
-            do throws(E) { result = .success(try body(UnsafeRawBufferPointer(buffer))) } catch { result = .failure(error) }
+            do throws(E) { result = .success(try body(UnsafeRawBufferPointer(buffer))) } catch {
+                result = .failure(error)
+            }
         }
         return try result.unsafelyUnwrapped.get()
     }
@@ -35,6 +39,8 @@ extension String: StoreBytes {
 
 extension UnsafeRawBufferPointer: StoreBytes {
     @inlinable
-    public func withStoreBytes<R, E: Error>(_ body: (UnsafeRawBufferPointer) throws(E) -> R) throws(E) -> R { try body(self) }
+    public func withStoreBytes<R, E: Error>(_ body: (UnsafeRawBufferPointer) throws(E) -> R) throws(E) -> R {
+        try body(self)
+    }
 }
 #endif

@@ -48,8 +48,9 @@ final class EvictionObservers: Sendable {
 }
 
 extension Store {
-    /// Calls `observer` with the key of each entry that this object evicts to make room, until `stopObserving`: in the order
-    /// in which they left a shard, without a lock, by the call that evicted them or by another one at the same moment.
+    /// Calls `observer` with the key of each entry that this object evicts to make room, until `stopObserving`: in the
+    /// order in which they left a shard, without a lock, by the call that evicted them or by another one at the same
+    /// moment.
     package func observeEvictions(_ observer: @escaping @Sendable (_ key: [UInt8]) -> Void) -> Int {
         evictionObservers.add(observer)
     }
@@ -61,7 +62,10 @@ extension EvictionObservers {
     var listener: EvictionListener {
         EvictionListener(
             isListening: { !Unmanaged<EvictionObservers>.fromOpaque($0).takeUnretainedValue().isEmpty },
-            note: { Unmanaged<EvictionObservers>.fromOpaque($0).takeUnretainedValue().note(UnsafeRawBufferPointer(start: $1, count: $2)) },
+            note: {
+                Unmanaged<EvictionObservers>.fromOpaque($0).takeUnretainedValue().note(
+                    UnsafeRawBufferPointer(start: $1, count: $2))
+            },
             context: UnsafeRawPointer(Unmanaged.passUnretained(self).toOpaque()))
     }
 }

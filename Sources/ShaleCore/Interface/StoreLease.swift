@@ -7,9 +7,10 @@ public struct Lease: Sendable, Equatable {
 extension Store {
     /// The right to load a key, or nil where another has it, in this process or in another.
     ///
-    /// A lease is a hint: it keeps nobody from setting the key. It ends with its release, or with its time, which is how
-    /// that of a killed process ends. Whoever gets one after a miss looks again before loading: the one who had it may
-    /// have stored the value. A shard notes 64 leases at once, and grants further ones unnoted. Costs as much as a lock.
+    /// A lease is a hint: it keeps nobody from setting the key. It ends with its release, or with its time, which is
+    /// how that of a killed process ends. Whoever gets one after a miss looks again before loading: the one who had it
+    /// may have stored the value. A shard notes 64 leases at once, and grants further ones unnoted. Costs as much as a
+    /// lock.
     ///
     /// - Parameters:
     ///   - key: What is to be loaded.
@@ -23,16 +24,21 @@ extension Store {
         try self.lease(key, renewing: lease.token, for: time) != nil
     }
 
-    private func lease(_ key: some StoreBytes, renewing token: UInt64, for time: Duration) throws(ShaleError) -> Lease? {
+    private func lease(_ key: some StoreBytes, renewing token: UInt64, for time: Duration) throws(ShaleError) -> Lease?
+    {
         try key.withStoreBytes { bytes throws(ShaleError) in
-            try throwing { () throws(Failure) in try engine.lease(bytes, renewing: token, milliseconds: Lifetime.of(time).milliseconds) }
+            try throwing { () throws(Failure) in
+                try engine.lease(bytes, renewing: token, milliseconds: Lifetime.of(time).milliseconds)
+            }
         }.map(Lease.init)
     }
 
     /// Gives a lease back. False where its time was over.
     @discardableResult
     public func release(_ lease: Lease, of key: some StoreBytes) throws(ShaleError) -> Bool {
-        try key.withStoreBytes { bytes throws(ShaleError) in try throwing { () throws(Failure) in try engine.release(bytes, lease: lease.token) } }
+        try key.withStoreBytes { bytes throws(ShaleError) in
+            try throwing { () throws(Failure) in try engine.release(bytes, lease: lease.token) }
+        }
     }
 }
 #endif

@@ -1,5 +1,5 @@
-/// The space of a shard's table in `shale.index`: its chunks, between those of the other shards. Bytes are counted as if
-/// the chunks followed each other.
+/// The space of a shard's table in `shale.index`: its chunks, between those of the other shards. Bytes are counted as
+/// if the chunks followed each other.
 struct Chunks {
     let engine: EngineRef
     let shard: Int

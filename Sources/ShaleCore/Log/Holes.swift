@@ -24,7 +24,10 @@ struct Holes {
         for _ in 0..<4 {
             if hasBegin { shim_sys_touch(base + from - 1) }
             if hasEnd { shim_sys_touch(base + to) }
-            if !(hasBegin && shim_sys_is_resident(base + from)), !(hasEnd && shim_sys_is_resident(base + to - pageSize)) { return }
+            if !(hasBegin && shim_sys_is_resident(base + from)), !(hasEnd && shim_sys_is_resident(base + to - pageSize))
+            {
+                return
+            }
             guard inIndex ? files.releaseIndex(from, to - from) : files.releaseData(from, to - from) else { return }
         }
     }
@@ -51,17 +54,21 @@ struct Holes {
 
     // MARK: The index
 
-    /// How much of a chunk is there. They are numbered as they lie in the file; before the first are the shards' regions.
+    /// How much of a chunk is there. They are numbered as they lie in the file; before the first are the shards'
+    /// regions.
     @inline(never) private func bytes(ofChunk i: Int) -> Int {
         if i < 0 { return Geometry.chunkBytes }
         let shape = Table.Shape(Log(engine, i % geometry.shards).header.at.acquire(ShardHeader.Field.shape))
-        return min(max(0, Geometry.tableBytes(shape.extent) - i / geometry.shards * Geometry.chunkBytes), Geometry.chunkBytes)
+        return min(
+            max(0, Geometry.tableBytes(shape.extent) - i / geometry.shards * Geometry.chunkBytes), Geometry.chunkBytes)
     }
 
     @inline(never) private func partChunk(_ i: Int, behind: Int) {
         guard apply else { return }
         let at = geometry.chunks + i * Geometry.chunkBytes
-        part(inIndex: true, at + behind, at + Geometry.chunkBytes, hasBegin: behind > 0 || bytes(ofChunk: i - 1) == Geometry.chunkBytes, hasEnd: bytes(ofChunk: i + 1) > 0)
+        part(
+            inIndex: true, at + behind, at + Geometry.chunkBytes,
+            hasBegin: behind > 0 || bytes(ofChunk: i - 1) == Geometry.chunkBytes, hasEnd: bytes(ofChunk: i + 1) > 0)
     }
 
     /// The rest of a chunk behind that byte of a shard's chunks.
@@ -73,7 +80,9 @@ struct Holes {
     // MARK: The data
 
     /// Places lie in turn, the shards' one behind the other.
-    private func state(_ i: Int) -> Log.PlaceState { Log(engine, i % geometry.shards).state(ofPlace: i / geometry.shards) }
+    private func state(_ i: Int) -> Log.PlaceState {
+        Log(engine, i % geometry.shards).state(ofPlace: i / geometry.shards)
+    }
     private func isThere(_ i: Int) -> Bool {
         guard i >= 0, i < geometry.rows * geometry.shards else { return false }
         return state(i) == .free || state(i) == .inLog
@@ -81,10 +90,15 @@ struct Holes {
     private func index(_ shard: Int, _ place: Int) -> Int { place * geometry.shards + shard }
 
     func forget(_ shard: Int, place: Int) {
-        if geometry.hasSmallPages { forget(inIndex: false, geometry.segments + index(shard, place) * geometry.segmentSize, geometry.segmentSize) }
+        if geometry.hasSmallPages {
+            forget(inIndex: false, geometry.segments + index(shard, place) * geometry.segmentSize, geometry.segmentSize)
+        }
     }
     func touchEnds(_ shard: Int, place: Int) {
-        if geometry.hasSmallPages { touchEnds(inIndex: false, geometry.segments + index(shard, place) * geometry.segmentSize, geometry.segmentSize) }
+        if geometry.hasSmallPages {
+            touchEnds(
+                inIndex: false, geometry.segments + index(shard, place) * geometry.segmentSize, geometry.segmentSize)
+        }
     }
 
     /// Beside a place that was given back.
@@ -101,7 +115,9 @@ struct Holes {
     func partAll() throws(Failure) {
         guard apply else { return }
         let g = geometry, size = try files.dataSize()
-        for i in 0..<max(0, (try files.indexSize() - g.chunks + Geometry.chunkBytes - 1) / Geometry.chunkBytes) { partChunk(i, behind: bytes(ofChunk: i)) }
+        for i in 0..<max(0, (try files.indexSize() - g.chunks + Geometry.chunkBytes - 1) / Geometry.chunkBytes) {
+            partChunk(i, behind: bytes(ofChunk: i))
+        }
         if size > g.segments { part(inIndex: false, g.head, g.segments, hasEnd: isThere(0)) }
         guard g.hasSmallPages else { return }
         for i in 0..<max(0, (size - g.segments) / g.segmentSize) where state(i) == .absent {

@@ -45,7 +45,8 @@ struct Log {
     }
 
     @inline(__always) func offset(ofPlace place: Int) -> Int {
-        engine.pointee.geometry.segments &+ ((place &* engine.pointee.geometry.shards &+ number) &<< engine.pointee.geometry.segmentShift)
+        engine.pointee.geometry.segments
+            &+ ((place &* engine.pointee.geometry.shards &+ number) &<< engine.pointee.geometry.segmentShift)
     }
     @inline(__always) func place(of location: UInt32) -> Int {
         (Int(location) &<< 3) &>> engine.pointee.geometry.segmentShift
@@ -66,7 +67,8 @@ struct Log {
     }
     /// Whether a location lies inside the shard's places: what comes from a slot may be damaged.
     @inline(__always) func isInside(_ location: UInt32) -> Bool {
-        place(of: location) < engine.pointee.geometry.rows && offsetInSegment(location) <= segmentSize &- RecordHeader.size
+        place(of: location) < engine.pointee.geometry.rows
+            && offsetInSegment(location) <= segmentSize &- RecordHeader.size
     }
     /// And whether a segment was ever there: a place without a number may lie beyond the end of the file.
     @inline(__always) func isSound(_ location: UInt32) -> Bool {
@@ -103,7 +105,10 @@ struct Draft {
     var stored: UnsafeRawPointer
     var bodyHash: UInt64
 
-    init(_ record: RecordHeader, keyHash: UInt64, key: UnsafeRawPointer, meta: UnsafeRawPointer? = nil, stored: UnsafeRawPointer? = nil, bodyHash: UInt64 = 0) {
+    init(
+        _ record: RecordHeader, keyHash: UInt64, key: UnsafeRawPointer, meta: UnsafeRawPointer? = nil,
+        stored: UnsafeRawPointer? = nil, bodyHash: UInt64 = 0
+    ) {
         self.record = record
         self.keyHash = keyHash
         self.key = key
@@ -223,7 +228,8 @@ extension Log {
     /// Gives free places back to the file system until the budget holds with `extra` more bytes.
     func trim(extra: Int = 0) {
         while header[Field.allocated] * segmentSize + indexBytes + extra > geometry.shardBudget,
-              freePlaces > reserve, releaseFree() {}
+            freePlaces > reserve, releaseFree()
+        {}
     }
 
     /// Gives free places back until there are no more than so many places on disk.
@@ -256,7 +262,8 @@ extension Log {
     /// Whether the next roll should find one more place on disk: there is none, or the log is about to
     /// be cleaned for want of places that it may still have.
     var wantsPlace: Bool {
-        header[Field.allocated] == header[Field.queueCount] || header[Field.allocated] < usablePlaces && availablePlaces <= wantedFree + 1
+        header[Field.allocated] == header[Field.queueCount]
+            || header[Field.allocated] < usablePlaces && availablePlaces <= wantedFree + 1
     }
 
     /// Whether the head's segment fills so fast that its pages will be full before the kernel writes them back, after
@@ -268,7 +275,8 @@ extension Log {
     struct Preparation { let place: Int, takeovers: Int }
     enum Prepared { case done, full, failed }
 
-    /// Without the lock: allocates a place that `beginPreparing` has chosen, and populates it where the head fills fast.
+    /// Without the lock: allocates a place that `beginPreparing` has chosen, and populates it where the head fills
+    /// fast.
     func prepare(_ place: Int) -> Prepared {
         do throws(Failure) { try engine.pointee.files.allocateData(offset(ofPlace: place), segmentSize) } catch {
             // Any other cause is this handle's own; the next roll says what it is.
@@ -284,7 +292,9 @@ extension Log {
     }
 
     func beginPreparing() -> Preparation? {
-        if wantsPlace, header[Field.noSpace] == 0, header[Field.allocated] < budgetedPlaces, let place = firstPlace(.absent) {
+        if wantsPlace, header[Field.noSpace] == 0, header[Field.allocated] < budgetedPlaces,
+            let place = firstPlace(.absent)
+        {
             header.beginChange()
             Holes(engine: engine).forget(number, place: place)
             changeAllocated(place, to: .preparing, by: 1)
@@ -301,7 +311,9 @@ extension Log {
         defer { header.endChange() }
         guard state(ofPlace: own.place) == .preparing, header[Field.takeovers] == own.takeovers else {
             // Given back before it was allocated: nobody counts it.
-            if result == .done, state(ofPlace: own.place) == .absent { _ = engine.pointee.files.releaseData(offset(ofPlace: own.place), segmentSize) }
+            if result == .done, state(ofPlace: own.place) == .absent {
+                _ = engine.pointee.files.releaseData(offset(ofPlace: own.place), segmentSize)
+            }
             return
         }
         if result == .done { addFree(own.place) } else { giveUp(own.place) }
@@ -340,8 +352,11 @@ extension Log {
         // Readers that still hold the place's old records see the number change before the bytes do.
         numberWord(place).release(0, newNumber)
         shim_fence_release()
-        SegmentHeader(shard: number, place: place, number: newNumber, previous: previous, tail: newTail, lsn: engine.pointee.index.u64(IndexHead.lsn))
-            .write(to: engine.pointee.data + offset(ofPlace: place), secret: secret)
+        SegmentHeader(
+            shard: number, place: place, number: newNumber, previous: previous, tail: newTail,
+            lsn: engine.pointee.index.u64(IndexHead.lsn)
+        )
+        .write(to: engine.pointee.data + offset(ofPlace: place), secret: secret)
         // The first of the free places becomes the head.
         setQueued(header[Field.queueCount], place)
         header[Field.freeCount] -= 1
@@ -370,7 +385,8 @@ extension Log {
         header.commit(Field.queueCount, by: -1)
     }
 
-    /// A rebuild begins here at the earliest from now on. (A power cut may undo that, with all that came after the last sync.)
+    /// A rebuild begins here at the earliest from now on. (A power cut may undo that, with all that came after the
+    /// last sync.)
     func prove(_ tail: LogPosition) throws(Failure) {
         try SyncedPosition.writeTail(engine, shard: number, tail)
         guard geometry.hasSyncedTails else { return }
@@ -424,9 +440,17 @@ extension Log {
 
     /// Nothing is left that may be evicted.
     func filled() -> Failure {
-        if header[Field.pinnedBytes] > 0 { return noSpace("pinned entries fill the cache; unpin or remove some, or raise its capacity") }
-        return noSpace(header[Field.noSpace] > 0 ? "the disk is full; free space on it, or give the cache a smaller capacity"
-            : "large values that are being written fill the cache; try again when they are stored, or raise its capacity")
+        if header[Field.pinnedBytes] > 0 {
+            return noSpace("pinned entries fill the cache; unpin or remove some, or raise its capacity")
+        }
+        return noSpace(
+            header[Field.noSpace] > 0
+                ? "the disk is full; free space on it, or give the cache a smaller capacity"
+                : """
+                large values that are being written fill the cache; try again when they are stored, or raise its \
+                capacity
+                """
+        )
     }
 
     @inline(never)

@@ -1,7 +1,8 @@
 import CShalePlatform
 
-/// A record where a location leads. Its lengths were looked at, so all of it lies in its segment, whatever a damaged slot
-/// says, or a reader without the lock comes by. Whether its checks hold is another question: `isHeadSound`, `isBodySound`.
+/// A record where a location leads. Its lengths were looked at, so all of it lies in its segment, whatever a damaged
+/// slot says, or a reader without the lock comes by. Whether its checks hold is another question: `isHeadSound`,
+/// `isBodySound`.
 struct RecordView {
     let location: UInt32
     let at: Memory
@@ -12,8 +13,12 @@ struct RecordView {
     @inline(__always) var body: Memory { at + header.storedOffset }
 
     /// What a touch record gives a new age.
-    var touchTarget: TouchTarget? { header.isKind(.touch) && header.storedLength == TouchTarget.size ? TouchTarget(at: body) : nil }
-    var manifest: Manifest? { header.isKind(.manifest) && header.storedLength == Manifest.size ? Manifest(at: body) : nil }
+    var touchTarget: TouchTarget? {
+        header.isKind(.touch) && header.storedLength == TouchTarget.size ? TouchTarget(at: body) : nil
+    }
+    var manifest: Manifest? {
+        header.isKind(.manifest) && header.storedLength == Manifest.size ? Manifest(at: body) : nil
+    }
     var partKey: PartKey? { header.isKind(.part) && header.keyLength == PartKey.size ? PartKey(at: key) : nil }
 }
 
@@ -23,17 +28,21 @@ extension Log {
     func record(_ location: UInt32) -> RecordView? {
         guard isSound(location) else { return nil }
         let p = address(location), header = RecordHeader(at: p)
-        return header.isPlausible(room: segmentSize - offsetInSegment(location)) ? RecordView(location: location, at: p, header: header) : nil
+        return header.isPlausible(room: segmentSize - offsetInSegment(location))
+            ? RecordView(location: location, at: p, header: header) : nil
     }
 
-    /// The record that holds the value: this one, or the one that a touch record points to. Nil where that one has gone.
+    /// The record that holds the value: this one, or the one that a touch record points to. Nil where that one has
+    /// gone.
     @inline(__always)
     func value(of record: RecordView) -> RecordView? { record.header.isKind(.touch) ? target(of: record) : record }
 
     @inline(never)
     private func target(of touch: RecordView) -> RecordView? {
-        guard let target = touch.touchTarget, let value = record(target.location), segment(of: target.location) == target.number,
-              !value.header.isKind(.touch) else { return nil }
+        guard let target = touch.touchTarget, let value = record(target.location),
+            segment(of: target.location) == target.number,
+            !value.header.isKind(.touch)
+        else { return nil }
         return value
     }
 
@@ -45,14 +54,18 @@ extension Log {
     @inline(never)
     func isBodySound(_ record: RecordView) -> Bool {
         let header = record.header, mix = placeOf(record.location).mix(secret: secret)
-        return bodyHash(meta: record.at + header.metaOffset, metaLength: header.metaLength, stored: record.body, storedLength: header.storedLength, secret: secret)
+        return bodyHash(
+            meta: record.at + header.metaOffset, metaLength: header.metaLength, stored: record.body,
+            storedLength: header.storedLength, secret: secret)
             ^ mix == header.bodyCheck
     }
 
     /// The record's length, and that of the value behind a touch record; nil where one of their checks fails.
     @inline(never)
     func soundBytes(_ location: UInt32) -> Int? {
-        func isWhole(_ record: RecordView) -> Bool { record.header.keyLength > 0 && isHeadSound(record) && isBodySound(record) }
+        func isWhole(_ record: RecordView) -> Bool {
+            record.header.keyLength > 0 && isHeadSound(record) && isBodySound(record)
+        }
         guard let record = record(location), isWhole(record), let value = value(of: record) else { return nil }
         if value.location == location { return record.length }
         return isWhole(value) ? record.length + value.length : nil

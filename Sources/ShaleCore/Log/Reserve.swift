@@ -16,7 +16,9 @@ extension Log {
 
     /// Places that cleaning keeps free.
     var wantedFree: Int { wantedFree(of: usablePlaces, loss) }
-    @inline(__always) func wantedFree(of usable: Int, _ loss: Int) -> Int { max(Log.reserve + 1, usable / Share.free + loss) }
+    @inline(__always) func wantedFree(of usable: Int, _ loss: Int) -> Int {
+        max(Log.reserve + 1, usable / Share.free + loss)
+    }
 
     /// Live bytes at most, so that a whole round of cleaning always gains something.
     var liveLimit: Int { liveLimit(of: usablePlaces, loss) }
@@ -26,7 +28,8 @@ extension Log {
         return max(segmentSize / 2, min(byShare, byReserve))
     }
 
-    /// What a segment can hold, and what it holds at least where the cleaner filled it with records of up to `most` bytes.
+    /// What a segment can hold, and what it holds at least where the cleaner filled it with records of up to `most`
+    /// bytes.
     private func fill(_ most: Int) -> (room: Int, least: Int) {
         (segmentRoom, segmentRoom - min(most & ~1, segmentRoom / 2))
     }
@@ -40,18 +43,21 @@ extension Log {
     }
     var loss: Int { loss(header[Field.pinnedBytes], most: header[Field.pinnedMost]) }
 
-    /// Places that are left to the cleaner: two, which it needs to empty one, or what it needs for pinned entries, and one.
+    /// Places that are left to the cleaner: two, which it needs to empty one, or what it needs for pinned entries, and
+    /// one.
     func reserve(_ loss: Int) -> Int { max(Log.reserve, loss + 1) }
     var reserve: Int { reserve(loss) }
 
-    /// Whether so many pinned bytes can be kept in so many places: once they are copied, the cleaner has its reserve, and a
-    /// place is free. An eighth of what may be live is left to other entries.
+    /// Whether so many pinned bytes can be kept in so many places: once they are copied, the cleaner has its reserve,
+    /// and a place is free. An eighth of what may be live is left to other entries.
     func pinsFit(_ bytes: Int, most: Int, in places: Int) -> Bool {
         if bytes == 0 { return true }
         let loss = loss(bytes, most: most)
         return self.places(for: bytes, most: most) <= places && bytes <= liveLimit(of: places, loss) / 8 * 7
     }
-    func pinsFit(in places: Int) -> Bool { pinsFit(header[Field.pinnedBytes], most: header[Field.pinnedMost], in: places) }
+    func pinsFit(in places: Int) -> Bool {
+        pinsFit(header[Field.pinnedBytes], most: header[Field.pinnedMost], in: places)
+    }
 
     func places(for bytes: Int, most: Int) -> Int {
         let least = fill(most).least

@@ -28,22 +28,29 @@ struct SyncedPosition {
 
     /// At once: half a position promises everything, and would cost what is not damaged.
     private static func store(_ engine: EngineRef, _ entry: Int, _ position: LogPosition) throws(Failure) {
-        var words = (position.number, UInt64(position.offset) | check(engine, entry, position.number, UInt64(position.offset)))
+        var words = (
+            position.number, UInt64(position.offset) | check(engine, entry, position.number, UInt64(position.offset))
+        )
         try withUnsafeMutableBytes(of: &words) { bytes throws(Failure) in
-            try engine.pointee.files.writeData(bytes.baseAddress.unsafelyUnwrapped, size, at: engine.pointee.geometry.syncTable + entry * size)
+            try engine.pointee.files.writeData(
+                bytes.baseAddress.unsafelyUnwrapped, size, at: engine.pointee.geometry.syncTable + entry * size)
         }
     }
 
     /// A damaged position promises everything, so that nothing old can come back.
     static func read(_ engine: EngineRef, shard: Int) -> SyncedPosition {
-        load(engine, shard).map { SyncedPosition(number: $0.number, offset: $0.offset) } ?? SyncedPosition(number: .max, offset: .max)
+        load(engine, shard).map { SyncedPosition(number: $0.number, offset: $0.offset) }
+            ?? SyncedPosition(number: .max, offset: .max)
     }
 
-    func write(_ engine: EngineRef, shard: Int) throws(Failure) { try SyncedPosition.store(engine, shard, LogPosition(number: number, offset: offset)) }
+    func write(_ engine: EngineRef, shard: Int) throws(Failure) {
+        try SyncedPosition.store(engine, shard, LogPosition(number: number, offset: offset))
+    }
 
     /// Where the log began. A damaged one proves nothing.
     static func tail(_ engine: EngineRef, shard: Int) -> LogPosition {
-        engine.pointee.geometry.hasSyncedTails ? load(engine, engine.pointee.geometry.shards + shard) ?? LogPosition() : LogPosition()
+        engine.pointee.geometry.hasSyncedTails
+            ? load(engine, engine.pointee.geometry.shards + shard) ?? LogPosition() : LogPosition()
     }
 
     static func writeTail(_ engine: EngineRef, shard: Int, _ tail: LogPosition) throws(Failure) {

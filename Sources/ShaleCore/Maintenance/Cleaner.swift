@@ -25,7 +25,8 @@ extension Shard {
             return try skipDamage(place, offset)
         }
         prefetchSlot(afterRecord: record.length, offset: offset, base: base)
-        let view = RecordView(location: log.location(place: place, offset: offset), at: p, header: record), at = view.location
+        let view = RecordView(location: log.location(place: place, offset: offset), at: p, header: record),
+            at = view.location
         switch kind {
         case .end:
             finishTail()
@@ -34,7 +35,11 @@ extension Shard {
             if let slot = slot(pointingTo: at, keyHash: keyHash) { try keep(slot, view, keyHash: keyHash, &change) }
         case .part:
             if let slot = table.find(UInt32(truncatingIfNeeded: keyHash), location: at) {
-                if let key = view.partKey, isOwned(key) { try copy(slot, view, keyHash: keyHash, &change) } else { drop(slot, &change) }
+                if let key = view.partKey, isOwned(key) {
+                    try copy(slot, view, keyHash: keyHash, &change)
+                } else {
+                    drop(slot, &change)
+                }
             }
         case .touch:
             // Its target came before it and took the age along, unless the record's body names another.
@@ -96,7 +101,9 @@ extension Shard {
 
     /// Room at the head for a copy. False where it was evicted instead: what is left is for what is pinned, which
     /// takes a place whatever the budget. (It never has to, but where an older library has pinned too much.)
-    private func provideCopy(_ slot: Memory, _ length: Int, isPinned: Bool, _ change: inout Change) throws(Failure) -> Bool {
+    private func provideCopy(_ slot: Memory, _ length: Int, isPinned: Bool, _ change: inout Change) throws(Failure)
+        -> Bool
+    {
         if !isPinned, !spares(length) {
             evictWhole(slot, &change)
             return false
@@ -137,17 +144,24 @@ extension Shard {
     }
 
     /// A copy with the age of the touch record that points to it.
-    private func merge(_ slot: Memory, _ touch: RecordView, _ record: RecordView, keyHash: UInt64, _ change: inout Change) throws(Failure) {
+    private func merge(
+        _ slot: Memory, _ touch: RecordView, _ record: RecordView, keyHash: UInt64, _ change: inout Change
+    ) throws(Failure) {
         let before = measure(touch.location), value = record.header
         var flags = value.flags & ~RecordHeader.Flag.keepsStale
         if touch.header.keepsStale { flags |= RecordHeader.Flag.keepsStale }
-        var merged = RecordHeader(kind: value.isKind(.manifest) ? .manifest : .value, codec: value.codec, flags: flags, tagCount: value.tagCount,
-                                  keyLength: value.keyLength, metaLength: value.metaLength, storedLength: value.storedLength, rawLength: value.rawLength,
-                                  created: value.created, expires: touch.header.expires, dictionary: value.dictionary)
+        var merged = RecordHeader(
+            kind: value.isKind(.manifest) ? .manifest : .value, codec: value.codec, flags: flags,
+            tagCount: value.tagCount,
+            keyLength: value.keyLength, metaLength: value.metaLength, storedLength: value.storedLength,
+            rawLength: value.rawLength,
+            created: value.created, expires: touch.header.expires, dictionary: value.dictionary)
         guard try provideCopy(slot, merged.length, isPinned: value.isPinned, &change) else { return }
         merged.bodyCheck = 0
         let mix = log.placeOf(record.location).mix(secret: secret)
-        var draft = Draft(merged, keyHash: keyHash, key: record.key, meta: record.at + value.metaOffset, stored: record.body, bodyHash: value.bodyCheck ^ mix)
+        var draft = Draft(
+            merged, keyHash: keyHash, key: record.key, meta: record.at + value.metaOffset, stored: record.body,
+            bodyHash: value.bodyCheck ^ mix)
         draft.lifetime = touch.header.lifetime(at: touch.at)
         draft.tags = UnsafePointer((record.key - value.tagCount * 8).assumingMemoryBound(to: UInt64.self))
         header.begin()
@@ -193,7 +207,12 @@ extension Shard {
         for offset in stride(from: from, through: log.segmentSize - RecordHeader.size, by: 8) {
             let p = engine.pointee.data + base + offset
             let record = RecordHeader(at: p)
-            if record.isSound(at: p, room: log.room(from: offset), place: Place(number: number, offset: UInt64(base + offset)), secret: secret) { return offset }
+            if record.isSound(
+                at: p, room: log.room(from: offset), place: Place(number: number, offset: UInt64(base + offset)),
+                secret: secret)
+            {
+                return offset
+            }
         }
         return nil
     }

@@ -39,15 +39,21 @@ extension Shard {
             let p = table.bucket(position)
             for i in stride(from: 0, to: Table.bucketSize, by: Slot.size) { p.release(i, 0) }
         }
-        header.at.release(Field.shape, Table.Shape(buckets: Table.leastBuckets, frontier: 0, mode: Table.Shape.Mode.steady).word)
+        header.at.release(
+            Field.shape, Table.Shape(buckets: Table.leastBuckets, frontier: 0, mode: Table.Shape.Mode.steady).word)
         header.at.release(Field.moves, header.at.u64(Field.moves) &+ 1)
         // As in sweepTags: who saw a slot before it was cleared must not trust the emptied tag table.
         raiseEpoch(by: 2)
         tags.removeAll()
         victims.reset()
-        for field in [Field.entries, Field.used, Field.live, Field.raw, Field.stored, Field.pinned, Field.pinnedBytes, Field.pinnedMost, Field.entriesHint] { header[field] = 0 }
+        for field in [
+            Field.entries, Field.used, Field.live, Field.raw, Field.stored, Field.pinned, Field.pinnedBytes,
+            Field.pinnedMost, Field.entriesHint,
+        ] { header[field] = 0 }
         for i in 0..<16 { header[Field.dictionaries + i * 8] = 0 }
-        if header[Field.tablePages] > geometry.shardIndexBytes(buckets: Table.leastBuckets) { shrinkPages(Table.leastBuckets) }
+        if header[Field.tablePages] > geometry.shardIndexBytes(buckets: Table.leastBuckets) {
+            shrinkPages(Table.leastBuckets)
+        }
     }
 
     func purge(_ change: inout Change) -> Int {
@@ -62,7 +68,9 @@ extension Shard {
     func sweepTags(_ change: inout Change) {
         header.pend(ShardHeader.Pending.sweepOfTags)
         forEachSlot { slot, word0 in
-            guard Slot.mayBeTagged(word0), let found = entry(slot, now: 0), tags.invalidates(found.value.header, at: found.value.at) else { return }
+            guard Slot.mayBeTagged(word0), let found = entry(slot, now: 0),
+                tags.invalidates(found.value.header, at: found.value.at)
+            else { return }
             drop(slot, &change)
         }
         raiseEpoch(by: 2)

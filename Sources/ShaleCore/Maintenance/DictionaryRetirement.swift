@@ -26,7 +26,9 @@ struct DictionaryRetirement {
                 if isNeeded(number, locked: true) { continue }
             }
             let p = places.place(number)
-            guard (try? engine.pointee.files.allocateData(p - engine.pointee.data, places.size)) != nil else { return false }
+            guard (try? engine.pointee.files.allocateData(p - engine.pointee.data, places.size)) != nil else {
+                return false
+            }
             word.release(0, 0)
             // A shard that was rebuilt since it was asked may have found old records that name the number, before it
             // was gone.
@@ -57,7 +59,9 @@ struct DictionaryRetirement {
                 guard (try? shard.lock()) != nil else { return true }
                 defer { shard.unlock() }
                 if shard.header[shard.dictionaryField(number)] != 0 { return true }
-            } else if shard.header[shard.dictionaryField(number)] != 0 { return true }
+            } else if shard.header[shard.dictionaryField(number)] != 0 {
+                return true
+            }
         }
         return false
     }

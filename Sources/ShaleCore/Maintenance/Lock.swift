@@ -1,13 +1,16 @@
 import CShalePlatform
 
-/// The lock of a shard's writers. It survives its holder: whoever gets it next puts in order what that one was changing.
+/// The lock of a shard's writers. It survives its holder: whoever gets it next puts in order what that one was
+/// changing.
 extension Shard {
     /// Whoever finds that a writer died settles what it was changing.
     func lock() throws(Failure) {
         let result = shim_mutex_lock(header.at + Field.mutex)
         guard result == 0 || result == shim_owner_dead() else {
-            throw Message().adding("cannot lock a shard of ").adding(engine.pointee.files.path).adding(": ").adding(errno: result)
-                .adding("; close every user of the cache and open it again").failure(.io, errno: result)
+            throw Message().adding("cannot lock a shard of ").adding(engine.pointee.files.path).adding(": ").adding(
+                errno: result
+            )
+            .adding("; close every user of the cache and open it again").failure(.io, errno: result)
         }
         let state = header.at.u64(Field.state)
         if state != ShardHeader.State.quiet {
@@ -29,7 +32,8 @@ extension Shard {
                 if !header.isBeingRebuilt { return }
                 shim_sleep_us(500)
             }
-            throw Failure.because(.busy, "the cache is being rebuilt and its writer does not go on; open it for writing to recover it")
+            throw Failure.because(
+                .busy, "the cache is being rebuilt and its writer does not go on; open it for writing to recover it")
         }
         try lock()
         unlock()

@@ -22,7 +22,9 @@ struct Loss {
     }
     init(at p: UnsafeRawPointer) {
         let word = p.loadUnaligned(as: UInt64.self)
-        self.init(fraction: UInt32(truncatingIfNeeded: word), offset: Int(word >> 32), segment: p.loadUnaligned(fromByteOffset: 8, as: UInt64.self))
+        self.init(
+            fraction: UInt32(truncatingIfNeeded: word), offset: Int(word >> 32),
+            segment: p.loadUnaligned(fromByteOffset: 8, as: UInt64.self))
     }
     var words: (UInt64, UInt64) { (UInt64(fraction) | UInt64(offset) << 32, segment) }
 }
@@ -52,11 +54,15 @@ extension Shard {
         let word0 = slot.u64(0), at = Slot.location(word0), segment = log.segment(of: at)
         let fraction = table.fraction(at: table.position(of: slot), word0, table.shape)
         // A slot that leads nowhere is damaged itself: all that was written so far.
-        let loss = segment != 0 ? Loss(fraction: fraction, offset: log.offsetInSegment(at), segment: segment)
+        let loss =
+            segment != 0
+            ? Loss(fraction: fraction, offset: log.offsetInSegment(at), segment: segment)
             : Loss(fraction: fraction, offset: header[Field.headOffset], segment: header.at.u64(Field.headNumber))
         var words = loss.words
         withUnsafeBytes(of: &words) { key in
-            var draft = Draft(RecordHeader(kind: .loss, keyLength: Loss.size), keyHash: shim_hash(key.start, Loss.size, secret), key: key.start)
+            var draft = Draft(
+                RecordHeader(kind: .loss, keyLength: Loss.size), keyHash: shim_hash(key.start, Loss.size, secret),
+                key: key.start)
             log.append(&draft, lsn: 0)
         }
     }
@@ -65,7 +71,8 @@ extension Shard {
     func apply(_ loss: Loss, _ change: inout Change) {
         table.probe(loss.fraction) { slot, word0 in
             let at = Slot.location(word0), segment = log.numberWord(log.place(of: at)).u64(0)
-            let isOlder = segment < loss.segment || segment == loss.segment && log.offsetInSegment(at) <= Int(loss.offset)
+            let isOlder =
+                segment < loss.segment || segment == loss.segment && log.offsetInSegment(at) <= Int(loss.offset)
             if isOlder, !Slot.isPart(word0) { drop(slot, &change) }
             return false
         }

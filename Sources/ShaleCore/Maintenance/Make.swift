@@ -1,7 +1,7 @@
 import CShalePlatform
 
-/// How a change is made: under the shard's lock, and then what follows it, one other shard's lock at a time. A rebuild or
-/// the cleaner finds what a kill leaves of that.
+/// How a change is made: under the shard's lock, and then what follows it, one other shard's lock at a time. A rebuild
+/// or the cleaner finds what a kill leaves of that.
 extension Shard {
     @inline(__always)
     func make<R>(_ change: inout Change, _ body: (inout Change) throws(Failure) -> R) throws(Failure) -> R {
@@ -30,7 +30,8 @@ extension Shard {
     }
 
     @inline(__always)
-    private func makeLocked<R>(_ change: inout Change, _ body: (inout Change) throws(Failure) -> R) throws(Failure) -> R {
+    private func makeLocked<R>(_ change: inout Change, _ body: (inout Change) throws(Failure) -> R) throws(Failure) -> R
+    {
         try lock()
         header.beginChange()
         rebaseStampsIfNeeded()

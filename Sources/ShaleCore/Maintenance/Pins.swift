@@ -4,7 +4,8 @@ extension Shard {
     func spares(_ length: Int) -> Bool {
         if header[Field.pinnedBytes] == 0 { return true }
         let loss = log.loss
-        return log.availablePlaces > loss && (length <= log.headRoom || log.freePlaces > loss || (try? log.provide(loss + 1)) != nil)
+        return log.availablePlaces > loss
+            && (length <= log.headRoom || log.freePlaces > loss || (try? log.provide(loss + 1)) != nil)
     }
 
     /// Before a record pins: that it can be kept, and that the places for it are on disk, as a full one gives no more.
@@ -12,7 +13,9 @@ extension Shard {
     @inline(never)
     func admitPin(_ length: Int, most longest: Int, replacing own: Int, _ change: inout Change) throws(Failure) -> Int {
         func fits() -> Bool {
-            log.pinsFit(header[Field.pinnedBytes] - own + length, most: max(header[Field.pinnedMost], longest), in: log.budgetedPlaces)
+            log.pinsFit(
+                header[Field.pinnedBytes] - own + length, most: max(header[Field.pinnedMost], longest),
+                in: log.budgetedPlaces)
         }
         if !fits() {
             // What is gone does not count, nor what damage has added.
@@ -24,9 +27,13 @@ extension Shard {
                 recount()
             }
             guard fits() else {
-                throw log.noSpace(header[Field.pinnedBytes] > own
-                    ? "beside what is pinned already, this entry is more than can be kept pinned; unpin or remove some, or raise the capacity"
-                    : "this entry is more than can be kept pinned; raise the capacity")
+                throw log.noSpace(
+                    header[Field.pinnedBytes] > own
+                        ? """
+                        beside what is pinned already, this entry is more than can be kept pinned; unpin or remove \
+                        some, or raise the capacity
+                        """
+                        : "this entry is more than can be kept pinned; raise the capacity")
             }
         }
         let bytes = header[Field.pinnedBytes] - own + length, most = max(header[Field.pinnedMost], longest)

@@ -32,14 +32,16 @@ extension Shard {
     @inline(never)
     func rebaseStamps() {
         // Odd while slots are ranked. (A killed writer had done all.)
-        let isUnderWay = header[Field.rebases] & 1 != 0, mustSetBack = header.at.u64(Field.stamp) >= Shard.rebaseStampsAt
+        let isUnderWay = header[Field.rebases] & 1 != 0,
+            mustSetBack = header.at.u64(Field.stamp) >= Shard.rebaseStampsAt
         guard isUnderWay || mustSetBack else { return header.finish(ShardHeader.Pending.rebase) }
         let count = header[Field.used]
         struct Item { var stamp: UInt64, slot: UInt64 }
         // No memory now: there are as many stamps left as were used, and the next change tries again.
         guard let memory = shim_malloc(max(1, count) * MemoryLayout<Item>.stride) else { return }
         defer { shim_free(memory) }
-        let items = UnsafeMutableBufferPointer(start: memory.bindMemory(to: Item.self, capacity: max(1, count)), count: count)
+        let items = UnsafeMutableBufferPointer(
+            start: memory.bindMemory(to: Item.self, capacity: max(1, count)), count: count)
         header.pend(ShardHeader.Pending.rebase)
         if !isUnderWay { header[Field.rebases] += 1 }
         let base = header[Field.rebases] & 2 == 0 ? Shard.bases.1 : Shard.bases.0
@@ -56,7 +58,8 @@ extension Shard {
             } else if found < count {
                 // (What has its rank already comes first, and keeps it.)
                 let hasRank = !mustSetBack && stamp >= base && stamp < base + UInt64(count)
-                items[found] = Item(stamp: hasRank ? stamp : stamp | 1 << Slot.stampBits, slot: UInt64(UInt(bitPattern: slot)))
+                items[found] = Item(
+                    stamp: hasRank ? stamp : stamp | 1 << Slot.stampBits, slot: UInt64(UInt(bitPattern: slot)))
                 found += 1
             }
         }
@@ -73,7 +76,11 @@ extension Shard {
                     stamp = late
                     late += 1
                 }
-                if shim_cas64(slot + 8, word1, Slot.word1(stamp: stamp, hits: Slot.hits(word1), expiry: Slot.expiry(word1))) { break }
+                if shim_cas64(
+                    slot + 8, word1, Slot.word1(stamp: stamp, hits: Slot.hits(word1), expiry: Slot.expiry(word1)))
+                {
+                    break
+                }
             }
         }
         victims.reset()

@@ -19,7 +19,9 @@ extension Shard {
         let shards = engine.pointee.geometry.shards
         for i in 0..<shards { Shard(engine, i).raiseEpoch(by: 1) }
         var hasParts = false
-        for i in 0..<shards where try Shard(engine, i).beginRebuild(afterPowerLoss: true, lead: lead) { hasParts = true }
+        for i in 0..<shards where try Shard(engine, i).beginRebuild(afterPowerLoss: true, lead: lead) {
+            hasParts = true
+        }
         if hasParts { for i in 0..<shards { try Shard(engine, i).replayParts(othersAreKnown: true) } }
         for i in 0..<shards { Shard(engine, i).finishRebuild() }
     }
@@ -36,8 +38,12 @@ extension Shard {
         header.at.set(Field.state, ShardHeader.State.rebuilding)
         shim_fence()
         // What a killed writer was changing is in the log, or is not.
-        for field in [Field.transaction, Field.copiedSlot, Field.relocation, Field.moveCount, Field.pending] { header.at.set(field, 0) }
-        if header[Field.tablePages] == 0 { header[Field.tablePages] = geometry.shardIndexBytes(buckets: Table.leastBuckets) }
+        for field in [Field.transaction, Field.copiedSlot, Field.relocation, Field.moveCount, Field.pending] {
+            header.at.set(field, 0)
+        }
+        if header[Field.tablePages] == 0 {
+            header[Field.tablePages] = geometry.shardIndexBytes(buckets: Table.leastBuckets)
+        }
         resetIndex()
         var change = Change.withoutTime
         let lost = try readSegments(fileSize, afterPowerLoss: afterPowerLoss, lead: lead)
@@ -62,9 +68,13 @@ extension Shard {
 
     /// Finds the log's segments and sets the ring. Returns how many are missing.
     private func readSegments(_ fileSize: Int, afterPowerLoss: Bool, lead: UInt64) throws(Failure) -> Int {
-        guard let memory = shim_malloc(geometry.rows * MemoryLayout<SegmentHeader>.stride + SegmentHeader.size) else { throw Failure.outOfMemory }
+        guard let memory = shim_malloc(geometry.rows * MemoryLayout<SegmentHeader>.stride + SegmentHeader.size) else {
+            throw Failure.outOfMemory
+        }
         defer { shim_free(memory) }
-        let found = UnsafeMutableBufferPointer(start: (memory + SegmentHeader.size).bindMemory(to: SegmentHeader.self, capacity: geometry.rows), count: geometry.rows)
+        let found = UnsafeMutableBufferPointer(
+            start: (memory + SegmentHeader.size).bindMemory(to: SegmentHeader.self, capacity: geometry.rows),
+            count: geometry.rows)
         header[Field.queueFirst] = 0
         header[Field.queueCount] = 0
         header[Field.freeCount] = 0
@@ -73,7 +83,9 @@ extension Shard {
         all.sort { $0.number < $1.number }
         let newest = all.last?.number ?? 0
         // (A synced tail may name a number that was about to be given, and nothing below it would count.)
-        let last = max(newest, afterPowerLoss ? 0 : header.at.u64(Field.lastNumber), SyncedPosition.tail(engine, shard: number).number)
+        let last = max(
+            newest, afterPowerLoss ? 0 : header.at.u64(Field.lastNumber),
+            SyncedPosition.tail(engine, shard: number).number)
         header.at.set(Field.lastNumber, last + lead)
         header.at.set(Field.headNumber, newest)
         header[Field.headOffset] = log.segmentSize
@@ -88,15 +100,22 @@ extension Shard {
                 continue
             }
             // (The tail may have moved on since anything named it, and its place may be gone.)
-            if header[Field.queueCount] == 0 ? segment.number != tail.number && !afterPowerLoss : segment.previous != previous { missing += 1 }
+            if header[Field.queueCount] == 0
+                ? segment.number != tail.number && !afterPowerLoss : segment.previous != previous
+            {
+                missing += 1
+            }
             previous = segment.number
             log.setQueued(header[Field.queueCount], segment.place)
             header[Field.queueCount] += 1
             log.setState(ofPlace: segment.place, .inLog)
             header[Field.headPlace] = segment.place
         }
-        if header[Field.queueCount] == 0 { setTail(LogPosition(number: log.nextNumber)) }
-        else if log.numberWord(log.queued(0)).u64(0) != tail.number { setTail(LogPosition(number: log.numberWord(log.queued(0)).u64(0))) }
+        if header[Field.queueCount] == 0 {
+            setTail(LogPosition(number: log.nextNumber))
+        } else if log.numberWord(log.queued(0)).u64(0) != tail.number {
+            setTail(LogPosition(number: log.numberWord(log.queued(0)).u64(0)))
+        }
         return missing
     }
 
@@ -109,7 +128,9 @@ extension Shard {
     }
 
     /// Notes the sound headers of all places, and puts the places without one in front of the ring: they hold nothing.
-    private func collectSegments(_ fileSize: Int, afterPowerLoss: Bool, page: Memory, _ found: UnsafeMutableBufferPointer<SegmentHeader>) throws(Failure) -> Int {
+    private func collectSegments(
+        _ fileSize: Int, afterPowerLoss: Bool, page: Memory, _ found: UnsafeMutableBufferPointer<SegmentHeader>
+    ) throws(Failure) -> Int {
         var count = 0, allocated = 0
         for place in 0..<geometry.rows {
             let known = log.state(ofPlace: place)
@@ -121,7 +142,9 @@ extension Shard {
             }
             var sound: SegmentHeader?
             // The whole segment must be inside the file before the mapping is used.
-            if log.offset(ofPlace: place) + log.segmentSize <= fileSize, try engine.pointee.files.readData(log.offset(ofPlace: place), into: page, SegmentHeader.size) {
+            if log.offset(ofPlace: place) + log.segmentSize <= fileSize,
+                try engine.pointee.files.readData(log.offset(ofPlace: place), into: page, SegmentHeader.size)
+            {
                 sound = SegmentHeader(at: page, shard: number, place: place, secret: secret)
             }
             if let sound {
@@ -145,7 +168,8 @@ extension Shard {
         return count
     }
 
-    /// Where the log begins: at the furthest tail that anything proves. What is older is dead, and some of it may be gone.
+    /// Where the log begins: at the furthest tail that anything proves. What is older is dead, and some of it may be
+    /// gone.
     private func beginLog(_ all: UnsafeMutableBufferPointer<SegmentHeader>, afterPowerLoss: Bool) {
         var proven = SyncedPosition.tail(engine, shard: number)
         for segment in all where proven.isBefore(segment.tail) { proven = segment.tail }
@@ -191,7 +215,9 @@ extension Shard {
         var keyHash: UInt64 = 0
     }
 
-    private func replay(afterPowerLoss: Bool, lead: UInt64, _ hasParts: inout Bool, _ change: inout Change) throws(Failure) {
+    private func replay(afterPowerLoss: Bool, lead: UInt64, _ hasParts: inout Bool, _ change: inout Change)
+        throws(Failure)
+    {
         var synced = SyncedPosition.read(engine, shard: number)
         // Within one boot no page is lost: a position that does not verify was cut off by a kill.
         if !afterPowerLoss, synced.number == .max { synced = SyncedPosition(number: 0, offset: 0) }
@@ -206,8 +232,10 @@ extension Shard {
             if i > 0 { try closeHole(before: place, previous, isSynced: synced.number > previous) }
             previous = segment
             highestLSN = max(highestLSN, lsnAtBegin(ofPlace: place))
-            let (offset, ended) = try replay(place, segment, from: i == 0 ? header[Field.tailOffset] : SegmentHeader.size, isHead: i == count - 1, synced, &highestLSN,
-                                             &hasParts, &change)
+            let (offset, ended) = try replay(
+                place, segment, from: i == 0 ? header[Field.tailOffset] : SegmentHeader.size, isHead: i == count - 1,
+                synced, &highestLSN,
+                &hasParts, &change)
             guard i == count - 1 else { continue }
             // Nothing that verifies is behind this offset: writing goes on here.
             header[Field.headOffset] = ended ? log.segmentSize : offset
@@ -220,16 +248,22 @@ extension Shard {
 
     /// What may have to come from the disk, and would come page by page.
     private func fetchSegment(_ place: Int) {
-        if engine.pointee.geometry.hasSmallPages { shim_sys_will_need(engine.pointee.data + log.offset(ofPlace: place), log.segmentSize) }
+        if engine.pointee.geometry.hasSmallPages {
+            shim_sys_will_need(engine.pointee.data + log.offset(ofPlace: place), log.segmentSize)
+        }
     }
 
     private func lsnAtBegin(ofPlace place: Int) -> UInt64 {
-        SegmentHeader(at: engine.pointee.data + log.offset(ofPlace: place), shard: number, place: place, secret: secret)?.lsn ?? 0
+        SegmentHeader(
+            at: engine.pointee.data + log.offset(ofPlace: place), shard: number, place: place, secret: secret)?.lsn ?? 0
     }
 
     /// Replays one segment; returns where its records end, and whether that is marked.
-    private func replay(_ place: Int, _ segment: UInt64, from start: Int, isHead: Bool, _ synced: SyncedPosition, _ highestLSN: inout UInt64, _ hasParts: inout Bool,
-                        _ change: inout Change) throws(Failure) -> (Int, Bool) {
+    private func replay(
+        _ place: Int, _ segment: UInt64, from start: Int, isHead: Bool, _ synced: SyncedPosition,
+        _ highestLSN: inout UInt64, _ hasParts: inout Bool,
+        _ change: inout Change
+    ) throws(Failure) -> (Int, Bool) {
         let base = log.offset(ofPlace: place)
         var offset = start
         // Sixteen records ahead, so that the waits for their slots overlap.
@@ -242,22 +276,35 @@ extension Shard {
                     let next = ring[tail & mask]
                     tail += 1
                     let p = engine.pointee.data + base + next.offset
-                    try apply(next.kind, RecordView(location: log.location(place: place, offset: next.offset), at: p, header: next.record), next.keyHash, &change)
+                    try apply(
+                        next.kind,
+                        RecordView(
+                            location: log.location(place: place, offset: next.offset), at: p, header: next.record),
+                        next.keyHash, &change)
                 }
             }
             while offset <= log.segmentSize - RecordHeader.size {
                 let p = engine.pointee.data + base + offset
                 let record = RecordHeader(at: p)
-                if record.isPlausible(room: log.room(from: offset)), record.lsn < SegmentHeader.beyond, let kind = record.kind {
+                if record.isPlausible(room: log.room(from: offset)), record.lsn < SegmentHeader.beyond,
+                    let kind = record.kind
+                {
                     let keyHash = record.keyLength == 0 ? 0 : shim_hash(p + record.keyOffset, record.keyLength, secret)
-                    if record.verifiesHead(at: p, keyHash: keyHash, place: Place(number: segment, offset: UInt64(base + offset)), secret: secret) {
+                    if record.verifiesHead(
+                        at: p, keyHash: keyHash, place: Place(number: segment, offset: UInt64(base + offset)),
+                        secret: secret)
+                    {
                         highestLSN = max(highestLSN, record.lsn)
-                        if record.codec == RecordHeader.Codec.dictionary { engine.pointee.dictionaries.places.reserve(record.dictionary) }
+                        if record.codec == RecordHeader.Codec.dictionary {
+                            engine.pointee.dictionaries.places.reserve(record.dictionary)
+                        }
                         if kind == .end {
                             try drain(to: 0)
                             return (offset, true)
                         }
-                        if kind == .part { hasParts = true } else if kind != .gap {
+                        if kind == .part {
+                            hasParts = true
+                        } else if kind != .gap {
                             shim_prefetch(table.home(of: UInt32(truncatingIfNeeded: keyHash)))
                             ring[head & mask] = Ready(kind: kind, record: record, offset: offset, keyHash: keyHash)
                             head += 1
@@ -271,7 +318,9 @@ extension Shard {
                 if next == nil, isHead { break }
                 try drain(to: 0)
                 header[Field.corrupt] += 1
-                if synced.covers(segment, offset) { forgetOlder() } else {
+                if synced.covers(segment, offset) {
+                    forgetOlder()
+                } else {
                     // A later sync will cover this place, and must not make it look like a loss of what was synced.
                     fill(place, offset, next ?? log.segmentSize, segment, next == nil ? .end : .gap)
                 }
@@ -297,7 +346,9 @@ extension Shard {
                 let record = RecordHeader(at: p)
                 if record.isKind(.end) { break }
                 let view = RecordView(location: log.location(place: place, offset: at), at: p, header: record)
-                if let key = view.partKey, isOwned(key, othersAreKnown: othersAreKnown) { try apply(.part, view, shim_hash(view.key, PartKey.size, secret), &change) }
+                if let key = view.partKey, isOwned(key, othersAreKnown: othersAreKnown) {
+                    try apply(.part, view, shim_hash(view.key, PartKey.size, secret), &change)
+                }
                 offset = at + record.length
             }
         }
@@ -318,10 +369,15 @@ extension Shard {
     /// A segment is missing before this one. What it held may have superseded anything older, if it was synced.
     private func closeHole(before place: Int, _ previous: UInt64, isSynced: Bool) throws(Failure) {
         let p = engine.pointee.data + log.offset(ofPlace: place)
-        guard let found = SegmentHeader(at: p, shard: number, place: place, secret: secret), found.previous != previous else { return }
-        if isSynced { forgetOlder() } else if !engine.pointee.isReadOnly {
-            try SegmentHeader(shard: number, place: place, number: found.number, previous: previous, tail: found.tail, lsn: found.lsn)
-                .replace(at: log.offset(ofPlace: place), engine.pointee.files, secret: secret)
+        guard let found = SegmentHeader(at: p, shard: number, place: place, secret: secret), found.previous != previous
+        else { return }
+        if isSynced {
+            forgetOlder()
+        } else if !engine.pointee.isReadOnly {
+            try SegmentHeader(
+                shard: number, place: place, number: found.number, previous: previous, tail: found.tail, lsn: found.lsn
+            )
+            .replace(at: log.offset(ofPlace: place), engine.pointee.files, secret: secret)
         }
     }
 
@@ -339,7 +395,9 @@ extension Shard {
     private func abandonLog(_ synced: SyncedPosition) {
         header[Field.corrupt] += 1
         forgetOlder()
-        if synced.number != .max { header.at.set(Field.lastNumber, max(header.at.u64(Field.lastNumber), synced.number)) }
+        if synced.number != .max {
+            header.at.set(Field.lastNumber, max(header.at.u64(Field.lastNumber), synced.number))
+        }
         while header[Field.queueCount] > 0 { log.releaseTail() }
         setTail(LogPosition(number: log.nextNumber))
         header[Field.headOffset] = log.segmentSize
@@ -354,7 +412,9 @@ extension Shard {
     }
 
     @inline(never)
-    private func apply(_ kind: RecordHeader.Kind, _ view: RecordView, _ keyHash: UInt64, _ change: inout Change) throws(Failure) {
+    private func apply(_ kind: RecordHeader.Kind, _ view: RecordView, _ keyHash: UInt64, _ change: inout Change)
+        throws(Failure)
+    {
         let record = view.header, key = Key(bytes: UnsafeRawPointer(view.key), length: record.keyLength, hash: keyHash)
         switch kind {
         case .value, .manifest, .part:
@@ -390,7 +450,9 @@ extension Shard {
             if let slot, lsn(of: slot) != record.lsn { drop(slot, &change) }
             return
         }
-        let flags = (record.isPinned ? Slot.pinnedBit : 0) | (isPart ? Slot.Kind.part : record.tagCount > 0 ? Slot.Kind.tagged : Slot.Kind.plain)
+        let flags =
+            (record.isPinned ? Slot.pinnedBit : 0)
+            | (isPart ? Slot.Kind.part : record.tagCount > 0 ? Slot.Kind.tagged : Slot.Kind.plain)
         let expiry = SlotExpiry.of(gone: record.gone(at: view.at), base: engine.pointee.block.expiryBase)
         let new = record.isKind(.value) ? Measure(record) : measure(view.location)
         if let slot {
@@ -433,14 +495,17 @@ extension Shard {
         }
         let old = Slot.location(slot.u64(0))
         // (A copy by a cleaner who was killed before the slot pointed to it may lie behind the one that was touched.)
-        guard let current = log.record(old).flatMap({ log.value(of: $0) }), current.header.lsn == target.lsn else { return }
+        guard let current = log.record(old).flatMap({ log.value(of: $0) }), current.header.lsn == target.lsn else {
+            return
+        }
         guard current.location == target.location || isInLog(target) else {
             // The copy that was touched is damaged. Its original has an age that may be over.
             drop(slot, &change)
             return
         }
         account(measure(old), sign: -1)
-        let word1 = slot.u64(8), expiry = SlotExpiry.of(gone: view.header.gone(at: view.at), base: engine.pointee.block.expiryBase)
+        let word1 = slot.u64(8),
+            expiry = SlotExpiry.of(gone: view.header.gone(at: view.at), base: engine.pointee.block.expiryBase)
         slot.set(8, Slot.word1(stamp: Slot.stamp(word1), expiry: expiry))
         slot.release(0, Slot.with(slot.u64(0), location: view.location) & ~Slot.Kind.mask | Slot.Kind.touched)
         account(measure(view.location), sign: 1)
@@ -449,7 +514,8 @@ extension Shard {
     /// Whether the value that was touched is still where it was then, and whole.
     private func isInLog(_ target: TouchTarget) -> Bool {
         guard let value = log.record(target.location), log.segment(of: target.location) == target.number,
-              log.state(ofPlace: log.place(of: target.location)) == .inLog else { return false }
+            log.state(ofPlace: log.place(of: target.location)) == .inLog
+        else { return false }
         return value.header.lsn == target.lsn && log.isHeadSound(value) && log.isBodySound(value)
     }
 
@@ -459,7 +525,9 @@ extension Shard {
         if engine.pointee.isReadOnly { return }
         // Once round at most: with pinned entries over the limit it would never end.
         var left = header[Field.queueCount] * log.segmentSize
-        while left > 0, log.availablePlaces < log.wantedFree, let cleaned = try? cleanRecord(&change), cleaned > 0 { left -= cleaned }
+        while left > 0, log.availablePlaces < log.wantedFree, let cleaned = try? cleanRecord(&change), cleaned > 0 {
+            left -= cleaned
+        }
     }
 
     /// What a smaller capacity, or evicted entries that came back, put over the limits.

@@ -55,14 +55,18 @@ extension Shard {
         let slot = header[Field.copiedSlot]
         if slot == 0 { return }
         let head = log.location(place: header[Field.headPlace], offset: header[Field.headOffset])
-        if Slot.location(header.at.u64(slot)) == head { header.at.release(Field.headOffset, header.at.u64(Field.copyEnd)) }
+        if Slot.location(header.at.u64(slot)) == head {
+            header.at.release(Field.headOffset, header.at.u64(Field.copyEnd))
+        }
         header.at.release(Field.copiedSlot, 0)
     }
 
     /// A record behind the head's end was sealed by a call that never returned, and nothing shows it to readers. Left
     /// there, a rebuild would.
     private func discardUnfinishedRecord() {
-        guard header[Field.queueCount] > 0, header[Field.headOffset] <= log.segmentSize - RecordHeader.size else { return }
+        guard header[Field.queueCount] > 0, header[Field.headOffset] <= log.segmentSize - RecordHeader.size else {
+            return
+        }
         log.address(log.location(place: header[Field.headPlace], offset: header[Field.headOffset])).release(16, 0)
     }
 
@@ -81,16 +85,20 @@ extension Shard {
         let rows = geometry.rows
         func isOffset(_ field: Int) -> Bool {
             let offset = header[field]
-            return offset & 7 == 0 && offset >= 0 && (offset <= geometry.region - 16 || offset < geometry.indexSize && table.isSlot(header.at + offset))
+            return offset & 7 == 0 && offset >= 0
+                && (offset <= geometry.region - 16 || offset < geometry.indexSize && table.isSlot(header.at + offset))
         }
         func isQueue(_ base: Int) -> Bool {
             let words = ShardHeader(at: header.at + base - ShardHeader.saved)
             let offset = words[Field.headOffset]
-            return words[Field.headPlace] >= 0 && words[Field.headPlace] < rows && words[Field.queueCount] >= 0 && words[Field.queueCount] <= rows
-                && words[Field.queueFirst] >= 0 && words[Field.queueFirst] < rows && offset >= 0 && offset <= log.segmentSize && offset & 7 == 0
+            return words[Field.headPlace] >= 0 && words[Field.headPlace] < rows && words[Field.queueCount] >= 0
+                && words[Field.queueCount] <= rows
+                && words[Field.queueFirst] >= 0 && words[Field.queueFirst] < rows && offset >= 0
+                && offset <= log.segmentSize && offset & 7 == 0
         }
         return isOffset(Field.commitAt) && isOffset(Field.stampedSlot) && isOffset(Field.copiedSlot)
-            && header[Field.copyEnd] >= 0 && header[Field.copyEnd] <= log.segmentSize && header[Field.copyEnd] & 7 == 0 && isQueue(ShardHeader.saved) && isQueue(ShardHeader.savepoint)
+            && header[Field.copyEnd] >= 0 && header[Field.copyEnd] <= log.segmentSize && header[Field.copyEnd] & 7 == 0
+            && isQueue(ShardHeader.saved) && isQueue(ShardHeader.savepoint)
             && isFrameRecoverable
     }
 

@@ -12,9 +12,11 @@ extension Shard {
         return log.liveLimit
     }
 
-    /// Makes room for a record of `length` bytes at the head; `live` where it will be current, `pins`: what may not be evicted then,
-    /// `own`: pinned bytes of the entry that it replaces.
-    func makeRoom(_ length: Int, live: Bool, pins: Int = 0, replacing own: Int = 0, _ change: inout Change) throws(Failure) {
+    /// Makes room for a record of `length` bytes at the head; `live` where it will be current, `pins`: what may not be
+    /// evicted then, `own`: pinned bytes of the entry that it replaces.
+    func makeRoom(_ length: Int, live: Bool, pins: Int = 0, replacing own: Int = 0, _ change: inout Change)
+        throws(Failure)
+    {
         let needed = pins > 0 ? try admitPin(length, most: pins, replacing: own, &change) : 0
         let usable = log.usablePlaces, loss = log.loss
         // (An entry that replaces a pinned one of its length needs nothing.)
@@ -35,7 +37,9 @@ extension Shard {
                 if canEvict { change.crowdedBy = crowdingPart() }
                 throw log.filled()
             }
-            if header[Field.live] + length > limit - limit / 16 { victims.sweep(buckets: 64) { dropIfGone($0, &change) } }
+            if header[Field.live] + length > limit - limit / 16 {
+                victims.sweep(buckets: 64) { dropIfGone($0, &change) }
+            }
         }
         if usable - header[Field.queueCount] < log.wantedFree(of: usable, loss) {
             var left = length * Shard.cleanedForEach + log.segmentSize / 256
@@ -94,8 +98,10 @@ extension Shard {
     }
 
     private func tooLarge(_ length: Int) -> Failure {
-        Message().adding("the entry takes ").adding(length).adding(" bytes, more than a shard of ").adding(engine.pointee.files.path)
-            .adding(" can hold; raise the capacity").failure(.tooLarge)
+        Message().adding("the entry takes ").adding(length).adding(" bytes, more than a shard of ").adding(
+            engine.pointee.files.path
+        )
+        .adding(" can hold; raise the capacity").failure(.tooLarge)
     }
 
     /// Evicts the least recently used entry, or finds that expired ones have made room. False where all
@@ -127,7 +133,8 @@ extension Shard {
 
     /// Evicts what is left in the tail's segment. False where nothing is, or where some of it is pinned.
     private func evictTail(_ change: inout Change) -> Bool {
-        let low = log.location(place: log.queued(0), offset: header[Field.tailOffset]), high = log.location(place: log.queued(0), offset: log.segmentSize - 8)
+        let low = log.location(place: log.queued(0), offset: header[Field.tailOffset]),
+            high = log.location(place: log.queued(0), offset: log.segmentSize - 8)
         var found = 0, hasPinned = false
         forEachSlot { _, word0 in
             guard needs(word0, from: low, through: high) else { return }
@@ -146,9 +153,13 @@ extension Shard {
     @discardableResult
     func dropIfGone(_ slot: Memory, _ change: inout Change) -> Bool {
         let word0 = slot.u64(0)
-        guard !Slot.isPart(word0), SlotExpiry.mayBeGone(Slot.expiry(slot.u64(8)), now: change.now, base: engine.pointee.block.expiryBase) else { return false }
+        guard !Slot.isPart(word0),
+            SlotExpiry.mayBeGone(Slot.expiry(slot.u64(8)), now: change.now, base: engine.pointee.block.expiryBase)
+        else { return false }
         // (A damaged age ends nothing: whoever reads the entry notes its loss.)
-        guard let record = log.record(Slot.location(word0)), log.isHeadSound(record), change.now >= record.header.gone(at: record.at) else { return false }
+        guard let record = log.record(Slot.location(word0)), log.isHeadSound(record),
+            change.now >= record.header.gone(at: record.at)
+        else { return false }
         drop(slot, &change)
         header[Field.expirations] += 1
         return true
@@ -172,7 +183,8 @@ extension Shard {
             let p = table.bucket((start + i) % end)
             for j in stride(from: 0, to: Table.bucketSize, by: Slot.size) {
                 let word0 = p.u64(j)
-                guard !Slot.isFree(word0), Slot.isPart(word0), !Slot.isPinned(word0), let key = partKey(of: word0) else { continue }
+                guard !Slot.isFree(word0), Slot.isPart(word0), !Slot.isPinned(word0), let key = partKey(of: word0)
+                else { continue }
                 if isOwned(key), !isBeingWritten(key.blob) { return key }
             }
         }
@@ -210,7 +222,11 @@ extension Shard {
             table.begin(Table.Shape.Mode.shrinking)
             return true
         }
-        if header[Field.sets] & (Sizes.givesPagesBackEvery - 1) == 0, header[Field.tablePages] > geometry.shardIndexBytes(buckets: shape.buckets) { shrinkPages(shape.buckets) }
+        if header[Field.sets] & (Sizes.givesPagesBackEvery - 1) == 0,
+            header[Field.tablePages] > geometry.shardIndexBytes(buckets: shape.buckets)
+        {
+            shrinkPages(shape.buckets)
+        }
         return true
     }
 
@@ -222,13 +238,14 @@ extension Shard {
         return true
     }
 
-    /// Where nothing is left to evict: cleans, once round at most, until a larger table fits beside the log. False where it
-    /// never will.
+    /// Where nothing is left to evict: cleans, once round at most, until a larger table fits beside the log. False
+    /// where it never will.
     @inline(never)
     func growTableByCleaning(_ change: inout Change) -> Bool {
         let wanted = geometry.shardIndexBytes(buckets: Table.Shape.grown(table.shape.buckets))
         let least = (header[Field.live] + log.segmentRoom - 1) / log.segmentRoom + 1 + log.reserve
-        guard table.shape.mode == Table.Shape.Mode.steady, least * log.segmentSize + wanted <= geometry.shardBudget else { return false }
+        guard table.shape.mode == Table.Shape.Mode.steady, least * log.segmentSize + wanted <= geometry.shardBudget
+        else { return false }
         for _ in 0..<header[Field.queueCount] where header[Field.queueCount] > 1 {
             let tail = log.queued(0)
             while header[Field.queueCount] > 1, log.queued(0) == tail {
@@ -265,7 +282,9 @@ extension Shard {
             guard log.pinsFit(in: max(0, geometry.shardBudget - wanted) >> geometry.segmentShift) else { return false }
             if !fits(beside: header[Field.allocated]) {
                 // No segment goes for a table that does not fit beside those that `trim` leaves at least.
-                guard log.availablePlaces > log.reserve, fits(beside: header[Field.queueCount] + log.reserve) else { return false }
+                guard log.availablePlaces > log.reserve, fits(beside: header[Field.queueCount] + log.reserve) else {
+                    return false
+                }
                 guard mayReach else { return false }
                 // (What writers were preparing that were killed is in the way as well.)
                 try? log.takeOverAll()
@@ -303,7 +322,9 @@ extension Shard {
         while limit > 0, header[Field.entries] > limit, change.blobCount < Change.mostBlobs, evict(&change) {}
         while header[Field.live] > log.liveLimit, change.blobCount < Change.mostBlobs {
             // (What a table takes that is larger than its entries need would cost some of them.)
-            if shrinkTable(downTo: geometry.shardBudget / 8, &change) || evict(&change) || dropOrphans(&change) { continue }
+            if shrinkTable(downTo: geometry.shardBudget / 8, &change) || evict(&change) || dropOrphans(&change) {
+                continue
+            }
             guard let part = crowdingPart() else { break }
             change.crowdedBy = part
             throw log.filled()
@@ -346,7 +367,12 @@ extension Shard {
     }
 
     func cannotShrink() -> Failure {
-        log.noSpace("the cache cannot shrink that far, as pinned entries or its index need more; unpin or remove some, or choose a larger capacity")
+        log.noSpace(
+            """
+            the cache cannot shrink that far, as pinned entries or its index need more; unpin or remove some, or \
+            choose a larger capacity
+            """
+        )
     }
 
     /// Makes the table as small as its entries allow, but no smaller than so many bytes. False where it is already.
@@ -354,7 +380,9 @@ extension Shard {
         let before = header[Field.tablePages]
         while table.shape.mode != Table.Shape.Mode.steady { table.advance(Int.max) { evict($0, &change) } }
         if before > geometry.shardIndexBytes(buckets: table.shape.buckets) { shrinkPages(table.shape.buckets) }
-        while header[Field.tablePages] > least, table.shape.buckets > Table.leastBuckets, header[Field.used] * 64 < table.shape.buckets * 4 * Load.shrunk {
+        while header[Field.tablePages] > least, table.shape.buckets > Table.leastBuckets,
+            header[Field.used] * 64 < table.shape.buckets * 4 * Load.shrunk
+        {
             table.begin(Table.Shape.Mode.shrinking)
             table.advance(Int.max) { evict($0, &change) }
             shrinkPages(table.shape.buckets)
@@ -367,6 +395,8 @@ extension Shard {
     func shrinkPages(_ buckets: Int) {
         let kept = geometry.shardIndexBytes(buckets: buckets)
         victims.reset()
-        if chunks.release(from: kept - geometry.region, to: header[Field.tablePages] - geometry.region) { header[Field.tablePages] = kept }
+        if chunks.release(from: kept - geometry.region, to: header[Field.tablePages] - geometry.region) {
+            header[Field.tablePages] = kept
+        }
     }
 }

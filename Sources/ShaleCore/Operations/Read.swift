@@ -67,7 +67,9 @@ private enum Outcome {
 extension Shard {
     /// Reads without a lock: what is read is checked, and then whether it was recycled meanwhile.
     @inline(__always)
-    func get(_ key: Key, _ options: ReadOptions, _ buffer: inout ValueBuffer, _ found: inout Found) throws(Failure) -> Status {
+    func get(_ key: Key, _ options: ReadOptions, _ buffer: inout ValueBuffer, _ found: inout Found) throws(Failure)
+        -> Status
+    {
         var unreadable: UInt32 = 0
         while true {
             let epoch = header.at.acquire(Field.epoch)
@@ -118,11 +120,16 @@ extension Shard {
     @inline(never)
     private func discard(_ key: Key, _ location: UInt32, isDamaged: Bool) {
         guard var change = try? Change(engine) else { return }
-        try? make(&change) { change throws(Failure) in try dropUnreadable(key, location: location, isDamaged: isDamaged, &change) }
+        try? make(&change) { change throws(Failure) in
+            try dropUnreadable(key, location: location, isDamaged: isDamaged, &change)
+        }
     }
 
     @inline(never) // a miss needs none of it
-    private func read(_ slot: Memory, _ word0: UInt64, _ key: Key, _ options: ReadOptions, _ epoch: UInt64, _ buffer: inout ValueBuffer, _ found: inout Found) -> Outcome {
+    private func read(
+        _ slot: Memory, _ word0: UInt64, _ key: Key, _ options: ReadOptions, _ epoch: UInt64,
+        _ buffer: inout ValueBuffer, _ found: inout Found
+    ) -> Outcome {
         let location = Slot.location(word0)
         guard log.isInside(location) else { return .damaged }
         let row = log.place(of: location), inSegment = log.offsetInSegment(location)
@@ -133,15 +140,18 @@ extension Shard {
         let numberWord = log.numberWord(row)
         let segment = numberWord.acquire(0)
         let word1 = slot.acquire(8)
-        // Pointed to while the place held this segment: so the location is the current one's. And word 1 is this entry's.
+        // Pointed to while the place held this segment: so the location is the current one's. And word 1 is this
+        // entry's.
         if (slot.acquire(0) ^ word0) & ~Slot.reachBit != 0 { return .moved }
         if segment == 0 { return .damaged }
         let at = Place(number: segment, offset: UInt64(truncatingIfNeeded: offset))
         var record = RecordHeader(at: p)
         // (All of `isPlausible` that keeps the reads inside; its rest shows when the record is used.)
         guard record.keyLength == key.length, record.length <= log.segmentSize &- inSegment,
-              memcmp(p + record.keyOffset, key.bytes, key.length) == 0 else {
-            return isOther(p, at, location) ? .otherKey : unchanged(slot, word0, numberWord, segment) ? .damaged : .moved
+            memcmp(p + record.keyOffset, key.bytes, key.length) == 0
+        else {
+            return isOther(p, at, location)
+                ? .otherKey : unchanged(slot, word0, numberWord, segment) ? .damaged : .moved
         }
         // The rest of a larger one while its head is verified.
         prefetch(p, from: 192, to: record.length)
@@ -156,16 +166,23 @@ extension Shard {
         if record.isKind(.touch) {
             guard record.storedLength == TouchTarget.size else { return .damaged }
             let target = TouchTarget(at: p + record.storedOffset)
-            guard log.isSound(target.location) else { return unchanged(slot, word0, numberWord, segment) ? .damaged : .moved }
+            guard log.isSound(target.location) else {
+                return unchanged(slot, word0, numberWord, segment) ? .damaged : .moved
+            }
             targetWord = log.numberWord(log.place(of: target.location))
             targetSegment = targetWord.acquire(0)
-            targetPlace = Place(number: targetSegment, offset: UInt64(truncatingIfNeeded: log.offset(of: target.location)))
+            targetPlace = Place(
+                number: targetSegment, offset: UInt64(truncatingIfNeeded: log.offset(of: target.location)))
             if targetSegment != target.number { return unchanged(slot, word0, numberWord, segment) ? .damaged : .moved }
             p = log.address(target.location)
             record = RecordHeader(at: p)
-            guard record.keyLength == key.length, record.isPlausible(room: log.segmentSize &- log.offsetInSegment(target.location)), record.lsn == target.lsn,
-                  record.verifiesHead(at: p, keyHash: key.hash, place: targetPlace, secret: secret) else {
-                return unchanged(slot, word0, numberWord, segment) && targetWord.acquire(0) == targetSegment ? .damaged : .moved
+            guard record.keyLength == key.length,
+                record.isPlausible(room: log.segmentSize &- log.offsetInSegment(target.location)),
+                record.lsn == target.lsn,
+                record.verifiesHead(at: p, keyHash: key.hash, place: targetPlace, secret: secret)
+            else {
+                return unchanged(slot, word0, numberWord, segment) && targetWord.acquire(0) == targetSegment
+                    ? .damaged : .moved
             }
         }
         guard record.isKind(.value) || record.isKind(.manifest) else { return .otherKey }
@@ -181,7 +198,8 @@ extension Shard {
         }
         if isStale, !options.contains(.stale) { return .gone }
         if record.tagCount > 0, header.at.acquire(Field.tagCount) != 0, tags.invalidates(record, at: p) {
-            return stands(slot, word0, numberWord, segment, epoch) && targetWord.acquire(0) == targetSegment ? .gone : .moved
+            return stands(slot, word0, numberWord, segment, epoch) && targetWord.acquire(0) == targetSegment
+                ? .gone : .moved
         }
 
         found.metaSize = record.metaLength
@@ -190,19 +208,24 @@ extension Shard {
         if record.isKind(.manifest) {
             var outcome = Outcome.damaged
             if record.storedLength == Manifest.size {
-                outcome = readLarge(p + record.metaOffset, record.metaLength, check: record.bodyCheck ^ targetPlace.mix(secret: secret), targetWord, targetSegment,
-                                    key, options, &buffer, &found)
+                outcome = readLarge(
+                    p + record.metaOffset, record.metaLength, check: record.bodyCheck ^ targetPlace.mix(secret: secret),
+                    targetWord, targetSegment,
+                    key, options, &buffer, &found)
             }
             switch outcome {
             case .hit: break
             case .moved: return .moved
             case .noMemory: return .noMemory
-            case let lost: return unchanged(slot, word0, numberWord, segment) && targetWord.acquire(0) == targetSegment ? lost : .moved
+            case let lost:
+                return unchanged(slot, word0, numberWord, segment) && targetWord.acquire(0) == targetSegment
+                    ? lost : .moved
             }
         } else if !options.contains(.info) {
             guard buffer.reserve(record.rawLength &+ record.metaLength) else { return .noMemory }
             guard readBody(record, p, targetPlace, into: buffer) else {
-                return unchanged(slot, word0, numberWord, segment) && targetWord.acquire(0) == targetSegment ? .damaged : .moved
+                return unchanged(slot, word0, numberWord, segment) && targetWord.acquire(0) == targetSegment
+                    ? .damaged : .moved
             }
         } else {
             guard buffer.reserve(record.metaLength) else { return .noMemory }
@@ -213,7 +236,9 @@ extension Shard {
         ReadHook.runBeforeValidation()
         #endif
         shim_fence_acquire()
-        guard numberWord.acquire(0) == segment, targetWord.acquire(0) == targetSegment, header.at.acquire(Field.epoch) == epoch else { return .moved }
+        guard numberWord.acquire(0) == segment, targetWord.acquire(0) == targetSegment,
+            header.at.acquire(Field.epoch) == epoch
+        else { return .moved }
 
         found.created = Age.publicPoint(record.created)
         found.expires = Age.publicPoint(expires)
@@ -224,7 +249,8 @@ extension Shard {
         return isStale ? .stale : .hit
     }
 
-    /// A fresh stamp. It is stored only where the slot is as it was: a reader that was stopped writes none to another entry.
+    /// A fresh stamp. It is stored only where the slot is as it was: a reader that was stopped writes none to another
+    /// entry.
     @inline(__always)
     private func use(_ slot: Memory, _ word1: UInt64, _ key: Key) {
         if engine.pointee.isReadOnly { return }
@@ -238,7 +264,8 @@ extension Shard {
         if !shim_cas64(slot + 8, word1, Slot.used(word1, stamp: stamp)) { useAgain(key, stamp) }
     }
 
-    /// Another reader was there, or a writer, or the entry has moved. The use counts all the same, unless a later one does.
+    /// Another reader was there, or a writer, or the entry has moved. The use counts all the same, unless a later one
+    /// does.
     @inline(never)
     private func useAgain(_ key: Key, _ stamp: UInt64) {
         while true {
@@ -256,7 +283,9 @@ extension Shard {
                 if isSame {
                     // (A stamp above the counter's is from before they were rebased.)
                     let its = Slot.stamp(word1)
-                    isDone = its > stamp && its <= header.at.u64(Field.stamp) || shim_cas64(slot + 8, word1, Slot.used(word1, stamp: nextStamp()))
+                    isDone =
+                        its > stamp && its <= header.at.u64(Field.stamp)
+                        || shim_cas64(slot + 8, word1, Slot.used(word1, stamp: nextStamp()))
                 }
                 return true
             }
@@ -268,7 +297,9 @@ extension Shard {
 
     /// Whether what is stale, or gone by age or tags, was the key's entry when that was decided.
     @inline(never)
-    private func stands(_ slot: Memory, _ word0: UInt64, _ numberWord: Memory, _ segment: UInt64, _ epoch: UInt64) -> Bool {
+    private func stands(_ slot: Memory, _ word0: UInt64, _ numberWord: Memory, _ segment: UInt64, _ epoch: UInt64)
+        -> Bool
+    {
         unchanged(slot, word0, numberWord, segment) && header.at.acquire(Field.epoch) == epoch
     }
     @inline(never)
@@ -279,7 +310,8 @@ extension Shard {
     /// Whether a sound record of another key is there, with the same fraction by chance.
     @inline(never)
     private func isOther(_ p: Memory, _ at: Place, _ location: UInt32) -> Bool {
-        RecordHeader(at: p).isSound(at: p, room: log.segmentSize - log.offsetInSegment(location), place: at, secret: secret)
+        RecordHeader(at: p).isSound(
+            at: p, room: log.segmentSize - log.offsetInSegment(location), place: at, secret: secret)
     }
 
     // MARK: Bodies
@@ -307,7 +339,10 @@ extension Shard {
     @inline(__always)
     private func decompress(_ record: RecordHeader, _ stored: Memory, into out: Memory, _ size: Int) -> Bool {
         if record.codec == RecordHeader.Codec.lz4 {
-            return Int(shim_lz4_decompress(stored, out, Int32(truncatingIfNeeded: record.storedLength), Int32(truncatingIfNeeded: size))) == size
+            return Int(
+                shim_lz4_decompress(
+                    stored, out, Int32(truncatingIfNeeded: record.storedLength), Int32(truncatingIfNeeded: size)))
+                == size
         }
         return engine.pointee.dictionaries.decompress(number: record.dictionary, stored, record.storedLength, out, size)
     }
@@ -315,12 +350,19 @@ extension Shard {
     /// Collects the parts of a large value. `bytes`: meta, and the manifest behind it. (Words of the header that was
     /// verified; the header itself would have to be copied for the call, by reads of small values too.)
     @inline(never)
-    private func readLarge(_ bytes: Memory, _ metaLength: Int, check: UInt64, _ numberWord: Memory, _ segment: UInt64, _ key: Key, _ options: ReadOptions,
-                           _ buffer: inout ValueBuffer, _ found: inout Found) -> Outcome {
+    private func readLarge(
+        _ bytes: Memory, _ metaLength: Int, check: UInt64, _ numberWord: Memory, _ segment: UInt64, _ key: Key,
+        _ options: ReadOptions,
+        _ buffer: inout ValueBuffer, _ found: inout Found
+    ) -> Outcome {
         guard buffer.reserve(metaLength + Manifest.size) else { return .noMemory }
         memcpy(buffer.start, bytes, metaLength + Manifest.size)
         let body = buffer.start + metaLength
-        guard bodyHash(meta: buffer.start, metaLength: metaLength, stored: body, storedLength: Manifest.size, secret: secret) == check else { return .damaged }
+        guard
+            bodyHash(
+                meta: buffer.start, metaLength: metaLength, stored: body, storedLength: Manifest.size, secret: secret)
+                == check
+        else { return .damaged }
         shim_fence_acquire()
         guard numberWord.acquire(0) == segment else { return .moved }
         let manifest = Manifest(at: body)
@@ -333,7 +375,9 @@ extension Shard {
         memcpy(buffer.start + size, bytes, metaLength)
         let seed = metaLength == 0 ? secret : shim_hash(buffer.start + size, metaLength, secret)
         var words = manifest.words
-        guard withUnsafeBytes(of: &words, { shim_hash($0.start, Manifest.size, seed) }) == check else { return .damaged }
+        guard withUnsafeBytes(of: &words, { shim_hash($0.start, Manifest.size, seed) }) == check else {
+            return .damaged
+        }
         let partLength = Int(manifest.partLength)
         for i in 0..<Int(manifest.partCount) {
             let length = min(partLength, size - i * partLength)
@@ -382,11 +426,16 @@ extension Shard {
         let at = Place(number: segment, offset: UInt64(log.offset(of: location)))
         let p = log.address(location)
         let record = RecordHeader(at: p)
-        guard record.isKind(.part), record.keyLength == key.length, record.isPlausible(room: log.segmentSize - log.offsetInSegment(location)),
-              memcmp(p + record.keyOffset, key.bytes, key.length) == 0 else {
-            return isOther(p, at, location) ? .otherKey : unchanged(slot, word0, numberWord, segment) ? .damaged : .moved
+        guard record.isKind(.part), record.keyLength == key.length,
+            record.isPlausible(room: log.segmentSize - log.offsetInSegment(location)),
+            memcmp(p + record.keyOffset, key.bytes, key.length) == 0
+        else {
+            return isOther(p, at, location)
+                ? .otherKey : unchanged(slot, word0, numberWord, segment) ? .damaged : .moved
         }
-        let sound = record.verifiesHead(at: p, keyHash: key.hash, place: at, secret: secret) && record.rawLength == size && record.metaLength == 0
+        let sound =
+            record.verifiesHead(at: p, keyHash: key.hash, place: at, secret: secret) && record.rawLength == size
+            && record.metaLength == 0
             && readBody(record, p, at, into: ValueBuffer(data: out, capacity: size))
         return unchanged(slot, word0, numberWord, segment) ? (sound ? .hit : .damaged) : .moved
     }

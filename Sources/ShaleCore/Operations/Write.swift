@@ -16,13 +16,17 @@ extension Shard {
         let line = table.home(of: key.fraction)
         for i in 0..<4 {
             let word0 = line.u64(i &* Slot.size)
-            if Slot.matches(word0, UInt64(key.fraction & 0xFF_FFFF) << 32), log.isSound(Slot.location(word0)) { shim_prefetch(log.address(Slot.location(word0))) }
+            if Slot.matches(word0, UInt64(key.fraction & 0xFF_FFFF) << 32), log.isSound(Slot.location(word0)) {
+                shim_prefetch(log.address(Slot.location(word0)))
+            }
         }
     }
     /// And where its record will be.
     @inline(__always) func prefetchHead(_ length: Int) {
         let place = header[Field.headPlace], offset = header[Field.headOffset]
-        guard UInt(bitPattern: place) < UInt(bitPattern: geometry.rows), UInt(bitPattern: offset) < UInt(bitPattern: log.segmentSize) else { return }
+        guard UInt(bitPattern: place) < UInt(bitPattern: geometry.rows),
+            UInt(bitPattern: offset) < UInt(bitPattern: log.segmentSize)
+        else { return }
         prefetch(engine.pointee.data + (log.offset(ofPlace: place) &+ offset), to: length)
     }
 
@@ -53,23 +57,38 @@ extension Shard {
 
     /// Stores a value, manifest or part. Conflict where the condition does not hold.
     @inline(never)
-    func put(_ draft: inout Draft, _ key: Key, condition: Condition, _ change: inout Change) throws(Failure) -> PutOutcome {
+    func put(_ draft: inout Draft, _ key: Key, condition: Condition, _ change: inout Change) throws(Failure)
+        -> PutOutcome
+    {
         let isPart = draft.record.isKind(.part)
         if !holds(condition, key, now: change.now) { return .conflict }
-        if draft.record.codec == RecordHeader.Codec.dictionary, !engine.pointee.dictionaries.places.mayUse(draft.record.dictionary) { return .dictionaryRetired }
+        if draft.record.codec == RecordHeader.Codec.dictionary,
+            !engine.pointee.dictionaries.places.mayUse(draft.record.dictionary)
+        {
+            return .dictionaryRetired
+        }
         let tableHasRoom = maintainTable(&change)
-        let own = header[Field.pinnedBytes] == 0 ? 0 : lookup(key, isPart: isPart).map { self.measure(Slot.location($0.u64(0))).pinned } ?? 0
-        try makeRoom(draft.record.length, live: true, pins: draft.record.isPinned ? draft.record.length : 0, replacing: own, &change)
+        let own =
+            header[Field.pinnedBytes] == 0
+            ? 0 : lookup(key, isPart: isPart).map { self.measure(Slot.location($0.u64(0))).pinned } ?? 0
+        try makeRoom(
+            draft.record.length, live: true, pins: draft.record.isPinned ? draft.record.length : 0, replacing: own,
+            &change)
         let found = lookup(key, isPart: isPart)
         // (Making a slot leaves the room there: it evicts, or makes room again.)
-        let slot = if let found { found } else { try makeSlot(for: draft.record, key, tableHasRoom: tableHasRoom, &change) }
+        let slot =
+            if let found { found } else { try makeSlot(for: draft.record, key, tableHasRoom: tableHasRoom, &change) }
         let before = header[Field.headOffset]
         header.begin()
         let location = log.append(&draft, lsn: drawLSN())
         let record = draft.record
         // Half a segment ahead, so that it is there in time, and a shard that is hardly used takes one only.
-        if before < log.segmentSize / 2, header[Field.headOffset] >= log.segmentSize / 2, log.wantsPlace { change.wantsPlace = true }
-        let flags = (record.isPinned ? Slot.pinnedBit : 0) | (isPart ? Slot.Kind.part : record.tagCount > 0 ? Slot.Kind.tagged : Slot.Kind.plain)
+        if before < log.segmentSize / 2, header[Field.headOffset] >= log.segmentSize / 2, log.wantsPlace {
+            change.wantsPlace = true
+        }
+        let flags =
+            (record.isPinned ? Slot.pinnedBit : 0)
+            | (isPart ? Slot.Kind.part : record.tagCount > 0 ? Slot.Kind.tagged : Slot.Kind.plain)
         let expiry = SlotExpiry.of(gone: draft.lifetime.gone, base: engine.pointee.block.expiryBase)
         let measure = record.isKind(.value) ? Measure(record) : measure(location)
         publish(slot, isNew: found == nil, key, location: location, flags: flags, expiry: expiry, measure, &change)
@@ -77,7 +96,10 @@ extension Shard {
     }
 
     /// Points the key's slot to a new record, or fills one that was reserved for it.
-    private func publish(_ slot: Memory, isNew: Bool, _ key: Key, location: UInt32, flags: UInt64, expiry: UInt64, _ new: Measure, _ change: inout Change) {
+    private func publish(
+        _ slot: Memory, isNew: Bool, _ key: Key, location: UInt32, flags: UInt64, expiry: UInt64, _ new: Measure,
+        _ change: inout Change
+    ) {
         if isNew {
             account(new, sign: 1)
             count(flags, sign: 1)
@@ -111,8 +133,11 @@ extension Shard {
         }
     }
 
-    /// A slot for a new key. What is dead in the log may be in the way of a larger table: then it is cleaned, and room made anew.
-    private func makeSlot(for record: RecordHeader, _ key: Key, tableHasRoom: Bool, _ change: inout Change) throws(Failure) -> Memory {
+    /// A slot for a new key. What is dead in the log may be in the way of a larger table: then it is cleaned, and room
+    /// made anew.
+    private func makeSlot(for record: RecordHeader, _ key: Key, tableHasRoom: Bool, _ change: inout Change)
+        throws(Failure) -> Memory
+    {
         let isPart = record.isKind(.part)
         do throws(Failure) { return try makeSlot(key, tableHasRoom: tableHasRoom, isPart: isPart, &change) } catch {
             guard !tableHasRoom, growTableByCleaning(&change) else { throw error }
@@ -124,13 +149,17 @@ extension Shard {
 
     /// A slot for a new key, within the limits by entries, and by what the table can hold.
     @inline(never)
-    private func makeSlot(_ key: Key, tableHasRoom: Bool, isPart: Bool, _ change: inout Change) throws(Failure) -> Memory {
+    private func makeSlot(_ key: Key, tableHasRoom: Bool, isPart: Bool, _ change: inout Change) throws(Failure)
+        -> Memory
+    {
         let limit = geometry.entriesPerShard
         if !isPart, limit > 0 {
             // The limit gives a warning of one sweep, so that the first victim does not wait for all of it.
             if header[Field.entries] + limit / 32 >= limit { victims.sweep(buckets: 64) { dropIfGone($0, &change) } }
             while header[Field.entries] >= limit {
-                guard evict(&change) else { throw log.noSpace("pinned entries fill the cache up to max_entries; unpin or remove some") }
+                guard evict(&change) else {
+                    throw log.noSpace("pinned entries fill the cache up to max_entries; unpin or remove some")
+                }
             }
         }
         if !tableHasRoom, !evict(&change), !dropOrphans(&change) {
@@ -138,7 +167,9 @@ extension Shard {
             header[Field.noSpace] = 0
             guard growTable(table.shape) else {
                 change.crowdedBy = crowdingPart()
-                throw log.noSpace("the index cannot grow, and nothing is left to evict; free space on the disk, or raise the capacity")
+                throw log.noSpace(
+                    "the index cannot grow, and nothing is left to evict; free space on the disk, or raise the capacity"
+                )
             }
         }
         return try reserveSlot(key, &change)
@@ -184,7 +215,8 @@ extension Shard {
     @inline(never)
     func dropUnreadable(_ key: Key, location: UInt32, isDamaged: Bool, _ change: inout Change) throws(Failure) {
         guard let found = table.find(key.fraction, location: location), !Slot.isPart(found.u64(0)),
-              isDamaged || manifest(at: location).map({ !isBeingWritten($0.blob) }) == true else { return }
+            isDamaged || manifest(at: location).map({ !isBeingWritten($0.blob) }) == true
+        else { return }
         let segment = log.segment(of: location), version = lsn(of: found)
         var draft = Draft(RecordHeader(kind: .tombstone, keyLength: key.length), keyHash: key.hash, key: key.bytes)
         let hasRoom = (try? makeRoom(max(Loss.length, draft.record.length), live: false, &change)) != nil
@@ -192,7 +224,9 @@ extension Shard {
         var current: Memory?
         table.probe(key.fraction) { slot, word0 in
             let at = Slot.location(word0)
-            guard !Slot.isPart(word0), at == location && log.segment(of: at) == segment || version != 0 && lsn(of: slot) == version else { return false }
+            guard !Slot.isPart(word0),
+                at == location && log.segment(of: at) == segment || version != 0 && lsn(of: slot) == version
+            else { return false }
             current = slot
             return true
         }
@@ -201,7 +235,11 @@ extension Shard {
             // Then it is a miss from now on, if not for those who make the index anew.
             drop(slot, &change)
             if isDamaged { recount() }
-        } else if isDamaged { try loseOne(slot) } else { bury(&draft, slot, &change) }
+        } else if isDamaged {
+            try loseOne(slot)
+        } else {
+            bury(&draft, slot, &change)
+        }
     }
 
     // MARK: Touch and increment
@@ -216,20 +254,28 @@ extension Shard {
         // The entry's own stale period stays.
         let lifetime = Lifetime(from: change.now, maxAge: maxAge, stale: before.lifetime.stale)
         let flags = (before.value.header.isPinned ? RecordHeader.Flag.pinned : 0) | lifetime.flag
-        let record = RecordHeader(kind: .touch, flags: flags, keyLength: key.length, storedLength: TouchTarget.size, rawLength: TouchTarget.size,
-                                  created: before.value.header.created, expires: lifetime.expires)
-        try makeRoom(record.length, live: true, pins: record.isPinned ? record.length + before.value.length : 0, &change)
+        let record = RecordHeader(
+            kind: .touch, flags: flags, keyLength: key.length, storedLength: TouchTarget.size,
+            rawLength: TouchTarget.size,
+            created: before.value.header.created, expires: lifetime.expires)
+        try makeRoom(
+            record.length, live: true, pins: record.isPinned ? record.length + before.value.length : 0, &change)
         // Cleaning may have moved the value, or let it go.
         guard let current = entry(key, now: change.now), !current.isGone else { return .miss }
-        let target = TouchTarget(location: current.value.location, number: log.segment(of: current.value.location), lsn: current.value.header.lsn)
+        let target = TouchTarget(
+            location: current.value.location, number: log.segment(of: current.value.location),
+            lsn: current.value.header.lsn)
         var words = target.words
         let slot = current.slot
         let old = slot.u64(0)
         header.begin()
         account(measure(Slot.location(old)), sign: -1)
         let location = withUnsafeBytes(of: &words) { body in
-            var draft = Draft(record, keyHash: key.hash, key: key.bytes, stored: body.start,
-                              bodyHash: bodyHash(meta: body.start, metaLength: 0, stored: body.start, storedLength: TouchTarget.size, secret: secret))
+            var draft = Draft(
+                record, keyHash: key.hash, key: key.bytes, stored: body.start,
+                bodyHash: bodyHash(
+                    meta: body.start, metaLength: 0, stored: body.start, storedLength: TouchTarget.size, secret: secret)
+            )
             draft.lifetime = lifetime
             return log.append(&draft, lsn: drawLSN())
         }
@@ -240,34 +286,46 @@ extension Shard {
     }
 
     /// `room`: scratch for meta and tags, which cleaning may move.
-    func increment(_ key: Key, delta: Int64, initial: Int64, maxAge: Int64, stale: Int64, room: Memory, _ change: inout Change) throws(Failure) -> Int64 {
+    func increment(
+        _ key: Key, delta: Int64, initial: Int64, maxAge: Int64, stale: Int64, room: Memory, _ change: inout Change
+    ) throws(Failure) -> Int64 {
         var start = initial
         var record: RecordHeader
         let lifetime: Lifetime
         var tagCount = 0
         // A damaged number must not become the start of a sound one.
-        if let existing = entry(key, now: change.now), existing.isFresh, log.soundBytes(Slot.location(existing.slot.u64(0))) != nil {
+        if let existing = entry(key, now: change.now), existing.isFresh,
+            log.soundBytes(Slot.location(existing.slot.u64(0))) != nil
+        {
             let value = existing.value.header
             guard value.isKind(.value), value.codec == RecordHeader.Codec.raw, value.storedLength == 8 else {
-                throw Failure.because(.invalid, "the value is not an 8-byte integer; shale_increment works on those alone")
+                throw Failure.because(
+                    .invalid, "the value is not an 8-byte integer; shale_increment works on those alone")
             }
             start = (existing.value.body).loadUnaligned(as: Int64.self)
             lifetime = existing.lifetime
             tagCount = value.tagCount
             memcpy(room, existing.value.at + value.metaOffset, value.metaLength)
             memcpy(room + Limits.metaLength + 1, existing.value.at + value.keyOffset - tagCount * 8, tagCount * 8)
-            record = RecordHeader(kind: .value, flags: value.flags & RecordHeader.Flag.pinned | lifetime.flag, tagCount: tagCount,
-                                  keyLength: key.length, metaLength: value.metaLength, storedLength: 8, rawLength: 8, created: value.created, expires: lifetime.expires)
+            record = RecordHeader(
+                kind: .value, flags: value.flags & RecordHeader.Flag.pinned | lifetime.flag, tagCount: tagCount,
+                keyLength: key.length, metaLength: value.metaLength, storedLength: 8, rawLength: 8,
+                created: value.created, expires: lifetime.expires)
         } else {
             lifetime = Lifetime(from: change.now, maxAge: maxAge, stale: stale)
-            record = RecordHeader(kind: .value, flags: lifetime.flag, keyLength: key.length, storedLength: 8, rawLength: 8, created: change.now, expires: lifetime.expires)
+            record = RecordHeader(
+                kind: .value, flags: lifetime.flag, keyLength: key.length, storedLength: 8, rawLength: 8,
+                created: change.now, expires: lifetime.expires)
         }
         let (sum, overflow) = start.addingReportingOverflow(delta)
         if overflow { throw Failure.because(.invalid, "the sum overflows a 64-bit integer; the value is unchanged") }
         var word = sum.littleEndian
         try withUnsafeBytes(of: &word) { body throws(Failure) in
-            var draft = Draft(record, keyHash: key.hash, key: key.bytes, meta: UnsafeRawPointer(room), stored: body.start,
-                              bodyHash: bodyHash(meta: UnsafeRawPointer(room), metaLength: record.metaLength, stored: body.start, storedLength: 8, secret: secret))
+            var draft = Draft(
+                record, keyHash: key.hash, key: key.bytes, meta: UnsafeRawPointer(room), stored: body.start,
+                bodyHash: bodyHash(
+                    meta: UnsafeRawPointer(room), metaLength: record.metaLength, stored: body.start, storedLength: 8,
+                    secret: secret))
             draft.lifetime = lifetime
             draft.tags = UnsafePointer((room + Limits.metaLength + 1).assumingMemoryBound(to: UInt64.self))
             _ = try put(&draft, key, condition: .always, &change)
@@ -281,7 +339,8 @@ extension Shard {
         if tags.isFull, tags.invalidation(of: tag) == 0 { sweepTags(&change) }
         var word = tag
         try withUnsafeBytes(of: &word) { key throws(Failure) in
-            var draft = Draft(RecordHeader(kind: .invalidate, keyLength: 8), keyHash: shim_hash(key.start, 8, secret), key: key.start)
+            var draft = Draft(
+                RecordHeader(kind: .invalidate, keyLength: 8), keyHash: shim_hash(key.start, 8, secret), key: key.start)
             try makeRoom(draft.record.length, live: false, &change)
             let lsn = drawLSN()
             header.begin()

@@ -50,8 +50,10 @@ struct CacheFiles {
 
     private func verify(_ fd: Int32, _ identity: Identity, _ name: StaticString) throws(Failure) {
         guard CacheFiles.isOurs(fd, identity) else {
-            throw Message().adding(path).adding("/").adding(name).adding(": the cache's descriptor was closed or replaced by the program; open the cache again")
-                .failure(.io, errno: Int32(SHIM_EBADF))
+            throw Message().adding(path).adding("/").adding(name).adding(
+                ": the cache's descriptor was closed or replaced by the program; open the cache again"
+            )
+            .failure(.io, errno: Int32(SHIM_EBADF))
         }
     }
 
@@ -69,9 +71,11 @@ struct CacheFiles {
     }
     @inline(never)
     private func noRoom(_ file: StaticString, _ result: Int) -> Failure {
-        Failure.system("allocate space in", path, file, result, advice: result == -Int(SHIM_EFBIG)
-            ? "raise this process's limit on the size of files (ulimit -f), or give the cache a smaller capacity"
-            : "free space on the disk, or give the cache a smaller capacity")
+        Failure.system(
+            "allocate space in", path, file, result,
+            advice: result == -Int(SHIM_EFBIG)
+                ? "raise this process's limit on the size of files (ulimit -f), or give the cache a smaller capacity"
+                : "free space on the disk, or give the cache a smaller capacity")
     }
     /// Whether this process's limit on the size of files lets the index reach so far.
     func mayIndexReach(_ end: Int) -> Bool { index < 0 || shim_may_reach(index, Int64(end)) }
@@ -113,10 +117,13 @@ struct CacheFiles {
         }
         try verify(data, dataIdentity, CacheFiles.dataName)
         let result = shim_sys_pwrite(data, p, count, Int64(offset))
-        if result != count { throw Failure.system("write", path, CacheFiles.dataName, result < 0 ? result : Int(-SHIM_ENOSPC)) }
+        if result != count {
+            throw Failure.system("write", path, CacheFiles.dataName, result < 0 ? result : Int(-SHIM_ENOSPC))
+        }
     }
 
-    /// Bytes up to the end of the data file; `Int.max` in memory. What is not the data file says nothing of what is in it.
+    /// Bytes up to the end of the data file; `Int.max` in memory. What is not the data file says nothing of what is in
+    /// it.
     func dataSize() throws(Failure) -> Int {
         if isMemory { return Int.max }
         try verify(data, dataIdentity, CacheFiles.dataName)
@@ -152,7 +159,8 @@ struct CacheFiles {
 
     mutating func closeAll() {
         // A number that the program closed may be somebody else's by now.
-        for (fd, identity) in [(directory, directoryIdentity), (data, dataIdentity), (index, indexIdentity)] where fd >= 0 {
+        for (fd, identity) in [(directory, directoryIdentity), (data, dataIdentity), (index, indexIdentity)]
+        where fd >= 0 {
             if identity == Identity() || CacheFiles.isOurs(fd, identity) { _ = shim_sys_close(fd) }
         }
         directory = -1

@@ -36,7 +36,9 @@ struct Message {
     }
     func adding(_ string: UnsafePointer<CChar>?) -> Message {
         guard let string else { return adding("memory") }
-        return UnsafeRawPointer(string).withMemoryRebound(to: UInt8.self, capacity: 1) { adding(bytes: $0, count: strlen(string)) }
+        return UnsafeRawPointer(string).withMemoryRebound(to: UInt8.self, capacity: 1) {
+            adding(bytes: $0, count: strlen(string))
+        }
     }
     func adding(_ number: Int) -> Message {
         var digits: (UInt64, UInt64, UInt64) = (0, 0, 0)
@@ -48,7 +50,9 @@ struct Message {
                 rest /= 10
             } while rest > 0
             if number < 0 { at -= 1; buffer[at] = 45 }
-            return adding(bytes: buffer.baseAddress.unsafelyUnwrapped.advanced(by: at).assumingMemoryBound(to: UInt8.self), count: buffer.count - at)
+            return adding(
+                bytes: buffer.baseAddress.unsafelyUnwrapped.advanced(by: at).assumingMemoryBound(to: UInt8.self),
+                count: buffer.count - at)
         }
     }
     func adding(errno code: Int32) -> Message {
@@ -92,8 +96,10 @@ extension Failure {
     /// A system call's failure: "cannot open /dir/shale.data: Permission denied; advice". Without a directory
     /// the file's name stands alone.
     @inline(never)
-    static func system(_ what: StaticString, _ directory: UnsafePointer<CChar>?, _ file: StaticString, _ result: Int,
-                       status: Status? = nil, advice: StaticString = "") -> Failure {
+    static func system(
+        _ what: StaticString, _ directory: UnsafePointer<CChar>?, _ file: StaticString, _ result: Int,
+        status: Status? = nil, advice: StaticString = ""
+    ) -> Failure {
         let code = Int32(truncatingIfNeeded: -result)
         var message = Message().adding("cannot ").adding(what).adding(" ")
         if let directory {

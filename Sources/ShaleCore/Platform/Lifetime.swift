@@ -24,7 +24,8 @@ struct Lifetime {
     var stale: Int64 {
         if !keepsStale { return Age.none }
         if expires == Age.neverPoint { return Int64(bitPattern: staleWord) }
-        return staleWord == Age.neverPoint ? Age.never : staleWord <= expires ? Age.none : Int64(truncatingIfNeeded: staleWord - expires)
+        return staleWord == Age.neverPoint
+            ? Age.never : staleWord <= expires ? Age.none : Int64(truncatingIfNeeded: staleWord - expires)
     }
 }
 

@@ -11,7 +11,9 @@ extension UnsafeMutableRawPointer {
     @inline(__always) func int(_ offset: Int) -> Int { Int(truncatingIfNeeded: shim_load64(self + offset)) }
     @inline(__always) func set(_ offset: Int, _ value: UInt64) { shim_store64(self + offset, value) }
     @inline(__always) func set32(_ offset: Int, _ value: UInt32) { shim_store32(self + offset, value) }
-    @inline(__always) func set(_ offset: Int, int value: Int) { shim_store64(self + offset, UInt64(truncatingIfNeeded: value)) }
+    @inline(__always) func set(_ offset: Int, int value: Int) {
+        shim_store64(self + offset, UInt64(truncatingIfNeeded: value))
+    }
     @inline(__always) func add(_ offset: Int, _ value: Int) {
         shim_store64(self + offset, shim_load64(self + offset) &+ UInt64(truncatingIfNeeded: value))
     }
@@ -39,7 +41,8 @@ extension UnsafeRawBufferPointer {
 let pageSize = Sizes.page
 let hugePageSize = Int(SHIM_HUGE_PAGE)
 
-/// Fetches bytes into the processor's cache, 2 KiB at most: the processor itself goes on from there. A hint, wherever they are.
+/// Fetches bytes into the processor's cache, 2 KiB at most: the processor itself goes on from there. A hint, wherever
+/// they are.
 @inline(__always) func prefetch(_ p: Memory, from start: Int = 0, to end: Int) {
     var offset = start
     while offset < min(end, 2048) {

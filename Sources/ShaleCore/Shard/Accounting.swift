@@ -15,8 +15,9 @@ extension Measure {
     /// A record by itself: all there is to a plain value.
     @inline(__always) init(_ record: RecordHeader) {
         let length = record.length
-        self.init(bytes: length, raw: record.rawLength, stored: record.storedLength, pinned: record.isPinned ? length : 0,
-                  dictionary: record.codec == RecordHeader.Codec.dictionary ? record.dictionary : 0)
+        self.init(
+            bytes: length, raw: record.rawLength, stored: record.storedLength, pinned: record.isPinned ? length : 0,
+            dictionary: record.codec == RecordHeader.Codec.dictionary ? record.dictionary : 0)
     }
 }
 
@@ -29,7 +30,9 @@ extension Shard {
         var m = Measure(value.header)
         if let manifest = value.manifest, manifest.isPlausible {
             m.stored = Int(manifest.storedLength)
-            m.blob = Change.Blob(blob: manifest.blob, owner: shim_hash(value.key, value.header.keyLength, secret), parts: Int(manifest.partCount))
+            m.blob = Change.Blob(
+                blob: manifest.blob, owner: shim_hash(value.key, value.header.keyLength, secret),
+                parts: Int(manifest.partCount))
         } else if value.header.isKind(.part) {
             (m.raw, m.stored) = (0, 0) // the manifest counts for all
         }
@@ -82,7 +85,9 @@ extension Shard {
     }
 
     /// How many current records of this shard need a dictionary; by its number, modulo the places.
-    func dictionaryField(_ number: UInt16) -> Int { Field.dictionaries + Int(number) % max(1, geometry.dictionaryPlaces) * 8 }
+    func dictionaryField(_ number: UInt16) -> Int {
+        Field.dictionaries + Int(number) % max(1, geometry.dictionaryPlaces) * 8
+    }
 
     func count(_ word0: UInt64, sign: Int) {
         adjust(Field.used, sign)
@@ -95,7 +100,10 @@ extension Shard {
     /// Sums up anew from the slots, after damage has made the running sums unsure.
     func recount() {
         header.pend(ShardHeader.Pending.recount)
-        for field in [Field.entries, Field.used, Field.live, Field.raw, Field.stored, Field.pinned, Field.pinnedBytes, Field.pinnedMost] { header[field] = 0 }
+        for field in [
+            Field.entries, Field.used, Field.live, Field.raw, Field.stored, Field.pinned, Field.pinnedBytes,
+            Field.pinnedMost,
+        ] { header[field] = 0 }
         for i in 0..<16 { header[Field.dictionaries + i * 8] = 0 }
         forEachSlot { slot, word0 in
             account(measure(Slot.location(word0)), sign: 1)

@@ -12,58 +12,80 @@ extension Shard {
     /// `isClean`: a close left the index as it is, so the log ends where it was synced.
     func isConsistent(dataSize: Int, indexSize: Int, isClean: Bool) -> Bool {
         // No number that later sums could carry over an edge.
-        for field in stride(from: Field.state, to: Field.unsure + 8, by: 8) where header.at.u64(field) >= SegmentHeader.beyond { return false }
+        for field in stride(from: Field.state, to: Field.unsure + 8, by: 8)
+        where header.at.u64(field) >= SegmentHeader.beyond { return false }
         let isQuiet = header.at.u64(Field.state) == ShardHeader.State.quiet
-        return header.at.u64(Field.state) <= ShardHeader.State.rebuilding && !(isQuiet && header.at.u64(Field.epoch) & 1 != 0)
-            && isTableConsistent(indexSize, isQuiet) && isLogConsistent(dataSize: dataSize, isQuiet: isQuiet) && !(isQuiet && header[Field.queueCount] > 0 && !agreesWithSynced(isClean))
+        return header.at.u64(Field.state) <= ShardHeader.State.rebuilding
+            && !(isQuiet && header.at.u64(Field.epoch) & 1 != 0)
+            && isTableConsistent(indexSize, isQuiet) && isLogConsistent(dataSize: dataSize, isQuiet: isQuiet)
+            && !(isQuiet && header[Field.queueCount] > 0 && !agreesWithSynced(isClean))
     }
 
     private func isTableConsistent(_ indexSize: Int, _ isQuiet: Bool) -> Bool {
         let shape = table.shape, pages = header[Field.tablePages]
-        guard shape.mode <= Table.Shape.Mode.shrinking, shape.buckets >= Table.leastBuckets, shape.frontier <= shape.buckets,
-              shape.extent <= geometry.maxBuckets - Table.spill,
-              pages >= geometry.shardIndexBytes(buckets: shape.extent), pages <= geometry.shardIndexBytes(buckets: geometry.maxBuckets),
-              geometry.indexEnd(number, buckets: shape.extent) <= indexSize else { return false }
+        guard shape.mode <= Table.Shape.Mode.shrinking, shape.buckets >= Table.leastBuckets,
+            shape.frontier <= shape.buckets,
+            shape.extent <= geometry.maxBuckets - Table.spill,
+            pages >= geometry.shardIndexBytes(buckets: shape.extent),
+            pages <= geometry.shardIndexBytes(buckets: geometry.maxBuckets),
+            geometry.indexEnd(number, buckets: shape.extent) <= indexSize
+        else { return false }
         // (After a pass that made the table smaller there may be more of them than it wants.)
         let items = max(header[Field.heapCounts], header[Field.heapCounts + 8])
-        guard items <= Victims.capacity(buckets: geometry.maxBuckets), header.at + (indexSize - geometry.region(number)) > victims.item(1, items), header[Field.heapCurrent] <= 1,
-              header[Field.sweepState] <= Victims.State.complete, header[Field.sweepAt] <= geometry.maxBuckets + Table.spill,
-              header[Field.used] <= (shape.extent + Table.spill) * 4 else { return false }
+        guard items <= Victims.capacity(buckets: geometry.maxBuckets),
+            header.at + (indexSize - geometry.region(number)) > victims.item(1, items), header[Field.heapCurrent] <= 1,
+            header[Field.sweepState] <= Victims.State.complete,
+            header[Field.sweepAt] <= geometry.maxBuckets + Table.spill,
+            header[Field.used] <= (shape.extent + Table.spill) * 4
+        else { return false }
         if !isQuiet { return true }
-        return header[Field.entries] <= header[Field.used] && header[Field.pinned] <= header[Field.entries] && header[Field.pinnedBytes] <= header[Field.live] && tags.isConsistent
+        return header[Field.entries] <= header[Field.used] && header[Field.pinned] <= header[Field.entries]
+            && header[Field.pinnedBytes] <= header[Field.live] && tags.isConsistent
     }
 
     func isLogConsistent(dataSize: Int, isQuiet: Bool) -> Bool {
         let rows = geometry.rows, count = header[Field.queueCount], free = header[Field.freeCount]
         guard header[Field.queueFirst] < rows, count <= rows, free <= rows, header[Field.headPlace] < rows,
-              isOffset(header[Field.headOffset]), isOffset(header[Field.tailOffset]),
-              header.at.u64(Field.provenTail) <= header.at.u64(Field.tailNumber), header.at.u64(Field.tailNumber) <= log.nextNumber else { return false }
+            isOffset(header[Field.headOffset]), isOffset(header[Field.tailOffset]),
+            header.at.u64(Field.provenTail) <= header.at.u64(Field.tailNumber),
+            header.at.u64(Field.tailNumber) <= log.nextNumber
+        else { return false }
         var allocated = 0, inLog = 0, isFree = 0
         for place in 0..<rows {
-            let state = (header.at + geometry.states + place).load(as: UInt8.self), number = log.numberWord(place).u64(0)
+            let state = (header.at + geometry.states + place).load(as: UInt8.self),
+                number = log.numberWord(place).u64(0)
             // A place that is read or written is inside the file.
             if number != 0 || state == Log.PlaceState.free.rawValue || state == Log.PlaceState.inLog.rawValue {
                 guard log.offset(ofPlace: place) + log.segmentSize <= dataSize else { return false }
             }
-            guard state <= Log.PlaceState.preparing.rawValue, number < SegmentHeader.beyond, number == 0 || state != Log.PlaceState.absent.rawValue else { return false }
+            guard state <= Log.PlaceState.preparing.rawValue, number < SegmentHeader.beyond,
+                number == 0 || state != Log.PlaceState.absent.rawValue
+            else { return false }
             if state != Log.PlaceState.absent.rawValue { allocated += 1 }
             if state == Log.PlaceState.inLog.rawValue { inLog += 1 }
             if state == Log.PlaceState.free.rawValue { isFree += 1 }
         }
         if !isQuiet { return true }
-        guard allocated == header[Field.allocated], inLog == count, isFree == free, header[Field.live] <= count * log.segmentSize,
-              header[Field.lastNumber] >= header[Field.headNumber] else { return false }
+        guard allocated == header[Field.allocated], inLog == count, isFree == free,
+            header[Field.live] <= count * log.segmentSize,
+            header[Field.lastNumber] >= header[Field.headNumber]
+        else { return false }
         var previous: UInt64 = 0
         for i in -free..<count {
             let place = log.queued(i), segment = log.numberWord(place).u64(0)
-            guard log.state(ofPlace: place) == (i < 0 ? .free : .inLog), segment > previous || i < 0 && segment == 0 && previous == 0 else { return false }
+            guard log.state(ofPlace: place) == (i < 0 ? .free : .inLog),
+                segment > previous || i < 0 && segment == 0 && previous == 0
+            else { return false }
             previous = segment
         }
-        return count == 0 || log.queued(count - 1) == header[Field.headPlace] && previous == header.at.u64(Field.headNumber)
-            && log.numberWord(log.queued(0)).u64(0) == header.at.u64(Field.tailNumber)
+        return count == 0
+            || log.queued(count - 1) == header[Field.headPlace] && previous == header.at.u64(Field.headNumber)
+                && log.numberWord(log.queued(0)).u64(0) == header.at.u64(Field.tailNumber)
     }
 
-    func isOffset(_ offset: Int) -> Bool { offset >= SegmentHeader.size && offset <= log.segmentSize && offset & 7 == 0 }
+    func isOffset(_ offset: Int) -> Bool {
+        offset >= SegmentHeader.size && offset <= log.segmentSize && offset & 7 == 0
+    }
 
     /// The log goes at least as far as it was synced; after a clean close, exactly as far.
     private func agreesWithSynced(_ isClean: Bool) -> Bool {

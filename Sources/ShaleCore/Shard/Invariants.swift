@@ -13,21 +13,39 @@ extension Shard {
             let word1 = slot.u64(8)
             let home = position - Slot.displacement(word0)
             let fraction = table.fraction(at: position, word0, shape)
-            if shape.home(fraction) != home { broken.append("bucket \(position): a slot's home is \(shape.home(fraction)), not \(home)") }
-            if home >= 0, table.reach(ofHome: home) < Slot.displacement(word0) { broken.append("bucket \(home) does not reach its entry in \(position)") }
+            if shape.home(fraction) != home {
+                broken.append("bucket \(position): a slot's home is \(shape.home(fraction)), not \(home)")
+            }
+            if home >= 0, table.reach(ofHome: home) < Slot.displacement(word0) {
+                broken.append("bucket \(home) does not reach its entry in \(position)")
+            }
             let location = Slot.location(word0)
             if !locations.insert(location).inserted { broken.append("two slots point to \(location)") }
-            if !Slot.isPart(word0), !stamps.insert(Slot.stamp(word1)).inserted { broken.append("two slots have stamp \(Slot.stamp(word1))") }
+            if !Slot.isPart(word0), !stamps.insert(Slot.stamp(word1)).inserted {
+                broken.append("two slots have stamp \(Slot.stamp(word1))")
+            }
             guard log.soundBytes(location) != nil, let view = log.record(location) else {
                 broken.append("bucket \(position): the record at \(location) is not sound")
                 return
             }
-            if log.state(ofPlace: log.place(of: location)) != .inLog { broken.append("location \(location) is in a place outside the log") }
+            if log.state(ofPlace: log.place(of: location)) != .inLog {
+                broken.append("location \(location) is in a place outside the log")
+            }
             let record = view.header, key = view.key
-            if UInt32(truncatingIfNeeded: shim_hash(key, record.keyLength, secret)) != fraction { broken.append("the key at \(location) has another hash than its slot") }
-            if !Slot.isPart(word0), !keys.insert(Array(UnsafeRawBufferPointer(start: key, count: record.keyLength))).inserted { broken.append("two slots for one key") }
-            if Slot.isTouched(word0) != record.isKind(.touch) { broken.append("location \(location): the slot and the record disagree on being touched") }
-            if Slot.isPinned(word0) != record.isPinned { broken.append("location \(location): the slot and the record disagree on being pinned") }
+            if UInt32(truncatingIfNeeded: shim_hash(key, record.keyLength, secret)) != fraction {
+                broken.append("the key at \(location) has another hash than its slot")
+            }
+            if !Slot.isPart(word0),
+                !keys.insert(Array(UnsafeRawBufferPointer(start: key, count: record.keyLength))).inserted
+            {
+                broken.append("two slots for one key")
+            }
+            if Slot.isTouched(word0) != record.isKind(.touch) {
+                broken.append("location \(location): the slot and the record disagree on being touched")
+            }
+            if Slot.isPinned(word0) != record.isPinned {
+                broken.append("location \(location): the slot and the record disagree on being pinned")
+            }
         }
         return broken
     }
@@ -48,19 +66,30 @@ extension Shard {
             let rank = Victims.rank(slot.u64(8))
             if Slot.isPart(word0) || Slot.isPinned(word0) { return }
             let group = table.fraction(at: position, word0, shape) & ~Victims.Item.groupMask
-            let here = (lowest[current][group] ?? UInt64.max) <= rank, next = (lowest[1 - current][group] ?? UInt64.max) <= rank
-            if rank <= header.at.u64(Field.heapLimit), !here { broken.append("bucket \(position): stamp \(rank) will never leave") }
-            let isSwept = state == Victims.State.complete || state == Victims.State.sweeping && position < header[Field.sweepAt]
-            if isSwept, rank <= header.at.u64(Field.sweepLimit), !here, !next { broken.append("bucket \(position): the sweep left out stamp \(rank)") }
+            let here = (lowest[current][group] ?? UInt64.max) <= rank,
+                next = (lowest[1 - current][group] ?? UInt64.max) <= rank
+            if rank <= header.at.u64(Field.heapLimit), !here {
+                broken.append("bucket \(position): stamp \(rank) will never leave")
+            }
+            let isSwept =
+                state == Victims.State.complete || state == Victims.State.sweeping && position < header[Field.sweepAt]
+            if isSwept, rank <= header.at.u64(Field.sweepLimit), !here, !next {
+                broken.append("bucket \(position): the sweep left out stamp \(rank)")
+            }
         }
         return broken
     }
 
     private func sumInvariants() -> [String] {
-        let fields = [(Field.entries, "entries"), (Field.used, "used"), (Field.live, "live"), (Field.raw, "raw"), (Field.stored, "stored"), (Field.pinned, "pinned"), (Field.pinnedBytes, "pinned bytes")]
+        let fields = [
+            (Field.entries, "entries"), (Field.used, "used"), (Field.live, "live"), (Field.raw, "raw"),
+            (Field.stored, "stored"), (Field.pinned, "pinned"), (Field.pinnedBytes, "pinned bytes"),
+        ]
         let before = fields.map { header[$0.0] }
         recount()
-        return zip(fields, before).compactMap { field, value in header[field.0] == value ? nil : "\(field.1) is \(value), its sum \(header[field.0])" }
+        return zip(fields, before).compactMap { field, value in
+            header[field.0] == value ? nil : "\(field.1) is \(value), its sum \(header[field.0])"
+        }
     }
 
     private func logInvariants() -> [String] {
@@ -72,15 +101,28 @@ extension Shard {
             let segment = log.numberWord(place).u64(0)
             if log.state(ofPlace: place) != .inLog { broken.append("place \(place) is queued and not in the log") }
             if segment <= previous { broken.append("segment numbers do not ascend at \(i)") }
-            if SegmentHeader(at: engine.pointee.data + log.offset(ofPlace: place), shard: number, place: place, secret: secret)?.number != segment { broken.append("segment \(segment) has another header") }
+            if SegmentHeader(
+                at: engine.pointee.data + log.offset(ofPlace: place), shard: number, place: place, secret: secret)?
+                .number != segment
+            {
+                broken.append("segment \(segment) has another header")
+            }
             previous = segment
         }
-        if count > 0, log.queued(count - 1) != header[Field.headPlace] || previous != header.at.u64(Field.headNumber) { broken.append("the head is not the last of the queue") }
+        if count > 0, log.queued(count - 1) != header[Field.headPlace] || previous != header.at.u64(Field.headNumber) {
+            broken.append("the head is not the last of the queue")
+        }
         let states = (0..<geometry.rows).map { log.state(ofPlace: $0) }
         if states.filter({ $0 == .inLog }).count != count { broken.append("places in the log and queue differ") }
-        if states.filter({ $0 != .absent }).count != header[Field.allocated] { broken.append("allocated is \(header[Field.allocated]), places \(states.filter { $0 != .absent }.count)") }
-        if header[Field.allocated] * log.segmentSize + header[Field.tablePages] > geometry.shardBudget { broken.append("the budget is overdrawn") }
-        if header[Field.noSpace] == 0, count > 0, log.availablePlaces < Log.reserve { broken.append("\(log.availablePlaces) places are left for the cleaner") }
+        if states.filter({ $0 != .absent }).count != header[Field.allocated] {
+            broken.append("allocated is \(header[Field.allocated]), places \(states.filter { $0 != .absent }.count)")
+        }
+        if header[Field.allocated] * log.segmentSize + header[Field.tablePages] > geometry.shardBudget {
+            broken.append("the budget is overdrawn")
+        }
+        if header[Field.noSpace] == 0, count > 0, log.availablePlaces < Log.reserve {
+            broken.append("\(log.availablePlaces) places are left for the cleaner")
+        }
         return broken
     }
 }

@@ -28,7 +28,9 @@ extension Shard {
     func isWhole(_ location: UInt32, _ key: Key) -> Bool {
         guard let manifest = manifest(at: location), manifest.isPlausible else { return true }
         for i in 0..<Int(manifest.partCount) {
-            let isThere = PartKey(blob: manifest.blob, owner: key.hash, part: i).withKey(secret) { Shard(engine, keyHash: $0.hash).hasPart($0) }
+            let isThere = PartKey(blob: manifest.blob, owner: key.hash, part: i).withKey(secret) {
+                Shard(engine, keyHash: $0.hash).hasPart($0)
+            }
             if !isThere { return false }
         }
         return true

@@ -23,7 +23,9 @@ extension Shard {
 
     /// Of the value, not of a touch record that points to it; 0 where that cannot be read.
     @inline(never)
-    func lsn(of slot: Memory) -> UInt64 { log.record(Slot.location(slot.u64(0))).flatMap { log.value(of: $0) }?.header.lsn ?? 0 }
+    func lsn(of slot: Memory) -> UInt64 {
+        log.record(Slot.location(slot.u64(0))).flatMap { log.value(of: $0) }?.header.lsn ?? 0
+    }
 
     /// The value that a location's touch record points to.
     @inline(never)
@@ -32,7 +34,8 @@ extension Shard {
     /// Whether a slot needs a record of this stretch of the log: it points there, itself or by way of a touch record.
     func needs(_ word0: UInt64, from low: UInt32, through high: UInt32) -> Bool {
         let at = Slot.location(word0)
-        return at >= low && at <= high || Slot.isTouched(word0) && touchTarget(at).map { $0 >= low && $0 <= high } == true
+        return at >= low && at <= high
+            || Slot.isTouched(word0) && touchTarget(at).map { $0 >= low && $0 <= high } == true
     }
 
     // MARK: By key, under the lock
@@ -57,11 +60,14 @@ extension Shard {
     /// Nil where the heads of its records are damaged: what they say is not to be acted on.
     @inline(never)
     func entry(_ slot: Memory, now: UInt64) -> Entry? {
-        guard let record = log.record(Slot.location(slot.u64(0))), log.isHeadSound(record), let value = log.value(of: record) else { return nil }
+        guard let record = log.record(Slot.location(slot.u64(0))), log.isHeadSound(record),
+            let value = log.value(of: record)
+        else { return nil }
         if value.location != record.location, !log.isHeadSound(value) { return nil }
         let lifetime = record.header.lifetime(at: record.at)
         let isGone = now >= lifetime.gone || tags.invalidates(value.header, at: value.at)
-        return Entry(slot: slot, value: value, lifetime: lifetime, isGone: isGone, isFresh: !isGone && now < lifetime.expires)
+        return Entry(
+            slot: slot, value: value, lifetime: lifetime, isGone: isGone, isFresh: !isGone && now < lifetime.expires)
     }
     func entry(_ key: Key, now: UInt64) -> Entry? { lookup(key).flatMap { entry($0, now: now) } }
 }

@@ -15,7 +15,10 @@ struct Shard {
     @inline(__always) init(_ engine: EngineRef, _ number: Int) { log = Log(engine, number) }
 
     @inline(__always) init(_ engine: EngineRef, keyHash: UInt64) {
-        self.init(engine, Int(truncatingIfNeeded: (keyHash >> 32 &* UInt64(truncatingIfNeeded: engine.pointee.geometry.shards)) >> 32))
+        self.init(
+            engine,
+            Int(truncatingIfNeeded: (keyHash >> 32 &* UInt64(truncatingIfNeeded: engine.pointee.geometry.shards)) >> 32)
+        )
     }
 
     @inline(__always) var engine: EngineRef { log.engine }
@@ -24,7 +27,9 @@ struct Shard {
     @inline(__always) var geometry: Geometry { @inline(__always) get { engine.pointee.geometry } }
     @inline(__always) var secret: UInt64 { engine.pointee.secret }
     @inline(__always) var table: Table {
-        Table(header: header, buckets: engine.pointee.buckets + number &* Geometry.chunkBytes, gap: engine.pointee.geometry.chunkGap)
+        Table(
+            header: header, buckets: engine.pointee.buckets + number &* Geometry.chunkBytes,
+            gap: engine.pointee.geometry.chunkGap)
     }
     var chunks: Chunks { Chunks(engine: engine, shard: number) }
     var tags: TagTable { TagTable(header: header, at: header.at + engine.pointee.geometry.tags) }
