@@ -1219,8 +1219,8 @@ static void use_fully(const scenario *c, shale_cache *cache, const expectation *
     enter("verify at the end");
     verified(cache);
     uint64_t left = verified(cache);
-    /* "What is wrong but plausible is believed" (format.md): slots that lie in another's bucket. The cleaner does not
-     * find them, and reuses their frames for the losses that the first look has written. */
+    /* format.md, "What is checked when": "What is wrong but plausible is believed", as slots that lie in another's bucket.
+     * The cleaner does not find them, and reuses their frames for the losses that the first look has written. */
     if (left > 0 && !e->sound && excused(by_index_misplaced, "damaged later, as the index was damaged and believed"))
         left = verified(cache);
     CHECK_EQUAL(0, left);
