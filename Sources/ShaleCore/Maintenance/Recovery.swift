@@ -30,11 +30,20 @@ extension Shard {
         return commitAt != 0 && header.at.u64(commitAt) == header.at.u64(Field.commitValue)
     }
 
+    /// As it was; where a reader has used the entry meanwhile, with that stamp.
+    private func restoreSecondWord(_ slot: Memory) {
+        let new = header.at.u64(Field.stampedNew), old = header.at.u64(Field.stampedOld)
+        while true {
+            let found = slot.acquire(8)
+            let used = Slot.word1(stamp: Slot.stamp(found), hits: Slot.hits(found), expiry: Slot.expiry(old))
+            if shim_cas64(slot + 8, found, found == new ? old : used) { return }
+        }
+    }
+
     private func undo() {
         let at = header.at
         if header[Field.stampedSlot] != 0 {
-            // (Where a reader has used the entry meanwhile, its stamp stays.)
-            _ = shim_cas64(at + header[Field.stampedSlot] + 8, at.u64(Field.stampedNew), at.u64(Field.stampedOld))
+            restoreSecondWord(at + header[Field.stampedSlot])
         }
         let noted = at.u64(Field.frame)
         if noted != 0 {

@@ -114,8 +114,9 @@ extension Shard {
             recount()
             victim = victims.next { dropIfGone($0, &change) }
         }
-        // Pinned entries that were invalidated are nobody's victims, and gone all the same.
+        // Pinned entries that were invalidated or have expired are nobody's victims, and gone all the same.
         if victim == nil, header[Field.tagCount] != 0 { sweepTags(&change) }
+        if victim == nil, header[Field.entries] == before { _ = purge(&change) }
         guard let slot = victim else { return header[Field.entries] < before }
         evict(slot, &change)
         return true

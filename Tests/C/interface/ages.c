@@ -19,6 +19,29 @@ static shale_cache *open_at(const char *directory, int64_t max_age_ms, int64_t s
     return cache;
 }
 
+/* All entries are pinned, and nobody is a victim; those whose age is over make room all the same. */
+static void test_expired_pins_make_room(void) {
+    clock_ms = 1700000000000;
+    shale_options options = {.struct_size = sizeof options,
+                             .capacity = 1 << 20,
+                             .max_entries = 8,
+                             .now_ms = read_clock,
+                             .now_context = &clock_ms};
+    shale_cache *cache = NULL;
+    REQUIRE_STATUS(SHALE_OK, shale_open(NULL, &options, &cache));
+    shale_set_options pinned = {.struct_size = sizeof pinned, .flags = SHALE_SET_PINNED, .max_age_ms = 1000};
+    for (int i = 0; i < 8; i++) {
+        char key[16];
+        snprintf(key, sizeof key, "pinned %d", i);
+        CHECK_STATUS(SHALE_OK, set_text(cache, key, key, &pinned));
+    }
+    for (int i = 0; i < 10; i++)
+        CHECK_STATUS(SHALE_E_FULL, set_text(cache, "new", "x", NULL));
+    clock_ms += 3600 * 1000;
+    CHECK_STATUS(SHALE_OK, set_text(cache, "new", "x", NULL));
+    CHECK_STATUS(SHALE_OK, shale_close(cache));
+}
+
 static shale_status set_aged(shale_cache *cache, const char *key, int64_t max_age_ms, int64_t stale_ms) {
     shale_set_options options = {.struct_size = sizeof options, .max_age_ms = max_age_ms, .stale_ms = stale_ms};
     return set_text(cache, key, key, &options);
@@ -360,6 +383,7 @@ static void test_tags_emptied_while_it_is_read(void) {
 
 int main(void) {
     watch(120);
+    RUN(test_expired_pins_make_room);
     RUN(test_fresh_stale_gone);
     RUN(test_defaults_and_none);
     RUN(test_conditions_follow_ages);
