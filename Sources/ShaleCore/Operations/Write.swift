@@ -183,7 +183,7 @@ extension Shard {
         if version != 0, let existing, !existing.isGone, existing.value.header.lsn != version { return .conflict }
         let answer: Status = existing.map { $0.isGone ? .miss : .ok } ?? .miss
         var slot = lookup(key)
-        if slot == nil ? !mayHaveGhosts : version != 0 && answer == .miss { return .miss }
+        if slot == nil ? !mayHaveGhosts && !hasUnreadable(key) : version != 0 && answer == .miss { return .miss }
         var draft = Draft(RecordHeader(kind: .tombstone, keyLength: key.length), keyHash: key.hash, key: key.bytes)
         try makeRoom(draft.record.length, live: false, &change)
         slot = lookup(key)
@@ -191,6 +191,18 @@ extension Shard {
         bury(&draft, slot, &change)
         if answer == .ok { header[Field.removes] += 1 }
         return answer
+    }
+
+    /// Whether a record cannot be read that may be the key's: it may supersede an older one that can.
+    @inline(never)
+    private func hasUnreadable(_ key: Key) -> Bool {
+        var found = false
+        table.probe(key.fraction) { slot, word0 in
+            guard !Slot.isPart(word0) else { return false }
+            found = log.record(Slot.location(word0)).map { !log.isHeadSound($0) } ?? true
+            return found
+        }
+        return found
     }
 
     /// Appends a tombstone, and with it takes the key's entry out.

@@ -4,6 +4,7 @@
  *   - keys that were evicted, cleaned away and then removed, before the log's
  *     next segment says so;
  *   - keys that were removed, where value and tombstone leave the log at once;
+ *   - keys that were removed after their record's key was damaged;
  *   - random sets and removals, killed at any store, or in the header of a new
  *     segment; then opened again by whoever was attached, with another
  *     capacity, or without the index.
@@ -55,6 +56,48 @@ static shale_status put(shale_cache *cache, uint64_t key, uint64_t version, size
     pattern_fill(bytes, key, version, size);
     shale_set_options options = {.struct_size = sizeof options, .flags = SHALE_SET_UNCOMPRESSED};
     return shale_set(cache, &key, sizeof key, bytes, size, &options);
+}
+
+/* ---- damaged, removed --------------------------------------------------------- */
+
+/* Changes a bit in the last record of the key: of its key, where the head's check sees it. */
+static void damage_key(const void *key, size_t size) {
+    char path[512];
+    snprintf(path, sizeof path, "%s/shale.data", directory);
+    int file = open(path, O_RDWR);
+    struct stat status;
+    REQUIRE(file >= 0 && fstat(file, &status) == 0);
+    unsigned char *bytes = mmap(NULL, (size_t)status.st_size, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0),
+                  *last = NULL;
+    REQUIRE(bytes != MAP_FAILED);
+    for (unsigned char *at = bytes; (at = memmem(at, (size_t)(bytes + status.st_size - at), key, size)) != NULL; at++)
+        last = at;
+    REQUIRE(last != NULL);
+    last[3] ^= 1;
+    munmap(bytes, (size_t)status.st_size);
+    close(file);
+}
+
+static void test_the_damaged_stay_removed(void) {
+    static const char key[] = "the key of the damaged entry";
+    start_anew();
+    pid_t child = fork();
+    if (child == 0) {
+        shale_cache *cache = open_cache(1 << 20);
+        CHECK_STATUS(SHALE_OK, set_text(cache, key, "the first value", NULL));
+        CHECK_STATUS(SHALE_OK, set_text(cache, key, "the second value", NULL));
+        damage_key(key, strlen(key));
+        CHECK_STATUS(SHALE_MISS, shale_remove(cache, key, strlen(key), 0));
+        _exit(check_failures != 0);
+    }
+    CHECK_EQUAL(0, wait_for(child));
+    remove_file("shale.index");
+    shale_cache *cache = open_cache(0);
+    shale_value value = SHALE_VALUE_INIT;
+    CHECK_STATUS(SHALE_MISS, get_text(cache, key, 0, &value));
+    shale_value_free(&value);
+    CHECK_STATUS(SHALE_OK, shale_close(cache));
+    start_anew();
 }
 
 /* ---- evicted, cleaned away, removed ------------------------------------------ */
@@ -253,6 +296,7 @@ int main(int argument_count, char **arguments) {
     ledger = mmap(NULL, sizeof *ledger, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     REQUIRE(ledger != MAP_FAILED);
     if (argument_count <= 3) {
+        RUN(test_the_damaged_stay_removed);
         RUN(test_the_evicted_stay_removed);
         RUN(test_the_oldest_place_is_reused_first);
     }
