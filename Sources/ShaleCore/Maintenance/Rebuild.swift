@@ -318,7 +318,10 @@ extension Shard {
                 if next == nil, isHead { break }
                 try drain(to: 0)
                 header[Field.corrupt] += 1
-                if synced.covers(segment, offset) {
+                // No record was ever in less than a header. (A power cut may leave an older record in front of a newer
+                // one, which is a little further than it reaches; no gap record fits there.)
+                let mayBeLoss = next.map { $0 - offset >= RecordHeader.size } ?? true
+                if mayBeLoss, synced.covers(segment, offset) {
                     forgetOlder()
                 } else {
                     // A later sync will cover this place, and must not make it look like a loss of what was synced.
