@@ -48,8 +48,8 @@ extension Engine {
         for i in 0..<geometry.shards {
             let shard = Shard(ref, i)
             index = max(index, geometry.indexEnd(i, pages: shard.header[ShardHeader.Field.tablePages]))
-            for place in 0..<geometry.rows where shard.log.state(ofPlace: place) != .absent {
-                data = max(data, shard.log.offset(ofPlace: place) + geometry.segmentSize)
+            if let last = (0..<geometry.rows).last(where: { shard.log.state(ofPlace: $0) != .absent }) {
+                data = max(data, shard.log.offset(ofPlace: last) + geometry.segmentSize)
             }
         }
         files.shorten(data: data, index: index)

@@ -114,6 +114,8 @@ struct Table {
 
         /// Homes below which positions are in use.
         var extent: Int { mode == Mode.growing ? nextBuckets : buckets }
+        /// Of all buckets: those of the homes, and those behind the last that take what it spills.
+        @inline(__always) var positions: Range<Int> { 0..<(extent + Table.spill) }
 
         @inline(__always) func home(_ fraction: UInt32) -> Int {
             let old = Table.scale(fraction, buckets)
@@ -329,7 +331,7 @@ struct Table {
     /// What a damaged word names may be none.
     func isSlot(_ p: Memory) -> Bool {
         p >= buckets && (p - buckets) % chunkStride <= Table.chunkBuckets * Table.bucketSize - Slot.size
-            && position(of: p) < shape.extent + Table.spill
+            && positions.contains(position(of: p))
     }
     func position(of slot: Memory) -> Int { Int(index(of: slot)) / Table.bucketSlots }
     /// Of a slot that the home may reach.
@@ -340,8 +342,7 @@ struct Table {
 
     // MARK: Walking
 
-    /// Of all buckets: those of the homes, and those behind the last that take what it spills.
-    @inline(__always) var positions: Range<Int> { 0..<(shape.extent + Table.spill) }
+    @inline(__always) var positions: Range<Int> { shape.positions }
 
     /// Every slot in use, or those of some buckets. Under the lock; the body may free it.
     @inline(__always)
@@ -425,7 +426,7 @@ struct Table {
     /// `sparing`: the home whose entries are being laid out anew, and must stay where they are.
     private func makeFree(near home: Int, sparing: Int = -1) -> Memory? {
         let shape = self.shape
-        let end = shape.extent + Table.spill
+        let end = shape.positions.upperBound
         var position = home + Table.reaches.3 + 1
         var free: Memory?
         while position < min(end, home + 256), free == nil {
@@ -667,7 +668,7 @@ extension Table {
     /// A move within the table is completed; those of a pass over a bucket are completed if readers have been told of
     /// its new shape, and otherwise taken back.
     func endMoves() {
-        let slots = UInt32((shape.extent + Table.spill) * 4)
+        let slots = UInt32(shape.positions.count * Table.bucketSlots)
         let relocation = header.at.u64(Field.relocation)
         if relocation != 0 {
             let from = UInt32(truncatingIfNeeded: relocation >> 32) & 0x7FFF_FFFF,

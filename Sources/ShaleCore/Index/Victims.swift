@@ -122,7 +122,7 @@ struct Victims {
         while header[Field.entries] > header[Field.pinned], barren < 4 {
             while let item = pop(current) {
                 // Keep the other heap's sweep ahead of the consumption of this one.
-                let unswept = max(0, table.shape.extent + Table.spill - header[Field.sweepAt])
+                let unswept = max(0, table.positions.upperBound - header[Field.sweepAt])
                 sweep(buckets: max(16, unswept / (count(current) + 1) + 1), expired: expired)
                 if let slot = entry(of: item) { return slot }
             }
@@ -176,7 +176,7 @@ struct Victims {
     /// `expired` is offered slots whose entry may be past its last moment.
     func sweep(buckets: Int, expired: (Memory) -> Void) {
         let shape = table.shape
-        let end = shape.extent + Table.spill
+        let end = shape.positions.upperBound
         if header[Field.sweepState] == State.complete { return }
         if header[Field.sweepState] != State.sweeping { begin(shape) }
         var limit = header.at.u64(Field.sweepLimit)
@@ -262,7 +262,7 @@ struct Victims {
 
     /// The rank below which the heap in use and about `aim` more entries lie, from 512 slots spread over the table.
     private func sampleRanks(_ shape: Table.Shape) -> UInt64 {
-        let end = shape.extent + Table.spill
+        let end = shape.positions.upperBound
         return withUnsafeTemporaryAllocation(of: UInt64.self, capacity: 512) { ranks in
             var found = 0, seen = 0
             let step = max(1, end / 128)

@@ -36,7 +36,7 @@ extension Shard {
             header.at + (indexSize - geometry.region(number)) > victims.item(1, items), header[Field.heapCurrent] <= 1,
             header[Field.sweepState] <= Victims.State.complete,
             header[Field.sweepAt] <= geometry.maxBuckets + Table.spill,
-            header[Field.used] <= (shape.extent + Table.spill) * 4
+            header[Field.used] <= shape.positions.count * Table.bucketSlots
         else { return false }
         if !isQuiet { return true }
         return header[Field.entries] <= header[Field.used] && header[Field.pinned] <= header[Field.entries]
