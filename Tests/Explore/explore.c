@@ -9,7 +9,7 @@
  *     explore show CONFIGURATION "OPERATIONS"     and what is in the files after each
  *
  * Operations: sKZ set key K (a to e) with size Z (0 a counter, 1 small, 2 in parts), pKZ pinned, tKZ tagged, aKZ with an
- * age; rK remove, uK touch (uK1: for ever), iK increment, gK get, e evict, v invalidate (vN: another tag), c clear,
+ * age; nKZ a new value where the one that a get finds is still there; rK remove, uK touch (uK1: for ever), iK increment, gK get, e evict, v invalidate (vN: another tag), c clear,
  * y sync, w the clock goes on, h the disk is full, or not any more, b the other process's turn, x close and open, XN with another capacity, q kill and open,
  * QN with another capacity, d kill both, delete the index, open; kN power cut (N: which blocks); zK damage to what key
  * K's record stores, zK1 to its head, f verify. `17!sa0`: killed
@@ -80,7 +80,7 @@ static size_t print_operation(char *text, size_t room, const operation *op) {
     if (op->kill)
         snprintf(kill, sizeof kill, "%u!", op->kill);
     const char *silent = op->is_silent ? "~" : "";
-    if (strchr("spat", op->what))
+    if (strchr("spatn", op->what))
         return (size_t)snprintf(text, room, "%s%c%c%u%s", kill, op->what, 'a' + op->key, op->size, silent);
     if (op->what == 'z')
         return (size_t)snprintf(text, room, "%sz%c%u%s", kill, 'a' + op->key, op->size, silent);
@@ -115,9 +115,9 @@ static bool parse_operation(const char *text, operation *op) {
         text = end + 1;
     }
     op->what = *text++;
-    if (!op->what || !strchr("spatriguzevcywfhbxXqQdk", op->what))
+    if (!op->what || !strchr("spatnriguzevcywfhbxXqQdk", op->what))
         return false;
-    if (strchr("spatriguz", op->what)) {
+    if (strchr("spatnriguz", op->what)) {
         if (*text < 'a' || *text >= 'a' + most_keys)
             return false;
         op->key = (uint8_t)(*text++ - 'a');
@@ -207,9 +207,9 @@ static void shrink(sequence *s, uint64_t kind) {
             simple[count] = o, simple[count++].is_silent = false;
         if (o.kill)
             simple[count] = o, simple[count++].kill = 0;
-        if (strchr("spat", o.what) && o.size)
+        if (strchr("spatn", o.what) && o.size)
             simple[count] = o, simple[count++].size = 0;
-        if (strchr("pat", o.what))
+        if (strchr("patn", o.what))
             simple[count] = o, simple[count++].what = 's';
         for (int j = 0; j < count; j++) {
             static sequence other;
@@ -281,6 +281,7 @@ static int alphabet(operation *all) {
             all[n++] = (operation){.what = 't', .key = k, .size = 1};
             all[n++] = (operation){.what = 'p', .key = k, .size = (uint8_t)(1 + k)};
             all[n++] = (operation){.what = 'a', .key = k, .size = (uint8_t)k};
+            all[n++] = (operation){.what = 'n', .key = k, .size = (uint8_t)(1 + k)};
         }
     }
     for (const char *w = "evcywfxqd"; *w; w++)
@@ -560,6 +561,9 @@ static void walk(int c, uint64_t seed) {
         if (favour & 2 && r % 16 == 1)
             op = (operation){
                 .what = 'p', .key = (uint8_t)(r >> 8) % (uint8_t)configured->keys, .size = (uint8_t)((r >> 16) % 3)};
+        if (favour >> 10 & 1 && r % 8 == 6)
+            op = (operation){
+                .what = 'n', .key = (uint8_t)(r >> 8) % (uint8_t)configured->keys, .size = (uint8_t)((r >> 16) % 3)};
         if (favour & 4 && r % 8 == 3)
             op = (operation){.what = 'v', .key = (uint8_t)(r >> 8) % 7};
         if (favour >> 9 & 1 && r % 32 == 7)

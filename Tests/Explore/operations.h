@@ -54,6 +54,8 @@ static uint64_t kills, cuts, operations_done;
 static bool is_forced; /* evictions of this operation need not follow the order of use */
 static int replays;    /* of logs, in this operation */
 static uint16_t new_id; /* of the value that it sets, or 0 */
+static int own_key;     /* the one that it is about, or -1 */
+static bool sets_large, own_is_evicted;
 static bool new_is_evicted; /* as soon as it was stored: a large value whose parts push each other out */
 
 static void complain(const char *format, ...) __attribute__((format(printf, 1, 2)));
@@ -185,6 +187,10 @@ static void before_event(enum shim_event event, const void *at) {
     checks++;
     if (is_forced)
         excuses_used[excuse_forced_eviction]++;
+    else if (key >= 0 && key == own_key && id != new_id && sets_large) {
+        excuses_used[excuse_makes_room]++;
+        own_is_evicted = true;
+    }
     else if (event == SHIM_EVICTED)
         for (size_t i = 0; next_slot(&v, &i, &s);)
             if (!s.is_part && !s.is_pinned && (s.word1 & stamps) < (word1 & stamps))
@@ -410,7 +416,7 @@ static bool open_cache(int capacity) {
 }
 
 static bool is_of_one_key(char what) {
-    return strchr("spatriguz", what) != NULL;
+    return strchr("spatnriguz", what) != NULL;
 }
 
 /* Changes a bit of the key's current record, of what it stores or of its head; whether there is one. */
@@ -441,6 +447,7 @@ static void act(const operation *op, uint16_t id) {
     answer.status = SHALE_OK;
     if (!mine->handle && !strchr("xXqQdk", op->what) && !open_cache(model.capacity))
         return;
+    own_is_evicted = false; /* (Opening may have done that.) */
     switch (op->what) {
     case 's':
     case 'p':
@@ -456,6 +463,22 @@ static void act(const operation *op, uint16_t id) {
                                      .meta_size = 2,
                                      .tags = &tag,
                                      .tag_count = op->what == 't'};
+        answer.status = shale_set(mine->handle, &key, 1, bytes, size_of(op->size), &options);
+        break;
+    }
+    case 'n': {
+        shale_value value = read_value();
+        answer.status = shale_get(mine->handle, &key, 1, SHALE_GET_PEEK, &value);
+        answer.is_recognised = answer.status == SHALE_OK && recognise(op->key, &value, &answer.seen);
+        if (answer.status != SHALE_OK)
+            break;
+        fill(bytes, op->key, id, op->size);
+        unsigned char meta[2] = {(unsigned char)id, (unsigned char)(id >> 8)};
+        shale_set_options options = {.struct_size = sizeof options,
+                                     .flags = SHALE_SET_IF_VERSION,
+                                     .version = value.version,
+                                     .meta = meta,
+                                     .meta_size = 2};
         answer.status = shale_set(mine->handle, &key, 1, bytes, size_of(op->size), &options);
         break;
     }
@@ -540,6 +563,13 @@ static bool complete(choices *w, const operation *op, uint16_t id) {
                                                           : 0,
                                .expires = op->what == 'a' ? machine.clock_ms + 2500 : 0,
                                .leave = new_is_evicted ? evicted : resident});
+        return true;
+    case 'n':
+        if (answer.status == SHALE_CONFLICT)
+            return true;
+        if (!may_be_there(c))
+            return false;
+        set_choice(c, (choice){.id = id, .size = op->size, .leave = new_is_evicted ? evicted : resident});
         return true;
     case 'r':
         if (!(answer.status == SHALE_OK ? may_be_there(c) : may_be_missing(c)))
@@ -666,6 +696,8 @@ static void add_killed(const operation *op, uint16_t id) {
             /* (A removal of a key that may be missing or not.) */
             if (op->what == 'r')
                 set_choice(c, (choice){0});
+            else if (op->what == 'n' && !may_be_there(c))
+                continue;
             else
                 (void)complete(w, op, id);
         }
@@ -761,12 +793,24 @@ static bool fits_pinned(size_t bytes, size_t longest, size_t records) {
 static void check_status(const operation *op) {
     shale_status s = answer.status;
     checks++;
-    bool is_right = s == SHALE_OK || (s == SHALE_MISS && strchr("rug", op->what)) ||
+    bool is_right = s == SHALE_OK || (s == SHALE_MISS && strchr("rugn", op->what)) ||
                     (s == SHALE_E_INVALID && op->what == 'i');
-    if (!is_right && s == SHALE_E_FULL && (machine.is_full || (strchr("spatiu", op->what) && some_are_pinned()))) {
+    if (!is_right && s == SHALE_E_FULL && (machine.is_full || (strchr("spatniu", op->what) && some_are_pinned()))) {
         excuses_used[machine.is_full ? excuse_full_disk : excuse_full_of_pins]++;
         is_right = true;
     }
+    if (!is_right && s == SHALE_E_FULL && op->what == 'n' && op->size == 2 && answer.is_recognised) {
+        excuses_used[excuse_both_do_not_fit]++;
+        is_right = true;
+    }
+    /* (The get saw what was there before the clear, which the set has finished.) */
+    if (s == SHALE_CONFLICT && op->what == 'n' && model.is_clear_pending) {
+        excuses_used[excuse_clear_pending]++;
+        is_right = true;
+    }
+    /* shale.h: "A call that fails leaves its key as it was." */
+    if (s == SHALE_E_FULL && own_is_evicted && !machine.is_full && !is_forced)
+        complain("%c%u fails, and its key is gone: %s", op->what, op->key, shale_last_error());
     if (!is_right && s == SHALE_E_FULL && op->what == 'p') {
         size_t part = bytes_of_a_part(), parts = op->size == 2 ? (size_of(2) + part - 1) / part : 0;
         size_t bytes = up(record_header + 3 + (parts ? 40 : size_of(op->size)), 8) + parts * (record_header + 24) +
@@ -803,7 +847,8 @@ static int in_process(const operation *op, uint16_t id) {
 
 /* Whether every shard has been locked, so that nothing is left of a killed writer. */
 static bool settles(const operation *op) {
-    return answer.has_settled || strchr("vcy", op->what) || (configured->shards == 1 && strchr("spatiruf", op->what));
+    return answer.has_settled || strchr("vcy", op->what) ||
+           (configured->shards == 1 && strchr("spatniruf", op->what) && !(op->what == 'n' && answer.status == SHALE_MISS));
 }
 
 /* A `clear` whose process was killed may be finished by whoever meets what is missing, in his shard; parts may be in another. */
@@ -849,9 +894,12 @@ static bool perform(const operation *op) {
          k++, excuses_used[excuse_deleted_unsettled]++)
         add_choices(&model.worlds[0][k], &model.uncleared[k]);
     uint16_t id = 0;
-    if (is_of_one_key(op->what) && strchr("spati", op->what))
+    if (is_of_one_key(op->what) && strchr("spatni", op->what))
         id = ++model.last_id;
     new_id = id;
+    own_key = is_of_one_key(op->what) ? op->key : -1;
+    sets_large = strchr("sptan", op->what) && op->size == 2;
+    own_is_evicted = false;
     new_is_evicted = false;
     if (op->what == 'k') {
         cut_power((uint64_t)op->key << 8 | op->size);
@@ -892,7 +940,7 @@ static bool perform(const operation *op) {
         }
         int left = 0;
         choices before = model.worlds[0][done.key];
-        if (done.what == 'g') {
+        if (done.what == 'g' || (done.what == 'n' && answer.status == SHALE_MISS)) {
             if (answer.status == SHALE_OK && !answer.is_recognised)
                 complain("key %c holds what nobody stored", done.key + 'a');
             else if (answer.status >= 0)

@@ -17,8 +17,6 @@ extension Engine {
 
     /// `recorded`: what was in force before.
     func settleAlone(_ change: CapacityChange, from recorded: Superblock) throws(Failure) {
-        let data = ref.pointee.data
-        data.release(Superblock.generation, data.u64(Superblock.generation) &+ 1)
         var wasPreparing = false
         for i in 0..<ref.pointee.geometry.shards where Shard(ref, i).log.hasPreparations { wasPreparing = true }
         if wasPreparing {

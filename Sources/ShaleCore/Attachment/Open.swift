@@ -56,6 +56,7 @@ struct Attachment {
             try block.upgrade(files)
             try files.syncData()
         }
+        if isAlone, !isNew { try Superblock.raiseGeneration(files) }
         let recorded = block
         let change = try block.change(to: configuration, files, isAlone: isAlone)
         if change == .grow { try recoverReplacedIndex(of: recorded, &files, configuration) }

@@ -108,7 +108,7 @@ extension Engine {
     {
         let key = try key(bytes)
         let shard = Shard(ref, keyHash: key.hash)
-        var change = try Change(ref)
+        var change = try Change(ref, of: key)
         shard.prefetchSlot(key)
         try checkLengths(value, metaLength: options.meta.count)
         let ages = try ages(options.maxAge, options.stale)
@@ -118,7 +118,8 @@ extension Engine {
             key: key, lifetime: Lifetime(from: change.now, maxAge: ages.maxAge, stale: ages.stale), created: change.now)
         let status: Status
         if value.count > ref.pointee.geometry.segmentSize / Sizes.partsPerSegment {
-            status = try setLarge(shard, entry, value, copy options, scratch, &version, &change)
+            let large = LargeSet(self, shard, entry, value, copy options, scratch)
+            status = try large.store(&version, &change)
         } else {
             status = try setSmall(shard, entry, value, options, scratch, &version, &change)
         }
@@ -145,7 +146,7 @@ extension Engine {
 
     /// A value's stored form, in the scratch's buffer where it is compressed.
     @inline(never)
-    private func encode(_ value: UnsafeRawPointer, _ count: Int, uncompressed: Bool, _ scratch: Scratch) -> Encoded {
+    func encode(_ value: UnsafeRawPointer, _ count: Int, uncompressed: Bool, _ scratch: Scratch) -> Encoded {
         let compression = uncompressed ? .none : ref.pointee.compression
         let encoded = Compressor.encode(value, count, compression, ref.pointee.dictionaries, scratch)
         if encoded.isSample {
@@ -172,7 +173,8 @@ extension Engine {
         }
     }
 
-    private func put(
+    @inline(never)
+    func put(
         _ shard: Shard, _ entry: Pending, _ kind: RecordHeader.Kind, _ encoded: Encoded, raw: Int,
         _ options: borrowing SetOptions,
         _ version: inout UInt64, _ change: inout Change
@@ -211,136 +213,12 @@ extension Engine {
         return outcome
     }
 
-    // MARK: Large values
-
-    /// Parts first, each in the shard of its own hash, then the manifest under the user's key.
-    private func setLarge(
-        _ shard: Shard, _ entry: Pending, _ value: Bytes, _ options: SetOptions, _ scratch: Scratch,
-        _ version: inout UInt64, _ change: inout Change
-    ) throws(Failure) -> Status {
-        // Before anything makes room for parts that need not be stored; the manifest's put asks again.
-        if case .always = options.condition {
-        } else {
-            let condition = options.condition
-            let mayBegin = try shard.make(&change) { change throws(Failure) in
-                shard.mayReplace(entry.key, condition, now: change.now)
-            }
-            if !mayBegin { return .conflict }
-        }
-        // A part of an eighth of a segment fills segments without waste.
-        let share = (ref.pointee.geometry.segmentSize - SegmentHeader.size - RecordHeader.size) / Sizes.partsPerSegment
-        let partLength = (share - RecordHeader.size - PartKey.size) & ~7
-        let count = (value.count + partLength - 1) / partLength
-        let blob = shard.drawLSN()
-        let turn = ref.pointee.largeWriters.begin(blob)
-        defer { turn.end() }
-        var stored = 0, wasKept = true
-        do throws(Failure) {
-            for i in 0..<count {
-                wasKept = turn.renew() && wasKept
-                stored += try putPart(entry, value, partLength, i, blob, options, scratch, &change)
-            }
-            // Stopped for so long that others took it for dead, or some had to make room: what went is there before
-            // the manifest is.
-            if !wasKept || !turn.renew() {
-                try replaceMissing(count, entry, value, partLength, turn, options, scratch, &change)
-            }
-            var body = Manifest(
-                blob: blob, rawLength: value.count, storedLength: stored, partLength: partLength, partCount: count
-            ).words
-            let outcome = try withUnsafeBytes(of: &body) { bytes throws(Failure) in
-                try put(
-                    shard, entry, .manifest,
-                    Encoded(codec: RecordHeader.Codec.raw, dictionary: 0, bytes: bytes.start, count: Manifest.size),
-                    raw: value.count, options, &version, &change)
-            }
-            if outcome == .conflict {
-                Shard.clearParts(Change.Blob(blob: blob, owner: entry.key.hash, parts: count), ref)
-                return .conflict
-            }
-            // Since then, or with more than 64 writers at it, the cleaner may have met parts that seemed nobody's.
-            do throws(Failure) {
-                try replaceMissing(count, entry, value, partLength, turn, options, scratch, &change, ifCurrentIn: shard)
-            } catch {
-                // It is stored, and makes room again.
-                try? shard.make(&change) { change throws(Failure) in
-                    shard.evictOwner(PartKey(blob: blob, owner: entry.key.hash, part: 0), &change)
-                }
-            }
-            return .ok
-        } catch {
-            Shard.clearParts(Change.Blob(blob: blob, owner: entry.key.hash, parts: count), ref)
-            throw error
-        }
-    }
-
-    /// Stores again what the cleaner, or who needed room, took for nobody's, or had to let go. An error where some of
-    /// it always pushes out the rest. `owner`: where the manifest is, which may have been replaced since, and its
-    /// parts cleared.
-    private func replaceMissing(
-        _ count: Int, _ entry: Pending, _ value: Bytes, _ partLength: Int, _ turn: LargeWriters.Turn,
-        _ options: SetOptions,
-        _ scratch: Scratch, _ change: inout Change, ifCurrentIn owner: Shard? = nil
-    ) throws(Failure) {
-        for _ in 0..<3 {
-            var wasKept = true
-            turn.renew()
-            for i in 0..<count where !hasPart(entry.key, turn.number, i) {
-                if let owner, !isCurrent(entry.key, turn.number, owner) { return }
-                _ = try putPart(entry, value, partLength, i, turn.number, options, scratch, &change)
-                wasKept = turn.renew() && wasKept
-            }
-            if wasKept { return }
-        }
-        throw Shard(ref, keyHash: entry.key.hash).log.filled()
-    }
-
-    private func isCurrent(_ key: Key, _ blob: UInt64, _ shard: Shard) -> Bool {
-        look(shard) { shard.lookup(key).flatMap { shard.manifest(at: Slot.location($0.u64(0))) }?.blob == blob }
-    }
-    /// Under the shard's lock; in doubt, yes.
-    private func look(_ shard: Shard, _ isSo: () -> Bool) -> Bool {
-        guard (try? shard.lock()) != nil else { return true }
-        defer { shard.unlock() }
-        return isSo()
-    }
-
-    private func hasPart(_ owner: Key, _ blob: UInt64, _ i: Int) -> Bool {
-        PartKey(blob: blob, owner: owner.hash, part: i).withKey(ref.pointee.secret) { key in
-            let shard = Shard(ref, keyHash: key.hash)
-            return look(shard) { shard.lookup(key, isPart: true) != nil }
-        }
-    }
-
-    private func putPart(
-        _ entry: Pending, _ value: Bytes, _ partLength: Int, _ i: Int, _ blob: UInt64, _ options: SetOptions,
-        _ scratch: Scratch, _ change: inout Change
-    ) throws(Failure) -> Int {
-        let start = value.start + i * partLength
-        let length = min(partLength, value.count - i * partLength)
-        var encoded = encode(start, length, uncompressed: options.isUncompressed, scratch)
-        return try PartKey(blob: blob, owner: entry.key.hash, part: i).withKey(ref.pointee.secret) {
-            key throws(Failure) in
-            let part = Pending(key: key, lifetime: .forever, created: entry.created)
-            var version: UInt64 = 0
-            // What is pinned is lost with any of its parts.
-            var own = SetOptions()
-            own.isPinned = options.isPinned
-            while try put(Shard(ref, keyHash: key.hash), part, .part, encoded, raw: length, own, &version, &change)
-                == .dictionaryRetired
-            {
-                encoded = Encoded(codec: RecordHeader.Codec.raw, dictionary: 0, bytes: start, count: length)
-            }
-            return encoded.count
-        }
-    }
-
     // MARK: Remove, touch, increment
 
     public func remove(_ bytes: Bytes, version: UInt64) throws(Failure) -> Status {
         let key = try key(bytes)
         let shard = Shard(ref, keyHash: key.hash)
-        var change = try Change(ref)
+        var change = try Change(ref, of: key)
         return try shard.make(&change) { change throws(Failure) in try shard.remove(key, version: version, &change) }
     }
 
@@ -348,7 +226,7 @@ extension Engine {
         let key = try key(bytes)
         let age = try ages(maxAge, 0).maxAge
         let shard = Shard(ref, keyHash: key.hash)
-        var change = try Change(ref)
+        var change = try Change(ref, of: key)
         return try shard.make(&change) { change throws(Failure) in try shard.touch(key, maxAge: age, &change) }
     }
 
@@ -358,7 +236,7 @@ extension Engine {
         defer { ref.pointee.scratch.give(scratch) }
         let maxAge = ref.pointee.maxAge, stale = ref.pointee.stale
         let shard = Shard(ref, keyHash: key.hash)
-        var change = try Change(ref)
+        var change = try Change(ref, of: key)
         return try shard.make(&change) { change throws(Failure) in
             let sum = try shard.increment(
                 key, delta: delta, initial: initial, maxAge: maxAge, stale: stale, room: scratch.buffer, &change)

@@ -28,14 +28,20 @@ public struct Cursor {
         let ref = engine.ref
         while shard < ref.pointee.geometry.shards {
             let here = Shard(ref, shard)
-            if here.header.isBeingRebuilt { try here.waitForRebuild() }
+            let epoch = here.header.at.acquire(ShardHeader.Field.epoch)
+            if epoch & 1 != 0 {
+                try here.waitForRebuild()
+                continue
+            }
             let moves = here.header.at.acquire(ShardHeader.Field.moves)
             let shape = here.table.shape
             let home = shape.home(UInt32(truncatingIfNeeded: low >> 32)), end = shape.end(ofHome: home, from: low >> 32)
             let least = try least(here, home: home, buckets: shape.buckets(ofHome: home), end: end, &key)
             shim_fence_acquire()
             // What moved may have been seen in neither place.
-            if here.header.at.acquire(ShardHeader.Field.moves) != moves || here.table.shape.word != shape.word {
+            if here.header.at.acquire(ShardHeader.Field.moves) != moves || here.table.shape.word != shape.word
+                || here.header.at.acquire(ShardHeader.Field.epoch) != epoch
+            {
                 continue
             }
             guard let least else {

@@ -93,6 +93,14 @@ struct Superblock {
         }
     }
 
+    /// Before the first writer changes anything: who reads by an index of its own can't follow it from here on.
+    static func raiseGeneration(_ files: CacheFiles) throws(Failure) {
+        var word: UInt64 = 0
+        guard try files.readData(generation, into: &word, 8) else { return }
+        word &+= 1
+        try files.writeData(&word, 8, at: generation)
+    }
+
     private func fill(_ p: Memory) {
         p.set(0, Superblock.magic)
         p.set32(8, Superblock.formatVersion)

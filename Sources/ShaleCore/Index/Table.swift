@@ -36,6 +36,10 @@ enum Slot {
     }
     /// Whether fingerprint and displacement are those of another first word.
     @inline(__always) static func matches(_ w: UInt64, _ wanted: UInt64) -> Bool { (w ^ wanted) & probed == 0 }
+    /// Whether the fingerprint is that of a key's hash fraction.
+    @inline(__always) static func mayBe(_ fraction: UInt32, _ w: UInt64) -> Bool {
+        (w >> 32 ^ UInt64(fraction)) & 0xFF_FFFF == 0
+    }
     static let probed: UInt64 = 0x0FFF_FFFF << 32
     @inline(__always) static func with(_ w: UInt64, location: UInt32) -> UInt64 { w & ~0xFFFF_FFFF | UInt64(location) }
 

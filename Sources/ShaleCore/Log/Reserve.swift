@@ -55,8 +55,9 @@ extension Log {
         let loss = loss(bytes, most: most)
         return self.places(for: bytes, most: most) <= places && bytes <= liveLimit(of: places, loss) / 8 * 7
     }
-    func pinsFit(in places: Int) -> Bool {
-        pinsFit(header[Field.pinnedBytes], most: header[Field.pinnedMost], in: places)
+    /// `more`: bytes of one record that is about to be pinned.
+    func pinsFit(adding more: Int = 0, in places: Int) -> Bool {
+        pinsFit(header[Field.pinnedBytes] + more, most: max(header[Field.pinnedMost], more), in: places)
     }
 
     func places(for bytes: Int, most: Int) -> Int {

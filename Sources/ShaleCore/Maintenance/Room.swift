@@ -17,6 +17,7 @@ extension Shard {
     func makeRoom(_ length: Int, live: Bool, pins: Int = 0, replacing own: Int = 0, _ change: inout Change)
         throws(Failure)
     {
+        change.pinning = pins > 0 ? length - own : 0
         let needed = pins > 0 ? try admitPin(length, most: pins, replacing: own, &change) : 0
         let usable = log.usablePlaces, loss = log.loss
         // (An entry that replaces a pinned one of its length needs nothing.)
@@ -34,7 +35,10 @@ extension Shard {
                     limit = limitAnew() + own
                     continue
                 }
-                if canEvict { change.crowdedBy = crowdingPart() }
+                if canEvict { change.crowdedBy = crowdingPart(&change) }
+                if change.crowdedBy == nil, change.blobCount == 0, canEvict, evictOwn(for: length, limit, &change) {
+                    continue
+                }
                 throw log.filled()
             }
             if header[Field.live] + length > limit - limit / 16 {
@@ -108,16 +112,48 @@ extension Shard {
     /// that is left is pinned.
     func evict(_ change: inout Change) -> Bool {
         let before = header[Field.entries]
-        var victim = victims.next { dropIfGone($0, &change) }
+        var victim = nextVictim(&change)
         if victim == nil, header[Field.unsure] != 0 {
             header[Field.unsure] = 0
             recount()
-            victim = victims.next { dropIfGone($0, &change) }
+            victim = nextVictim(&change)
         }
         // Pinned entries that were invalidated or have expired are nobody's victims, and gone all the same.
         if victim == nil, header[Field.tagCount] != 0 { sweepTags(&change) }
         if victim == nil, header[Field.entries] == before, header[Field.pinned] > 0 { _ = purge(&change) }
         guard let slot = victim else { return header[Field.entries] < before }
+        evict(slot, &change)
+        return true
+    }
+
+    /// The least recently used entry that is not the call's own. Nil where none is left.
+    private func nextVictim(_ change: inout Change) -> Memory? {
+        var tries = 0
+        while let slot = victims.next(expired: { dropIfGone($0, &change) }) {
+            guard isOwn(slot, change) else { return slot }
+            use(slot)
+            tries += 1
+            // (Others that readers use all the time may rank above it again and again.)
+            if header[Field.entries] - header[Field.pinned] < 2 || tries > 8 { return nil }
+        }
+        return nil
+    }
+
+    /// The entry that the call replaces makes room for it, where that is all that is missing.
+    @inline(never)
+    private func evictOwn(for length: Int, _ limit: Int, _ change: inout Change) -> Bool {
+        guard !change.keepsOwn, let key = change.key, let slot = lookup(key), !Slot.isPinned(slot.u64(0)) else {
+            return false
+        }
+        let own = measure(Slot.location(slot.u64(0)))
+        var freed = own.bytes
+        for i in 0..<own.blob.parts {
+            // (Those in other shards are not found.)
+            freed += PartKey(blob: own.blob.blob, owner: own.blob.owner, part: i).withKey(secret) {
+                lookup($0, isPart: true).map { measure(Slot.location($0.u64(0))).bytes } ?? 0
+            }
+        }
+        if header[Field.live] - freed + length > limit { return false }
         evict(slot, &change)
         return true
     }
@@ -177,7 +213,7 @@ extension Shard {
     }
 
     /// A part whose owner lives elsewhere, found near a point that moves on from call to call.
-    func crowdingPart() -> PartKey? {
+    func crowdingPart(_ change: inout Change) -> PartKey? {
         let table = self.table, end = table.positions.upperBound
         let start = Int(nextStamp() &* 0x9E37_79B9 % UInt64(end))
         for i in 0..<end {
@@ -186,7 +222,7 @@ extension Shard {
                 let word0 = p.u64(j)
                 guard !Slot.isFree(word0), Slot.isPart(word0), !Slot.isPinned(word0), let key = partKey(of: word0)
                 else { continue }
-                if isOwned(key), !isBeingWritten(key.blob) { return key }
+                if key.owner != change.key?.hash, isOwned(key), !isBeingWritten(key.blob) { return key }
             }
         }
         return nil
@@ -215,7 +251,7 @@ extension Shard {
         let used = header[Field.used]
         let slots = shape.buckets * 4
         if used * 64 > slots * Load.grow {
-            if growTable(shape) { return true }
+            if growTable(shape, change) { return true }
             return used * 64 < slots * Load.full
         }
         if !mayShrink { return true }
@@ -231,10 +267,10 @@ extension Shard {
         return true
     }
 
-    func growTable(_ shape: Table.Shape) -> Bool {
+    func growTable(_ shape: Table.Shape, _ change: borrowing Change) -> Bool {
         let next = Table.Shape.grown(shape.buckets)
         // (With every insertion on a full disk, the attempt would cost more than the insertion.)
-        guard header[Field.noSpace] == 0, allocateTable(next) else { return false }
+        guard header[Field.noSpace] == 0, allocateTable(next, pinning: change.pinning) else { return false }
         table.begin(Table.Shape.Mode.growing)
         return true
     }
@@ -252,7 +288,7 @@ extension Shard {
             while header[Field.queueCount] > 1, log.queued(0) == tail {
                 guard let cleaned = try? clean(&change), cleaned > 0 else { return false }
             }
-            if growTable(table.shape) { return true }
+            if growTable(table.shape, change) { return true }
         }
         return false
     }
@@ -271,7 +307,7 @@ extension Shard {
 
     /// Pages for a table of so many buckets, and its heaps. What the table takes, the segments give.
     @inline(never)
-    private func allocateTable(_ buckets: Int) -> Bool {
+    private func allocateTable(_ buckets: Int, pinning: Int = 0) -> Bool {
         guard buckets <= geometry.maxBuckets - Table.spill else { return false }
         let wanted = geometry.shardIndexBytes(buckets: buckets)
         // Another process's table may grow. Asked of the kernel, so last: where the budget forbids it, each insertion
@@ -280,7 +316,9 @@ extension Shard {
         if wanted > header[Field.tablePages] {
             func fits(beside segments: Int) -> Bool { segments * log.segmentSize + wanted <= geometry.shardBudget }
             // What is pinned needs its places.
-            guard log.pinsFit(in: max(0, geometry.shardBudget - wanted) >> geometry.segmentShift) else { return false }
+            guard
+                log.pinsFit(adding: pinning, in: max(0, geometry.shardBudget - wanted) >> geometry.segmentShift)
+            else { return false }
             if !fits(beside: header[Field.allocated]) {
                 // No segment goes for a table that does not fit beside those that `trim` leaves at least.
                 guard log.availablePlaces > log.reserve, fits(beside: header[Field.queueCount] + log.reserve) else {
@@ -326,7 +364,7 @@ extension Shard {
             if shrinkTable(downTo: geometry.shardBudget / 8, &change) || evict(&change) || dropOrphans(&change) {
                 continue
             }
-            guard let part = crowdingPart() else { break }
+            guard let part = crowdingPart(&change) else { break }
             change.crowdedBy = part
             throw log.filled()
         }

@@ -107,22 +107,20 @@ extension Shard {
                 throw Failure.outOfMemory
             case .damaged, .incomplete:
                 // Look twice at the same place, then let it go for good. (It takes the lock: a value that is replaced
-                // again and again must not lead here.)
-                if unreadable == location {
-                    discard(key, location, isDamaged: outcome == .damaged)
-                    return .miss
-                }
-                unreadable = location
+                // again and again must not lead here.) The key's entry may be behind one whose key is damaged.
+                if unreadable == location, !discard(key, location, isDamaged: outcome == .damaged) { return .miss }
+                unreadable = unreadable == location ? 0 : location
             }
         }
     }
 
+    /// Whether it is worth looking again.
     @inline(never)
-    private func discard(_ key: Key, _ location: UInt32, isDamaged: Bool) {
-        guard var change = try? Change(engine) else { return }
-        try? make(&change) { change throws(Failure) in
+    private func discard(_ key: Key, _ location: UInt32, isDamaged: Bool) -> Bool {
+        guard var change = try? Change(engine) else { return false }
+        return (try? make(&change) { change throws(Failure) in
             try dropUnreadable(key, location: location, isDamaged: isDamaged, &change)
-        }
+        }) ?? false
     }
 
     @inline(never) // a miss needs none of it

@@ -45,14 +45,11 @@ extension Shard {
     }
 
     /// Whether a conditional set of a large value may begin. The entry becomes the newest, so that it is the last to
-    /// make room for the parts of what is to replace it.
+    /// make room for what others store meanwhile.
     func mayReplace(_ key: Key, _ condition: Condition, now: UInt64) -> Bool {
         guard holds(condition, key, now: now) else { return false }
-        guard let slot = lookup(key) else { return true }
-        while true {
-            let word1 = slot.u64(8)
-            if shim_cas64(slot + 8, word1, Slot.used(word1, stamp: nextStamp())) { return true }
-        }
+        if let slot = lookup(key) { use(slot) }
+        return true
     }
 
     /// Stores a value, manifest or part. Conflict where the condition does not hold.
@@ -61,7 +58,10 @@ extension Shard {
         -> PutOutcome
     {
         let isPart = draft.record.isKind(.part)
-        if !holds(condition, key, now: change.now) { return .conflict }
+        if !holds(condition, key, now: change.now) {
+            if change.ownIsGone { throw log.filled() }
+            return .conflict
+        }
         if draft.record.codec == RecordHeader.Codec.dictionary,
             !engine.pointee.dictionaries.places.mayUse(draft.record.dictionary)
         {
@@ -125,7 +125,7 @@ extension Shard {
             tries += 1
             if table.shape.mode != Table.Shape.Mode.steady {
                 table.advance(Int.max) { evict($0, &change) }
-            } else if tries > 6 || !growTable(table.shape) {
+            } else if tries > 6 || !growTable(table.shape, change) {
                 guard evict(&change) || dropOrphans(&change), tries < 10_000 else {
                     throw log.noSpace("pinned entries fill the index; unpin or remove some, or raise the capacity")
                 }
@@ -165,8 +165,8 @@ extension Shard {
         if !tableHasRoom, !evict(&change), !dropOrphans(&change) {
             // The disk may have room again.
             header[Field.noSpace] = 0
-            guard growTable(table.shape) else {
-                change.crowdedBy = crowdingPart()
+            guard growTable(table.shape, change) else {
+                change.crowdedBy = crowdingPart(&change)
                 throw log.noSpace(
                     "the index cannot grow, and nothing is left to evict; free space on the disk, or raise the capacity"
                 )
@@ -224,11 +224,14 @@ extension Shard {
     }
 
     /// Drops an entry that a reader found damaged or incomplete, if it is still the current one.
-    @inline(never)
-    func dropUnreadable(_ key: Key, location: UInt32, isDamaged: Bool, _ change: inout Change) throws(Failure) {
-        guard let found = table.find(key.fraction, location: location), !Slot.isPart(found.u64(0)),
-            isDamaged || manifest(at: location).map({ !isBeingWritten($0.blob) }) == true
-        else { return }
+    /// Whether it is worth looking again: it is gone, or it was whole meanwhile.
+    @inline(never) @discardableResult
+    func dropUnreadable(_ key: Key, location: UInt32, isDamaged: Bool, _ change: inout Change) throws(Failure) -> Bool {
+        guard let found = table.find(key.fraction, location: location), !Slot.isPart(found.u64(0)) else { return true }
+        if !isDamaged {
+            guard let manifest = manifest(at: location), !isBeingWritten(manifest.blob) else { return false }
+            if isWhole(location, key) { return true }
+        }
         let segment = log.segment(of: location), version = lsn(of: found)
         var draft = Draft(RecordHeader(kind: .tombstone, keyLength: key.length), keyHash: key.hash, key: key.bytes)
         let hasRoom = (try? makeRoom(max(Loss.length, draft.record.length), live: false, &change)) != nil
@@ -242,7 +245,7 @@ extension Shard {
             current = slot
             return true
         }
-        guard let slot = current else { return }
+        guard let slot = current else { return true }
         if !hasRoom {
             // Then it is a miss from now on, if not for those who make the index anew.
             drop(slot, &change)
@@ -252,6 +255,7 @@ extension Shard {
         } else {
             bury(&draft, slot, &change)
         }
+        return true
     }
 
     // MARK: Touch and increment

@@ -10,15 +10,27 @@ struct Change {
     var wantsPlace = false
     /// A shard full of other shards' parts names one, whose owner should go.
     var crowdedBy: PartKey?
+    /// The key that the call is about: its entry is the last to make room for the call.
+    let key: Key?
+    /// Its entry makes no room: the lock is released before it is replaced.
+    var keepsOwn = false
+    /// It had to make room all the same: what the call finds of it is no other's doing.
+    var ownIsGone = false
+    /// Bytes that are about to be pinned, beside those that are.
+    var pinning = 0
 
     /// A call's, which throws where its handle may not write. Every call that changes something begins with it.
     @inline(__always)
-    init(_ engine: EngineRef) throws(Failure) {
+    init(_ engine: EngineRef, of key: Key? = nil) throws(Failure) {
         try engine.pointee.checkWritable()
         now = engine.pointee.clock.now48
+        self.key = key
     }
 
-    private init(now: UInt64) { self.now = now }
+    private init(now: UInt64) {
+        self.now = now
+        key = nil
+    }
     /// Of those who put a shard in order: nothing expires in it.
     static var withoutTime: Change { Change(now: 0) }
 

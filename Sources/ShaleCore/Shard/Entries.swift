@@ -26,8 +26,12 @@ extension Shard {
     /// Takes an entry, or a part, out to make room.
     func evict(_ slot: Memory, _ change: inout Change) {
         if Slot.isPart(slot.u64(0)) {
-            if let key = partKey(of: slot.u64(0)) { engine.pointee.largeWriters.giveUp(key.blob) }
+            if let key = partKey(of: slot.u64(0)) {
+                engine.pointee.largeWriters.giveUp(key.blob)
+                if key.owner == change.key?.hash { change.ownIsGone = true }
+            }
         } else {
+            if isOwn(slot, change) { change.ownIsGone = true }
             header[Field.evictions] += 1
             #if !hasFeature(Embedded)
             if let listener = engine.pointee.evictionListener { tell(listener, of: Slot.location(slot.u64(0))) }
@@ -38,6 +42,22 @@ extension Shard {
         }
         header.begin()
         takeOut(slot, isEvicted: true, &change)
+    }
+
+    /// Whether a slot has the entry of the key that the call is about.
+    @inline(__always)
+    func isOwn(_ slot: Memory, _ change: borrowing Change) -> Bool {
+        let word0 = slot.u64(0)
+        guard let key = change.key, Slot.mayBe(key.fraction, word0) else { return false }
+        return holds(key, Slot.location(word0))
+    }
+
+    /// The entry becomes the newest.
+    func use(_ slot: Memory) {
+        while true {
+            let word1 = slot.u64(8)
+            if shim_cas64(slot + 8, word1, Slot.used(word1, stamp: nextStamp())) { return }
+        }
     }
 
     /// The parts of a manifest that went: those of this shard at once, so that whoever needs room has it,

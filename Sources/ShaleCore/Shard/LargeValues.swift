@@ -6,7 +6,8 @@ extension Shard {
     /// `othersAreKnown`: also of a shard that is being rebuilt, since all manifests were replayed.
     func isOwned(_ key: PartKey, othersAreKnown: Bool = false) -> Bool {
         let shard = Shard(engine, keyHash: key.owner)
-        if shard.number != number, !othersAreKnown, shard.header.isBeingRebuilt { return true }
+        let epoch = shard.header.at.acquire(Field.epoch)
+        if shard.number != number, !othersAreKnown, epoch & 1 != 0 { return true }
         let fraction = UInt32(truncatingIfNeeded: key.owner)
         var owned = false
         let moves = shard.header.at.acquire(Field.moves)
@@ -16,7 +17,8 @@ extension Shard {
             return owned
         }
         shim_fence_acquire()
-        return owned || shard.header.at.acquire(Field.moves) != moves || isBeingWritten(key.blob)
+        return owned || shard.header.at.acquire(Field.moves) != moves || shard.header.at.acquire(Field.epoch) != epoch
+            || isBeingWritten(key.blob)
     }
 
     func isBeingWritten(_ blob: UInt64) -> Bool {
@@ -56,13 +58,14 @@ extension Shard {
         if let slot = lookup(key, isPart: true) { drop(slot, &change) }
     }
 
-    /// Evicts the manifest of a blob, to make room for others.
+    /// Evicts the manifest of a blob, to make room for others. `evenPinned`: it could not be stored whole.
     @inline(never)
-    func evictOwner(_ part: PartKey, _ change: inout Change) {
+    func evictOwner(_ part: PartKey, evenPinned: Bool = false, _ change: inout Change) {
         let fraction = UInt32(truncatingIfNeeded: part.owner)
         var found: Memory?
         table.probe(fraction) { slot, word0 in
-            guard !Slot.isPinned(word0), manifest(at: Slot.location(word0))?.blob == part.blob else { return false }
+            guard evenPinned || !Slot.isPinned(word0), manifest(at: Slot.location(word0))?.blob == part.blob
+            else { return false }
             found = slot
             return true
         }

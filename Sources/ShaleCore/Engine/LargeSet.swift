@@ -1,0 +1,227 @@
+import CShalePlatform
+
+/// A set of a large value: parts first, each in the shard of its own hash, then the manifest under the user's key.
+///
+/// The value that it replaces stays until then. Where both do not fit, a set without a condition evicts the old one
+/// first, if that is all that is missing; one with a condition fails, as its condition would not hold any more.
+struct LargeSet {
+    let engine: Engine
+    let shard: Shard
+    let entry: Engine.Pending
+    let value: Bytes
+    let options: SetOptions
+    let scratch: Scratch
+    let partLength: Int
+    let count: Int
+
+    private var ref: EngineRef { engine.ref }
+
+    init(
+        _ engine: Engine, _ shard: Shard, _ entry: Engine.Pending, _ value: Bytes, _ options: SetOptions,
+        _ scratch: Scratch
+    ) {
+        self.engine = engine
+        self.shard = shard
+        self.entry = entry
+        self.value = value
+        self.options = options
+        self.scratch = scratch
+        // A part of an eighth of a segment fills segments without waste.
+        let share =
+            (engine.ref.pointee.geometry.segmentSize - SegmentHeader.size - RecordHeader.size) / Sizes.partsPerSegment
+        partLength = (share - RecordHeader.size - PartKey.size) & ~7
+        count = (value.count + partLength - 1) / partLength
+    }
+
+    @inline(never)
+    func store(_ version: inout UInt64, _ change: inout Change) throws(Failure) -> Status {
+        // Before anything makes room for parts that need not be stored; the manifest's put asks again.
+        if isConditional {
+            let mayBegin = try make(&change) { change in
+                shard.mayReplace(entry.key, options.condition, now: change.now)
+            }
+            if !mayBegin { return .conflict }
+        }
+        do throws(Failure) { return try store(shard.drawLSN(), &version, &change) } catch {
+            guard error.status == .full, try replacesUnpinned() else { throw error }
+            if isConditional {
+                throw shard.log.noSpace(
+                    """
+                    a set with a condition keeps the value that it replaces until the new one is stored, and both do \
+                    not fit; set it without a condition, or raise the capacity
+                    """)
+            }
+            let blob = shard.drawLSN()
+            guard try fitsBesidePins(blob) else { throw error }
+            _ = try make(&change) { change in
+                if let slot = shard.lookup(entry.key) { shard.evict(slot, &change) }
+                return true
+            }
+            return try store(blob, &version, &change)
+        }
+    }
+
+    /// In the shard of the user's key.
+    @inline(never)
+    private func make(_ change: inout Change, _ body: (inout Change) -> Bool) throws(Failure) -> Bool {
+        try shard.make(&change) { change throws(Failure) in body(&change) }
+    }
+
+    private var isConditional: Bool {
+        if case .always = options.condition { return false }
+        return true
+    }
+
+    /// Beside the value that it replaces.
+    private func store(_ blob: UInt64, _ version: inout UInt64, _ change: inout Change) throws(Failure) -> Status {
+        let turn = ref.pointee.largeWriters.begin(blob)
+        defer { turn.end() }
+        var stored = 0, wasKept = true
+        change.keepsOwn = true
+        do throws(Failure) {
+            for i in 0..<count {
+                wasKept = turn.renew() && wasKept
+                stored += try putPart(i, blob, &change)
+            }
+            // Stopped for so long that others took it for dead, or some had to make room: what went is there before
+            // the manifest is.
+            if !wasKept || !turn.renew() { try replaceMissing(turn, &change) }
+            if try putManifest(blob, stored: stored, &version, &change) == .conflict {
+                clearParts(blob)
+                return .conflict
+            }
+        } catch {
+            clearParts(blob)
+            throw error
+        }
+        // Since then, or with more than 64 writers at it, the cleaner may have met parts that seemed nobody's.
+        do throws(Failure) { try replaceMissing(turn, isStored: true, &change) } catch {
+            // It is stored, and goes again: evicted at once, but what is pinned may not be.
+            _ = try? make(&change) { change in
+                shard.evictOwner(PartKey(blob: blob, owner: entry.key.hash, part: 0), evenPinned: true, &change)
+                return true
+            }
+            if options.isPinned { throw error }
+        }
+        return .ok
+    }
+
+    private func putManifest(_ blob: UInt64, stored: Int, _ version: inout UInt64, _ change: inout Change)
+        throws(Failure) -> PutOutcome
+    {
+        change.keepsOwn = false
+        defer { change.keepsOwn = true }
+        var body = Manifest(
+            blob: blob, rawLength: value.count, storedLength: stored, partLength: partLength, partCount: count
+        ).words
+        return try withUnsafeBytes(of: &body) { bytes throws(Failure) in
+            try engine.put(
+                shard, entry, .manifest, manifest(bytes.start), raw: value.count, options, &version, &change)
+        }
+    }
+    private func manifest(_ bytes: UnsafeRawPointer) -> Encoded {
+        Encoded(codec: RecordHeader.Codec.raw, dictionary: 0, bytes: bytes, count: Manifest.size)
+    }
+
+    // MARK: Parts
+
+    private func withPart<R>(_ i: Int, _ blob: UInt64, _ body: (Key) throws(Failure) -> R) throws(Failure) -> R {
+        try PartKey(blob: blob, owner: entry.key.hash, part: i).withKey(ref.pointee.secret, body)
+    }
+
+    private func bytes(ofPart i: Int) -> Bytes {
+        Bytes(start: value.start + i * partLength, count: min(partLength, value.count - i * partLength))
+    }
+
+    private func putPart(_ i: Int, _ blob: UInt64, _ change: inout Change) throws(Failure) -> Int {
+        let bytes = bytes(ofPart: i)
+        var encoded = engine.encode(bytes.start, bytes.count, uncompressed: options.isUncompressed, scratch)
+        return try withPart(i, blob) { key throws(Failure) in
+            let part = Engine.Pending(key: key, lifetime: .forever, created: entry.created)
+            var version: UInt64 = 0
+            // What is pinned is lost with any of its parts.
+            var own = SetOptions()
+            own.isPinned = options.isPinned
+            while try engine.put(
+                Shard(ref, keyHash: key.hash), part, .part, encoded, raw: bytes.count, own, &version, &change)
+                == .dictionaryRetired
+            {
+                encoded = Encoded(
+                    codec: RecordHeader.Codec.raw, dictionary: 0, bytes: bytes.start, count: bytes.count)
+            }
+            return encoded.count
+        }
+    }
+
+    private func clearParts(_ blob: UInt64) {
+        Shard.clearParts(Change.Blob(blob: blob, owner: entry.key.hash, parts: count), ref)
+    }
+
+    /// Stores again what the cleaner, or who needed room, took for nobody's, or had to let go. An error where some of
+    /// it always pushes out the rest. `isStored`: the manifest is, and may have been replaced since, and its parts
+    /// cleared.
+    private func replaceMissing(_ turn: LargeWriters.Turn, isStored: Bool = false, _ change: inout Change)
+        throws(Failure)
+    {
+        for _ in 0..<3 {
+            var wasKept = true
+            turn.renew()
+            for i in 0..<count where try !hasPart(i, turn.number) {
+                if isStored, !isCurrent(turn.number) { return }
+                _ = try putPart(i, turn.number, &change)
+                wasKept = turn.renew() && wasKept
+            }
+            if wasKept { return }
+        }
+        throw shard.log.filled()
+    }
+
+    private func isCurrent(_ blob: UInt64) -> Bool {
+        look(shard) {
+            shard.lookup(entry.key).flatMap { shard.manifest(at: Slot.location($0.u64(0))) }?.blob == blob
+        }
+    }
+
+    private func hasPart(_ i: Int, _ blob: UInt64) throws(Failure) -> Bool {
+        try withPart(i, blob) { key throws(Failure) in
+            let shard = Shard(ref, keyHash: key.hash)
+            return look(shard) { shard.lookup(key, isPart: true) != nil }
+        }
+    }
+
+    /// Under the shard's lock; in doubt, yes.
+    private func look(_ shard: Shard, _ isSo: () -> Bool) -> Bool {
+        guard (try? shard.lock()) != nil else { return true }
+        defer { shard.unlock() }
+        return isSo()
+    }
+
+    // MARK: Where the old value and the new one do not fit
+
+    private func replacesUnpinned() throws(Failure) -> Bool {
+        look(shard) { shard.lookup(entry.key).map { !Slot.isPinned($0.u64(0)) } ?? false }
+    }
+
+    /// Whether all of it would fit if nothing else were there but what is pinned.
+    private func fitsBesidePins(_ blob: UInt64) throws(Failure) -> Bool {
+        let shards = ref.pointee.geometry.shards
+        return try withUnsafeTemporaryAllocation(of: Shard.Need.self, capacity: shards) { needs throws(Failure) in
+            needs.initialize(repeating: Shard.Need())
+            needs[shard.number].add(
+                entry.header(.manifest, options, manifest(value.start), raw: value.count).length)
+            for i in 0..<count {
+                let bytes = bytes(ofPart: i)
+                let encoded = engine.encode(bytes.start, bytes.count, uncompressed: options.isUncompressed, scratch)
+                try withPart(i, blob) { key throws(Failure) in
+                    let part = Engine.Pending(key: key, lifetime: .forever, created: entry.created)
+                    needs[Shard(ref, keyHash: key.hash).number].add(
+                        part.header(.part, SetOptions(), encoded, raw: bytes.count).length)
+                }
+            }
+            for i in 0..<shards where !Shard(ref, i).hasRoomBesidePins(needs[i], isPinned: options.isPinned) {
+                return false
+            }
+            return true
+        }
+    }
+}

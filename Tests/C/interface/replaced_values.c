@@ -1,0 +1,119 @@
+/* The value that a set replaces is the last to make room for it: a set that fails leaves its key as it was, and nobody
+ * hears of a conflict who had no rival. Large values are stored while others use the cache, so that the old one and the
+ * new one need room at once. */
+#include "check.h"
+#include "pattern.h"
+
+enum { most = 1 << 20 };
+static unsigned char bytes[most];
+
+static shale_cache *open_it(uint64_t capacity, uint32_t shards) {
+    shale_options options = {.struct_size = sizeof options, .capacity = capacity, .shards = shards};
+    shale_cache *cache = NULL;
+    REQUIRE_STATUS(SHALE_OK, shale_open(NULL, &options, &cache));
+    return cache;
+}
+
+static shale_status put(shale_cache *cache, uint64_t key, uint64_t number, size_t size, uint32_t flags,
+                        uint64_t *version) {
+    pattern_fill(bytes, key, number, size);
+    shale_set_options options = {.struct_size = sizeof options,
+                                 .flags = flags | SHALE_SET_UNCOMPRESSED,
+                                 .version = version ? *version : 0,
+                                 .new_version = version};
+    return shale_set(cache, &key, sizeof key, bytes, size, &options);
+}
+
+static bool holds(shale_cache *cache, uint64_t key, uint64_t number, size_t size) {
+    shale_value value = SHALE_VALUE_INIT;
+    uint64_t found = 0;
+    bool is_right = CHECK_STATUS(SHALE_OK, shale_get(cache, &key, sizeof key, SHALE_GET_PEEK, &value)) &&
+                    CHECK_EQUAL(size, value.size) && CHECK(!pattern_check(value.data, value.size, key, &found)) &&
+                    CHECK_EQUAL(number, found);
+    shale_value_free(&value);
+    return is_right;
+}
+
+/* A quarter of the capacity twice, and its overhead, is more than a shard of 1 MiB holds. */
+static void test_both_do_not_fit(void) {
+    enum { size = 250000 };
+    shale_cache *cache = open_it(1 << 20, 1);
+    uint64_t version = 0, first;
+    CHECK_STATUS(SHALE_OK, put(cache, 1, 1, size, 0, &version));
+    first = version;
+    CHECK_STATUS(SHALE_E_FULL, put(cache, 1, 2, size, SHALE_SET_IF_VERSION, &version));
+    CHECK(strstr(shale_last_error(), "set it without a condition") != NULL);
+    holds(cache, 1, 1, size);
+    CHECK_STATUS(SHALE_E_FULL, put(cache, 1, 2, size, SHALE_SET_IF_PRESENT, NULL));
+    holds(cache, 1, 1, size);
+    /* Without a condition the old one goes. */
+    CHECK_STATUS(SHALE_OK, put(cache, 1, 3, size, 0, NULL));
+    holds(cache, 1, 3, size);
+    CHECK_STATUS(SHALE_CONFLICT, put(cache, 1, 4, size, SHALE_SET_IF_VERSION, &first));
+    /* And a small one always fits. */
+    CHECK_STATUS(SHALE_OK, put(cache, 1, 5, 100, SHALE_SET_IF_PRESENT, NULL));
+    holds(cache, 1, 5, 100);
+    CHECK_STATUS(SHALE_OK, shale_close(cache));
+}
+
+/* In a full cache, at every size: the least recently used entry is set again. */
+static void test_the_oldest_is_set_again(void) {
+    static const size_t sizes[] = {24, 3000, 15000, 16500, 40000, 300000};
+    for (size_t from = 0; from < 6; from++)
+        for (size_t to = 0; to < 6; to++)
+            for (uint32_t shards = 1; shards <= 2; shards++) {
+                shale_cache *cache = open_it(4 << 20, shards);
+                uint64_t filler = 100, version = 0;
+                for (int round = 0; round < 4; round++) {
+                    CHECK_STATUS(SHALE_OK, put(cache, 1, 1, sizes[from], 0, NULL));
+                    /* Until another would push it out: then it would be gone, which is tried on a peek. */
+                    shale_stats stats = {.struct_size = sizeof stats};
+                    uint64_t before, key = 1;
+                    do {
+                        CHECK_STATUS(SHALE_OK, shale_get_stats(cache, &stats));
+                        before = stats.evictions;
+                        CHECK_STATUS(SHALE_OK, put(cache, filler++, 1, 3000, 0, NULL));
+                        CHECK_STATUS(SHALE_OK, shale_get_stats(cache, &stats));
+                    } while (stats.evictions == before && stats.live_bytes < (3 << 20));
+                    shale_value value = SHALE_VALUE_INIT;
+                    if (shale_get(cache, &key, sizeof key, SHALE_GET_PEEK, &value) == SHALE_OK) {
+                        version = value.version;
+                        if (!CHECK_STATUS(SHALE_OK, put(cache, 1, 2, sizes[to], SHALE_SET_IF_VERSION, &version)))
+                            fprintf(stderr, "  from %zu to %zu bytes, %u shards\n", sizes[from], sizes[to], shards);
+                        holds(cache, 1, 2, sizes[to]);
+                    }
+                    shale_value_free(&value);
+                }
+                CHECK_STATUS(SHALE_OK, shale_close(cache));
+            }
+}
+
+/* With more and more pinned, a larger value fits beside the old one, then only without it, then not at all. */
+static void test_beside_pins(void) {
+    enum { pin = 10000, small = 30000, large = 250000 };
+    unsigned refused = 0, stored = 0;
+    for (uint64_t pins = 0; pins <= 36; pins++) {
+        shale_cache *cache = open_it(1 << 20, 1);
+        uint64_t pinned = 0;
+        while (pinned < pins && put(cache, 100 + pinned, 1, pin, SHALE_SET_PINNED, NULL) == SHALE_OK)
+            pinned++;
+        CHECK_STATUS(SHALE_OK, put(cache, 1, 1, small, 0, NULL));
+        shale_status status = put(cache, 1, 2, large, 0, NULL);
+        CHECK(status == SHALE_OK || status == SHALE_E_FULL);
+        *(status == SHALE_OK ? &stored : &refused) += 1;
+        if (!holds(cache, 1, status == SHALE_OK ? 2 : 1, status == SHALE_OK ? large : small))
+            fprintf(stderr, "  beside %" PRIu64 " pinned entries\n", pinned);
+        for (uint64_t i = 0; i < pinned; i++)
+            holds(cache, 100 + i, 1, pin);
+        CHECK_STATUS(SHALE_OK, shale_close(cache));
+    }
+    CHECK(refused > 5 && stored > 5);
+}
+
+int main(void) {
+    watch(240);
+    RUN(test_both_do_not_fit);
+    RUN(test_the_oldest_is_set_again);
+    RUN(test_beside_pins);
+    return finish();
+}
