@@ -52,9 +52,7 @@ static char failure[512];
 static uint32_t events, kill_at;
 static uint64_t kills, cuts, operations_done;
 static bool is_forced; /* evictions of this operation need not follow the order of use */
-static int replays;    /* of logs, in this operation */
-static bool changes_capacity;
-static uint16_t new_id; /* of the value that it sets, or 0 */
+static int replays;    static uint16_t new_id; /* of the value that it sets, or 0 */
 static int own_key;     /* the one that it is about, or -1 */
 static bool sets_large, own_is_evicted;
 static bool new_is_evicted; /* as soon as it was stored: a large value whose parts push each other out */
@@ -104,13 +102,12 @@ static void before_store(const void *at) {
 static void check_disk(void) {
     layout l = machine.names[name_data] < 0 ? (layout){0} : read_layout(bytes_of_data);
     if (l.exists && disk_bytes() > l.capacity)
-        complain("du is %u of a capacity of %zu, on the way to another one", disk_bytes(), l.capacity);
+        complain("du is %u of a capacity of %zu", disk_bytes(), l.capacity);
 }
 static long before_call(const char *name) {
     if (current_process < 0 || strcmp(name, "malloc") == 0)
         return 0;
-    if (changes_capacity)
-        check_disk();
+    check_disk();
     happens();
     return 0;
 }
@@ -896,7 +893,6 @@ static bool perform(const operation *op) {
     kill_at = op->kill;
     is_forced = false;
     replays = 0;
-    changes_capacity = strchr("XQ", op->what) != NULL;
     if (op->what == 'd' && !model.is_clear_pending)
         add_unsettled();
     /* A `clear` without room empties the table before the log: without the index it never was. */

@@ -25,7 +25,8 @@ extension Shard {
     func hasRoomBesidePins(_ need: Need, isPinned: Bool) -> Bool {
         let pinned = header[Field.pinnedBytes]
         if need.records == 0 { return true }
-        if !isPinned, pinned == 0 { return need.bytes <= log.liveLimit }
+        // (A table that is larger than its entries need gives way.)
+        if !isPinned, pinned == 0 { return header[Field.noSpace] == 0 || need.bytes <= log.liveLimit }
         // (The table may grow on the way, and takes places from the log.)
         var buckets = table.shape.buckets
         while (header[Field.used] + need.records) * 64 >= buckets * 4 * Load.grow { buckets = Table.Shape.grown(buckets) }

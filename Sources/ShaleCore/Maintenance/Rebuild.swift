@@ -56,6 +56,8 @@ extension Shard {
 
     private func finishRebuild() {
         var change = Change.withoutTime
+        // Its size was guessed before anything was known of pins.
+        if !log.pinsFit(in: log.budgetedPlaces) { _ = shrinkTable(&change) }
         enforceLimits(&change)
         reclaimDeadTail(&change)
         header[Field.rebuilds] += 1

@@ -415,7 +415,7 @@ extension Shard {
     }
 
     /// Makes the table as small as its entries allow, but no smaller than so many bytes. False where it is already.
-    private func shrinkTable(downTo least: Int = 0, _ change: inout Change) -> Bool {
+    func shrinkTable(downTo least: Int = 0, _ change: inout Change) -> Bool {
         let before = header[Field.tablePages]
         while table.shape.mode != Table.Shape.Mode.steady { table.advance(Int.max) { evict($0, &change) } }
         if before > geometry.shardIndexBytes(buckets: table.shape.buckets) { shrinkPages(table.shape.buckets) }

@@ -4,7 +4,8 @@
  *   - keys that were evicted, cleaned away and then removed, before the log's
  *     next segment says so;
  *   - keys that were removed, where value and tombstone leave the log at once;
- *   - keys that were removed after their record's key was damaged;
+ *   - keys that were removed, or set again, after their record's key was
+ *     damaged;
  *   - random sets and removals, killed at any store, or in the header of a new
  *     segment; then opened again by whoever was attached, with another
  *     capacity, or without the index.
@@ -97,6 +98,33 @@ static void test_the_damaged_stay_removed(void) {
     CHECK_STATUS(SHALE_MISS, get_text(cache, key, 0, &value));
     shale_value_free(&value);
     CHECK_STATUS(SHALE_OK, shale_close(cache));
+    start_anew();
+}
+
+/* A get, a counter, a touch and a removal find what was set behind a damaged record of the key. */
+static void test_a_set_behind_damage_is_found(void) {
+    static const char key[] = "the key of the damaged entry";
+    for (int way = 0; way < 3; way++) {
+        start_anew();
+        shale_cache *cache = open_cache(1 << 20);
+        CHECK_STATUS(SHALE_OK, set_text(cache, key, "the first value", NULL));
+        damage_key(key, strlen(key));
+        CHECK_STATUS(SHALE_OK, set_text(cache, key, "the second value", NULL));
+        shale_value value = SHALE_VALUE_INIT;
+        if (way == 0)
+            CHECK_STATUS(SHALE_OK, shale_touch(cache, key, strlen(key), SHALE_NEVER));
+        if (way < 2)
+            for (int i = 0; i < 2; i++)
+                CHECK(get_text(cache, key, 0, &value) == SHALE_OK && holds_bytes(&value, "the second value", 16));
+        else
+            CHECK_STATUS(SHALE_OK, shale_remove(cache, key, strlen(key), 0));
+        CHECK_STATUS(SHALE_OK, shale_close(cache));
+        remove_file("shale.index");
+        cache = open_cache(0);
+        CHECK_STATUS(way < 2 ? SHALE_OK : SHALE_MISS, get_text(cache, key, 0, &value));
+        shale_value_free(&value);
+        CHECK_STATUS(SHALE_OK, shale_close(cache));
+    }
     start_anew();
 }
 
@@ -297,6 +325,7 @@ int main(int argument_count, char **arguments) {
     REQUIRE(ledger != MAP_FAILED);
     if (argument_count <= 3) {
         RUN(test_the_damaged_stay_removed);
+        RUN(test_a_set_behind_damage_is_found);
         RUN(test_the_evicted_stay_removed);
         RUN(test_the_oldest_place_is_reused_first);
     }

@@ -1,0 +1,76 @@
+/* space.md, "Pinned entries": "A table grows only if this holds beside it as well." Also in the call that pins: what is
+ * pinned can be set again in its place afterwards, and others be set beside it, whatever the capacity. The table is kept
+ * small by a disk that is full for a while, so that it grows with the last entry. */
+#include "check.h"
+#include "faults.h"
+
+#include <errno.h>
+
+enum { segment = 128 << 10, page = 4096, pins = 928, full_from = 700, helpers = 200, helper_size = 8000 };
+
+static unsigned char bytes[1 << 14];
+static bool is_full;
+static unsigned grown;
+
+static long no_space(const char *name) {
+    return is_full && strcmp(name, "fallocate") == 0 ? -ENOSPC : 0;
+}
+
+static shale_status put(shale_cache *cache, char kind, int number, size_t size, uint32_t flags) {
+    char key[16];
+    int length = snprintf(key, sizeof key, "%c%06d", kind, number);
+    shale_set_options options = {.struct_size = sizeof options, .flags = flags | SHALE_SET_UNCOMPRESSED};
+    return shale_set(cache, key, (size_t)length, bytes, size, &options);
+}
+
+static uint64_t index_bytes(shale_cache *cache) {
+    shale_stats stats = {.struct_size = sizeof stats};
+    CHECK_STATUS(SHALE_OK, shale_get_stats(cache, &stats));
+    return stats.index_bytes;
+}
+
+static void pin_with_growth(uint64_t capacity, size_t size, size_t last) {
+    char *directory = path_to("growing");
+    shale_options options = {
+        .struct_size = sizeof options, .capacity = capacity, .segment_size = segment, .flags = SHALE_OPEN_NO_SYNC};
+    shale_cache *cache = NULL;
+    REQUIRE_STATUS(SHALE_OK, shale_open(directory, &options, &cache));
+    for (int i = 0; i < helpers; i++)
+        CHECK_STATUS(SHALE_OK, put(cache, 'q', i, helper_size, 0));
+    bool fits = true;
+    for (int i = 0; i < pins && fits; i++) {
+        is_full = i >= full_from;
+        fits = put(cache, 'p', i, size, SHALE_SET_PINNED) == SHALE_OK;
+    }
+    is_full = false;
+    char key[16];
+    for (int i = 0; i < helpers; i++) {
+        int length = snprintf(key, sizeof key, "q%06d", i);
+        CHECK_ANSWER(shale_remove(cache, key, (size_t)length, 0));
+    }
+    uint64_t before = index_bytes(cache);
+    if (fits && put(cache, 'l', 0, last, SHALE_SET_PINNED) == SHALE_OK && index_bytes(cache) > before) {
+        grown++;
+        bool holds = true;
+        for (int i = 0; i < 200 && holds; i++)
+            holds = CHECK_STATUS(SHALE_OK, put(cache, 'x', i, helper_size, 0)) &&
+                    CHECK_STATUS(SHALE_OK, put(cache, 'p', i % pins, size, SHALE_SET_PINNED));
+        if (!holds)
+            fprintf(stderr, "  capacity %" PRIu64 ", %d pins of %zu bytes and one of %zu\n", capacity, pins, size, last);
+    }
+    CHECK_STATUS(SHALE_OK, shale_close(cache));
+    remove_tree(directory);
+    free(directory);
+}
+
+int main(void) {
+    watch(170);
+    memset(bytes, 7, sizeof bytes);
+    shim_faults.call = no_space;
+    for (uint64_t capacity = (1 << 20) + 20 * page; capacity < (1 << 20) + 26 * page; capacity += page)
+        for (size_t size = 380; size < 404; size += 8)
+            for (size_t last = 4000; last <= 14000; last += 5000)
+                pin_with_growth(capacity, size, last);
+    CHECK(grown > 10);
+    return finish();
+}
