@@ -22,6 +22,13 @@ struct RecordView {
     var partKey: PartKey? { header.isKind(.part) && header.keyLength == PartKey.size ? PartKey(at: key) : nil }
 }
 
+/// A record that was found by its place, and verified there.
+struct SoundRecord {
+    let view: RecordView
+    let kind: RecordHeader.Kind
+    let keyHash: UInt64
+}
+
 extension Log {
     /// Nil where no record can be.
     @inline(__always)
@@ -30,6 +37,27 @@ extension Log {
         let p = address(location), header = RecordHeader(at: p)
         return header.isPlausible(room: segmentSize - offsetInSegment(location))
             ? RecordView(location: location, at: p, header: header) : nil
+    }
+
+    /// For whoever walks a segment: the record at an offset. Nil where its head is not sound.
+    @inline(__always)
+    func soundRecord(place: Int, offset: Int) -> SoundRecord? {
+        let start = self.offset(ofPlace: place) + offset, p = engine.pointee.data + start
+        let header = RecordHeader(at: p)
+        guard header.isPlausible(room: room(from: offset)), let kind = header.kind else { return nil }
+        let keyHash = header.keyLength == 0 ? 0 : shim_hash(p + header.keyOffset, header.keyLength, secret)
+        let here = Place(number: numberWord(place).u64(0), offset: UInt64(start))
+        guard header.verifiesHead(at: p, keyHash: keyHash, place: here, secret: secret) else { return nil }
+        let view = RecordView(location: location(place: place, offset: offset), at: p, header: header)
+        return SoundRecord(view: view, kind: kind, keyHash: keyHash)
+    }
+
+    /// The first offset from this one on where a record of the place's segment is sound.
+    @inline(never)
+    func nextRecord(place: Int, from first: Int) -> Int? {
+        for offset in stride(from: first, through: segmentSize - RecordHeader.size, by: 8)
+        where soundRecord(place: place, offset: offset) != nil { return offset }
+        return nil
     }
 
     /// The record that holds the value: this one, or the one that a touch record points to. Nil where that one has

@@ -314,7 +314,7 @@ extension Shard {
                         continue
                     }
                 }
-                let next = nextRecord(place: place, from: offset + 8, number: segment)
+                let next = log.nextRecord(place: place, from: offset + 8)
                 if next == nil, isHead { break }
                 try drain(to: 0)
                 header[Field.corrupt] += 1
@@ -341,10 +341,10 @@ extension Shard {
         var change = Change.withoutTime
         let count = header[Field.queueCount]
         for i in 0..<count {
-            let place = log.queued(i), segment = log.numberWord(place).u64(0), base = log.offset(ofPlace: place)
+            let place = log.queued(i), base = log.offset(ofPlace: place)
             let end = i == count - 1 ? header[Field.headOffset] : log.segmentSize
             var offset = i == 0 ? header[Field.tailOffset] : SegmentHeader.size
-            while offset <= end - RecordHeader.size, let at = nextRecord(place: place, from: offset, number: segment) {
+            while offset <= end - RecordHeader.size, let at = log.nextRecord(place: place, from: offset) {
                 let p = engine.pointee.data + base + at
                 let record = RecordHeader(at: p)
                 if record.isKind(.end) { break }
@@ -528,7 +528,9 @@ extension Shard {
         if engine.pointee.isReadOnly { return }
         // Once round at most: with pinned entries over the limit it would never end.
         var left = header[Field.queueCount] * log.segmentSize
-        while left > 0, log.availablePlaces < log.wantedFree, let cleaned = try? cleanRecord(&change), cleaned > 0 {
+        while left > 0, log.availablePlaces < log.wantedFree, let cleaned = try? Cleaner(self).cleanRecord(&change),
+            cleaned > 0
+        {
             left -= cleaned
         }
     }

@@ -125,10 +125,10 @@ extension Shard {
     /// Cleans a record. Where not even the cleaner has room, what is at the tail goes without being copied.
     /// `isAhead`: there is room yet, and who may not make the file larger leaves it to others.
     private func clean(isAhead: Bool = false, _ change: inout Change) throws(Failure) -> Int {
-        do throws(Failure) { return try cleanRecord(&change) } catch {
+        do throws(Failure) { return try Cleaner(self).cleanRecord(&change) } catch {
             if isAhead, error.isFileLimit { return 0 }
             guard error.status == .full, evictTail(&change) else { throw error }
-            return try cleanRecord(&change)
+            return try Cleaner(self).cleanRecord(&change)
         }
     }
 

@@ -260,7 +260,7 @@ extension Shard {
             if age < header.at.u64(Field.entriesHint) >> 5 { return }
         }
         let stamp = nextStamp()
-        if stamp >= Shard.rebaseStampsAt, stamp & 0xFFFF == 0 { requestRebase() }
+        if stamp >= Sizes.rebaseStampsAt, stamp & 0xFFFF == 0 { Rebase(self).request() }
         if !shim_cas64(slot + 8, word1, Slot.used(word1, stamp: stamp)) { useAgain(key, stamp) }
     }
 
