@@ -24,15 +24,14 @@ struct Cleaner {
             return RecordHeader.size
         }
         guard let record = log.soundRecord(place: place, offset: offset) else { return try skipDamage(place, offset) }
-        let length = record.view.length
-        prefetchSlot(place, offset + length)
+        prefetchSlot(place, record.end)
         if record.kind == .end {
             finishTail()
-            return length
+        } else {
+            try clean(record, &change)
+            header[Field.tailOffset] = record.end
         }
-        try clean(record, &change)
-        header[Field.tailOffset] = offset + length
-        return length
+        return record.view.length
     }
 
     private func clean(_ record: SoundRecord, _ change: inout Change) throws(Failure) {
@@ -180,7 +179,7 @@ struct Cleaner {
 
     /// What cannot be read is dropped and counted; the walk goes on at the next record that verifies.
     private func skipDamage(_ place: Int, _ offset: Int) throws(Failure) -> Int {
-        let next = log.nextRecord(place: place, from: offset + 8) ?? log.segmentSize
+        let next = log.nextRecord(place: place, from: offset + 8)?.offset ?? log.segmentSize
         let before = header[Field.corrupt]
         try loseEntries(inPlace: place, from: offset, to: next)
         // Damage that nobody needed counts as one.

@@ -20,14 +20,14 @@ struct Recovery {
     @inline(never)
     func run() throws(Failure) {
         // (Words that no writer leaves: the index is damaged.)
-        guard isRecoverable else { return try shard.rebuild() }
+        guard isRecoverable else { return try Rebuild(shard).run() }
         table.endMoves()
         if header.at.u64(Field.transaction) != 0 {
             if !isCommitted { undo() }
             header.at.release(Field.transaction, 0)
         }
         endCopy()
-        guard isLogAgreed else { return try shard.rebuild() }
+        guard isLogAgreed else { return try Rebuild(shard).run() }
         discardUnfinishedRecord()
         header.at.release(Field.entriesHint, header.at.u64(Field.entries))
         shard.tags.recount()
