@@ -13,7 +13,7 @@ struct RecordView {
     @inline(__always) var body: Memory { at + header.storedOffset }
 
     /// What a touch record gives a new age.
-    var touchTarget: TouchTarget? {
+    @inline(__always) var touchTarget: TouchTarget? {
         header.isKind(.touch) && header.storedLength == TouchTarget.size ? TouchTarget(at: body) : nil
     }
     var manifest: Manifest? {
