@@ -60,7 +60,7 @@ extension CoreTests {
 
         private func clean() throws {
             var change = Change.withoutTime
-            #expect(try shard.cleanRecord(&change) > 0)
+            #expect(try Cleaner(shard).cleanRecord(&change) > 0)
         }
 
         @Test("by verify", arguments: Part.allCases)

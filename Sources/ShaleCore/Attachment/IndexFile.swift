@@ -162,7 +162,7 @@ extension Engine {
         if !ref.pointee.isReadOnly { try fillHoles() }
         try ref.pointee.dictionaries.places.restore(ref.pointee.files, from: ref.pointee.geometry.dictionaries)
         let lead = 1 << 32 + (try randomWord(ref.pointee.files.path)) >> 32
-        try Shard.rebuildAll(ref, lead: lead)
+        try Rebuild.all(ref, lead: lead)
     }
 
     /// A copy of the data file may have holes where nothing had been written, and a store into one would meet a full

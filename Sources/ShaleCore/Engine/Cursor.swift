@@ -113,21 +113,15 @@ public struct Cursor {
     private func copyKey(_ shard: Shard, _ location: UInt32, into key: inout ValueBuffer) throws(Failure) -> (
         size: Int, hash: UInt64
     )? {
-        guard shard.log.isSound(location) else { return nil }
-        let numberWord = shard.log.numberWord(shard.log.place(of: location))
-        let segment = numberWord.acquire(0)
-        let p = shard.log.address(location)
-        let record = RecordHeader(at: p)
-        guard record.isPlausible(room: shard.log.segmentSize - shard.log.offsetInSegment(location)),
-            record.keyLength > 0
+        guard let spot = shard.log.spot(location), let record = shard.log.record(at: spot),
+            record.header.keyLength > 0
         else { return nil }
-        guard key.reserve(record.keyLength) else { throw Failure.outOfMemory }
-        memcpy(key.start, p + record.keyOffset, record.keyLength)
-        let hash = shim_hash(key.start, record.keyLength, shard.secret)
-        let sound = record.verifiesHead(
-            at: p, keyHash: hash, place: Place(number: segment, offset: UInt64(shard.log.offset(of: location))),
-            secret: shard.secret)
+        let size = record.header.keyLength
+        guard key.reserve(size) else { throw Failure.outOfMemory }
+        memcpy(key.start, record.key, size)
+        let hash = shim_hash(key.start, size, shard.secret)
+        let isSound = record.header.verifiesHead(at: record.at, keyHash: hash, place: spot.place, secret: shard.secret)
         shim_fence_acquire()
-        return sound && numberWord.acquire(0) == segment ? (record.keyLength, hash) : nil
+        return isSound && spot.isUnchanged ? (size, hash) : nil
     }
 }

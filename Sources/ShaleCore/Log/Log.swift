@@ -399,6 +399,18 @@ extension Log {
     /// Where the log begins: what is before it is dead.
     var tail: LogPosition { LogPosition(number: header.at.u64(Field.tailNumber), offset: header[Field.tailOffset]) }
 
+    /// For a rebuild. In three steps, so that a kill in between leaves no tail that is too far on.
+    func setTail(_ position: LogPosition) {
+        header[Field.tailOffset] = SegmentHeader.size
+        header.at.set(Field.tailNumber, position.number)
+        header[Field.tailOffset] = isOffset(position.offset) ? position.offset : SegmentHeader.size
+    }
+
+    /// Whether a record, or a segment's end, can be there.
+    func isOffset(_ offset: Int) -> Bool {
+        offset >= SegmentHeader.size && offset <= segmentSize && offset & 7 == 0
+    }
+
     /// Appends at the head, where the caller has made room. Returns the location.
     @discardableResult
     func append(_ draft: inout Draft, lsn: UInt64) -> UInt32 {

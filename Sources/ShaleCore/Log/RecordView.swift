@@ -13,7 +13,7 @@ struct RecordView {
     @inline(__always) var body: Memory { at + header.storedOffset }
 
     /// What a touch record gives a new age.
-    var touchTarget: TouchTarget? {
+    @inline(__always) var touchTarget: TouchTarget? {
         header.isKind(.touch) && header.storedLength == TouchTarget.size ? TouchTarget(at: body) : nil
     }
     var manifest: Manifest? {
@@ -22,14 +22,81 @@ struct RecordView {
     var partKey: PartKey? { header.isKind(.part) && header.keyLength == PartKey.size ? PartKey(at: key) : nil }
 }
 
+/// Where a location leads, and which segment was there when somebody without the lock came by. What is read there
+/// counts if `isUnchanged` afterwards, behind a fence.
+struct Spot {
+    let location: UInt32
+    let at: Memory
+    let place: Place
+    let numberWord: Memory
+
+    @inline(__always) var isUnchanged: Bool { numberWord.acquire(0) == place.number }
+}
+
+/// A record that was read without the lock, and where.
+struct SpottedRecord {
+    let spot: Spot
+    let header: RecordHeader
+
+    @inline(__always) var view: RecordView { RecordView(location: spot.location, at: spot.at, header: header) }
+}
+
+/// A record that was found by its place, and verified there.
+struct SoundRecord {
+    let view: RecordView
+    /// In its segment.
+    let offset: Int
+    let kind: RecordHeader.Kind
+    let keyHash: UInt64
+
+    @inline(__always) var end: Int { offset + view.length }
+}
+
 extension Log {
     /// Nil where no record can be.
     @inline(__always)
-    func record(_ location: UInt32) -> RecordView? {
-        guard isSound(location) else { return nil }
-        let p = address(location), header = RecordHeader(at: p)
-        return header.isPlausible(room: segmentSize - offsetInSegment(location))
-            ? RecordView(location: location, at: p, header: header) : nil
+    func record(_ location: UInt32) -> RecordView? { spot(location).flatMap { record(at: $0) } }
+
+    /// Nil outside of the shard's places.
+    @inline(__always)
+    func spot(_ location: UInt32) -> Spot? {
+        guard isInside(location) else { return nil }
+        let row = place(of: location), offset = offset(ofPlace: row) &+ offsetInSegment(location)
+        let word = numberWord(row)
+        return Spot(
+            location: location, at: engine.pointee.data + offset,
+            place: Place(number: word.acquire(0), offset: UInt64(truncatingIfNeeded: offset)), numberWord: word)
+    }
+
+    /// (A place without a number may lie beyond the end of the file.)
+    @inline(__always)
+    func record(at spot: Spot) -> RecordView? {
+        guard spot.place.number != 0 else { return nil }
+        let header = RecordHeader(at: spot.at)
+        return header.isPlausible(room: segmentSize - offsetInSegment(spot.location))
+            ? RecordView(location: spot.location, at: spot.at, header: header) : nil
+    }
+
+    /// For whoever walks a segment: the record at an offset. Nil where its head is not sound.
+    @inline(__always)
+    func soundRecord(place: Int, offset: Int) -> SoundRecord? {
+        let start = self.offset(ofPlace: place) + offset, p = engine.pointee.data + start
+        let header = RecordHeader(at: p)
+        guard header.isPlausible(room: room(from: offset)), let kind = header.kind else { return nil }
+        let keyHash = header.keyLength == 0 ? 0 : shim_hash(p + header.keyOffset, header.keyLength, secret)
+        let here = Place(number: numberWord(place).u64(0), offset: UInt64(start))
+        guard header.verifiesHead(at: p, keyHash: keyHash, place: here, secret: secret) else { return nil }
+        let view = RecordView(location: location(place: place, offset: offset), at: p, header: header)
+        return SoundRecord(view: view, offset: offset, kind: kind, keyHash: keyHash)
+    }
+
+    /// The first one from an offset on.
+    @inline(never)
+    func nextRecord(place: Int, from first: Int) -> SoundRecord? {
+        for offset in stride(from: first, through: segmentSize - RecordHeader.size, by: 8) {
+            if let record = soundRecord(place: place, offset: offset) { return record }
+        }
+        return nil
     }
 
     /// The record that holds the value: this one, or the one that a touch record points to. Nil where that one has

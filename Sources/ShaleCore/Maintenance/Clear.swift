@@ -14,7 +14,7 @@ extension Shard {
             resetIndex()
             header.at.set(Field.ghost, header.at.u64(Field.headNumber))
             let count = header[Field.queueCount]
-            while header[Field.queueCount] == count { _ = try cleanRecord(&change) }
+            while header[Field.queueCount] == count { _ = try Cleaner(self).cleanRecord(&change) }
             try log.roll(isNewTail: true)
         }
         finishClear()

@@ -52,16 +52,14 @@ struct DictionaryRetirement {
         return false
     }
 
+    /// Whether a current record names it. `locked`: also one of a set that is under way.
     private func isNeeded(_ number: UInt16, locked: Bool = false) -> Bool {
         for i in 0..<engine.pointee.geometry.shards {
             let shard = Shard(engine, i)
-            if locked {
-                guard (try? shard.lock()) != nil else { return true }
-                defer { shard.unlock() }
-                if shard.header[shard.dictionaryField(number)] != 0 { return true }
-            } else if shard.header[shard.dictionaryField(number)] != 0 {
-                return true
-            }
+            if locked, (try? shard.lock()) == nil { return true }
+            let isNamed = shard.header[shard.dictionaryField(number)] != 0
+            if locked { shard.unlock() }
+            if isNamed { return true }
         }
         return false
     }

@@ -15,7 +15,7 @@ extension Shard {
         let state = header.at.u64(Field.state)
         if state != ShardHeader.State.quiet {
             do throws(Failure) {
-                if state == ShardHeader.State.writing { try recover() } else { try rebuild() }
+                if state == ShardHeader.State.writing { try Recovery(self).run() } else { try Rebuild(self).run() }
             } catch {
                 unlock()
                 throw error

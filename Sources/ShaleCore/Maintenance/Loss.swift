@@ -66,15 +66,4 @@ extension Shard {
             log.append(&draft, lsn: 0)
         }
     }
-
-    /// In a rebuild.
-    func apply(_ loss: Loss, _ change: inout Change) {
-        table.probe(loss.fraction) { slot, word0 in
-            let at = Slot.location(word0), segment = log.numberWord(log.place(of: at)).u64(0)
-            let isOlder =
-                segment < loss.segment || segment == loss.segment && log.offsetInSegment(at) <= Int(loss.offset)
-            if isOlder, !Slot.isPart(word0) { drop(slot, &change) }
-            return false
-        }
-    }
 }

@@ -34,7 +34,7 @@ extension Shard {
     {
         try lock()
         header.beginChange()
-        rebaseStampsIfNeeded()
+        Rebase(self).runIfNeeded()
         defer {
             header.endChange()
             unlock()

@@ -14,29 +14,46 @@ import CShalePlatform
 ///
 /// Where a writer was killed here, some slots have their ranks, some their old
 /// stamps, and some stamps that were drawn since. Who comes next ranks the second.
-extension Shard {
-    static let rebaseStampsAt = Sizes.rebaseStampsAt
+struct Rebase {
+    private typealias Field = ShardHeader.Field
     private static let bases: (UInt64, UInt64) = (1, Sizes.laterStamps)
 
-    @inline(__always) func rebaseStampsIfNeeded() {
-        if header.at.u64(Field.stamp) >= Shard.rebaseStampsAt { rebaseStamps() }
+    /// What the slots are given: the ranks, a gap for those who are late, and the stamps that are drawn from then on.
+    private struct Stamps {
+        let ranks: Range<UInt64>, drawn: UInt64
+        var late: UInt64
+
+        init(base: UInt64, count: Int) {
+            ranks = base..<(base + UInt64(count))
+            late = ranks.upperBound
+            drawn = late + Sizes.lateStamps
+        }
+    }
+    private struct Item { var stamp: UInt64, slot: UInt64 }
+
+    private let shard: Shard
+    private var header: ShardHeader { shard.header }
+
+    @inline(__always) init(_ shard: Shard) { self.shard = shard }
+
+    @inline(__always) func runIfNeeded() {
+        if header.at.u64(Field.stamp) >= Sizes.rebaseStampsAt { run() }
     }
 
     /// For a shard that is only read: now and then a reader takes the lock for it.
     @inline(never)
-    func requestRebase() {
+    func request() {
         var change = Change.withoutTime
-        try? make(&change) { _ throws(Failure) in }
+        try? shard.make(&change) { _ throws(Failure) in }
     }
 
     @inline(never)
-    func rebaseStamps() {
+    func run() {
         // Odd while slots are ranked. (A killed writer had done all.)
         let isUnderWay = header[Field.rebases] & 1 != 0,
-            mustSetBack = header.at.u64(Field.stamp) >= Shard.rebaseStampsAt
+            mustSetBack = header.at.u64(Field.stamp) >= Sizes.rebaseStampsAt
         guard isUnderWay || mustSetBack else { return header.finish(ShardHeader.Pending.rebase) }
         let count = header[Field.used]
-        struct Item { var stamp: UInt64, slot: UInt64 }
         // No memory now: there are as many stamps left as were used, and the next change tries again.
         guard let memory = shim_malloc(max(1, count) * MemoryLayout<Item>.stride) else { return }
         defer { shim_free(memory) }
@@ -44,47 +61,53 @@ extension Shard {
             start: memory.bindMemory(to: Item.self, capacity: max(1, count)), count: count)
         header.pend(ShardHeader.Pending.rebase)
         if !isUnderWay { header[Field.rebases] += 1 }
-        let base = header[Field.rebases] & 2 == 0 ? Shard.bases.1 : Shard.bases.0
-        var late = base + UInt64(count)
-        let start = late + Sizes.lateStamps
-        if mustSetBack { shim_store64(header.at + Field.stamp, start) }
+        var stamps = Stamps(base: header[Field.rebases] & 2 == 0 ? Rebase.bases.1 : Rebase.bases.0, count: count)
+        if mustSetBack { shim_store64(header.at + Field.stamp, stamps.drawn) }
         shim_fence()
+        var sorted = UnsafeMutableBufferPointer(
+            rebasing: items[0..<collect(into: items, isSecond: !mustSetBack, &stamps)])
+        sorted.sort { $0.stamp < $1.stamp }
+        for i in 0..<sorted.count { rank(sorted[i], stamps.ranks.lowerBound + UInt64(i), &stamps) }
+        shard.victims.reset()
+        header[Field.rebases] += 1
+        header.finish(ShardHeader.Pending.rebase)
+    }
+
+    /// The slots that are to be ranked, and how many. `isSecond`: after a writer that was killed here.
+    private func collect(into items: UnsafeMutableBufferPointer<Item>, isSecond: Bool, _ stamps: inout Stamps) -> Int {
         var found = 0
-        forEachSlot { slot, _ in
+        shard.forEachSlot { slot, _ in
             let stamp = Slot.stamp(slot.u64(8))
-            if !mustSetBack, stamp >= base + UInt64(count), stamp <= header.at.u64(Field.stamp) {
+            if isSecond, stamp >= stamps.ranks.upperBound, stamp <= header.at.u64(Field.stamp) {
                 // Stored since a writer that was killed had set the counter back.
-                if stamp < start { late = max(late, stamp + 1) }
-            } else if found < count {
+                if stamp < stamps.drawn { stamps.late = max(stamps.late, stamp + 1) }
+            } else if found < items.count {
                 // (What has its rank already comes first, and keeps it.)
-                let hasRank = !mustSetBack && stamp >= base && stamp < base + UInt64(count)
+                let hasRank = isSecond && stamps.ranks.contains(stamp)
                 items[found] = Item(
                     stamp: hasRank ? stamp : stamp | 1 << Slot.stampBits, slot: UInt64(UInt(bitPattern: slot)))
                 found += 1
             }
         }
-        var sorted = UnsafeMutableBufferPointer(rebasing: items[0..<found])
-        sorted.sort { $0.stamp < $1.stamp }
-        for i in 0..<found {
-            guard let slot = Memory(bitPattern: UInt(sorted[i].slot)) else { continue }
-            var stamp = base + UInt64(i)
-            while true {
-                let word1 = slot.u64(8), its = Slot.stamp(word1)
-                if its != Slot.stamp(sorted[i].stamp) {
-                    // Used meanwhile. A new stamp stays; an old one is the newest of all that are ranked.
-                    if its > start, its <= header.at.u64(Field.stamp) { break }
-                    stamp = late
-                    late += 1
-                }
-                if shim_cas64(
-                    slot + 8, word1, Slot.word1(stamp: stamp, hits: Slot.hits(word1), expiry: Slot.expiry(word1)))
-                {
-                    break
-                }
+        return found
+    }
+
+    private func rank(_ item: Item, _ rank: UInt64, _ stamps: inout Stamps) {
+        guard let slot = Memory(bitPattern: UInt(item.slot)) else { return }
+        var stamp = rank
+        while true {
+            let word1 = slot.u64(8), its = Slot.stamp(word1)
+            if its != Slot.stamp(item.stamp) {
+                // Used meanwhile. A new stamp stays; an old one is the newest of all that are ranked.
+                if its > stamps.drawn, its <= header.at.u64(Field.stamp) { return }
+                stamp = stamps.late
+                stamps.late += 1
+            }
+            if shim_cas64(
+                slot + 8, word1, Slot.word1(stamp: stamp, hits: Slot.hits(word1), expiry: Slot.expiry(word1)))
+            {
+                return
             }
         }
-        victims.reset()
-        header[Field.rebases] += 1
-        header.finish(ShardHeader.Pending.rebase)
     }
 }

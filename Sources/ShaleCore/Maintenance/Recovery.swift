@@ -6,21 +6,32 @@ import CShalePlatform
 /// that it does can be done again.
 ///
 /// What the victims' heaps and a sweep held is forgotten; stamps, and so the order of use, are in the slots.
-extension Shard {
-    func recover() throws(Failure) {
+struct Recovery {
+    private typealias Field = ShardHeader.Field
+
+    private let shard: Shard
+    private var header: ShardHeader { shard.header }
+    private var log: Log { shard.log }
+    private var table: Table { shard.table }
+    private var geometry: Geometry { shard.geometry }
+
+    init(_ shard: Shard) { self.shard = shard }
+
+    @inline(never)
+    func run() throws(Failure) {
         // (Words that no writer leaves: the index is damaged.)
-        guard isRecoverable else { return try rebuild() }
+        guard isRecoverable else { return try Rebuild(shard).run() }
         table.endMoves()
         if header.at.u64(Field.transaction) != 0 {
             if !isCommitted { undo() }
             header.at.release(Field.transaction, 0)
         }
         endCopy()
-        guard isLogAgreed else { return try rebuild() }
+        guard isLogAgreed else { return try Rebuild(shard).run() }
         discardUnfinishedRecord()
         header.at.release(Field.entriesHint, header.at.u64(Field.entries))
-        tags.recount()
-        victims.reset()
+        shard.tags.recount()
+        shard.victims.reset()
         try finishPending()
         header.endChange()
     }
@@ -50,7 +61,7 @@ extension Shard {
             let frame = Int(noted & 0xFFFF_FFFF)
             if noted >> 40 & 1 != 0 {
                 // A head that never was: a rebuild would take its header for one. The place holds no segment any more.
-                SegmentHeader.destroy(at: engine.pointee.data + log.offset(ofPlace: frame))
+                SegmentHeader.destroy(at: shard.engine.pointee.data + log.offset(ofPlace: frame))
                 log.numberWord(frame).release(0, 0)
             }
             log.setState(ofPlace: frame, Log.PlaceState(rawValue: UInt8(truncatingIfNeeded: noted >> 32)) ?? .absent)
@@ -82,11 +93,11 @@ extension Shard {
     private func finishPending() throws(Failure) {
         var change = Change.withoutTime // (Parts in other shards are left to the cleaner.)
         let pending = header[Field.pending]
-        if pending & ShardHeader.Pending.recount != 0 { recount() }
-        if pending & ShardHeader.Pending.clear != 0 { finishClear() }
-        if pending & ShardHeader.Pending.clearInPlace != 0 { try clear(&change) }
-        if pending & ShardHeader.Pending.rebase != 0 { rebaseStamps() }
-        if pending & ShardHeader.Pending.sweepOfTags != 0 { sweepTags(&change) }
+        if pending & ShardHeader.Pending.recount != 0 { shard.recount() }
+        if pending & ShardHeader.Pending.clear != 0 { shard.finishClear() }
+        if pending & ShardHeader.Pending.clearInPlace != 0 { try shard.clear(&change) }
+        if pending & ShardHeader.Pending.rebase != 0 { Rebase(shard).run() }
+        if pending & ShardHeader.Pending.sweepOfTags != 0 { shard.sweepTags(&change) }
     }
 
     /// Whether all that recovery goes by lies inside the shard.
@@ -122,7 +133,7 @@ extension Shard {
     /// What was put back may be damaged too, and the log is written to next. (A program that has closed the descriptor
     /// has nobody to ask for the file's size, and an index that was sound when it was attached.)
     private var isLogAgreed: Bool {
-        guard let size = try? engine.pointee.files.dataSize() else { return true }
-        return isLogConsistent(dataSize: size, isQuiet: true)
+        guard let size = try? shard.engine.pointee.files.dataSize() else { return true }
+        return shard.isLogConsistent(dataSize: size, isQuiet: true)
     }
 }

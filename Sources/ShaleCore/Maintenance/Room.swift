@@ -14,6 +14,7 @@ extension Shard {
 
     /// Makes room for a record of `length` bytes at the head; `live` where it will be current, `pins`: what may not be
     /// evicted then, `own`: pinned bytes of the entry that it replaces.
+    @inline(never)
     func makeRoom(_ length: Int, live: Bool, pins: Int = 0, replacing own: Int = 0, _ change: inout Change)
         throws(Failure)
     {
@@ -53,6 +54,15 @@ extension Shard {
                 left -= cleaned
             }
         }
+        if length > log.headRoom || log.freePlaces < needed {
+            try makeHeadRoom(length, live: live, needed: needed, replacing: own, &change)
+        }
+    }
+
+    /// A head that has room for `length` bytes, and `needed` free places.
+    private func makeHeadRoom(_ length: Int, live: Bool, needed: Int, replacing own: Int, _ change: inout Change)
+        throws(Failure)
+    {
         var rounds = 0, idle = 0
         while length > log.headRoom || log.freePlaces < needed {
             let reserve = max(log.reserve, needed)
@@ -161,10 +171,10 @@ extension Shard {
     /// Cleans a record. Where not even the cleaner has room, what is at the tail goes without being copied.
     /// `isAhead`: there is room yet, and who may not make the file larger leaves it to others.
     private func clean(isAhead: Bool = false, _ change: inout Change) throws(Failure) -> Int {
-        do throws(Failure) { return try cleanRecord(&change) } catch {
+        do throws(Failure) { return try Cleaner(self).cleanRecord(&change) } catch {
             if isAhead, error.isFileLimit { return 0 }
             guard error.status == .full, evictTail(&change) else { throw error }
-            return try cleanRecord(&change)
+            return try Cleaner(self).cleanRecord(&change)
         }
     }
 

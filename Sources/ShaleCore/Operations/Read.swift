@@ -53,7 +53,7 @@ public struct ValueBuffer {
 }
 
 /// How a try at one slot ended.
-private enum Outcome {
+private enum Outcome: Error {
     case absent, otherKey
     /// What was read changed meanwhile: look again.
     case moved
@@ -62,6 +62,22 @@ private enum Outcome {
     /// A part of a large value is not there.
     case incomplete
     case noMemory
+}
+
+/// A slot that was read without the lock, and where it pointed.
+private struct Sighting {
+    let slot: Memory
+    let word0: UInt64, word1: UInt64
+    let spot: Spot
+
+    /// Whether it still points there, to what it pointed to.
+    @inline(__always) var isUnchanged: Bool { Sighting.isUnchanged(slot, word0, spot.numberWord, spot.place.number) }
+    /// (By words: a struct would be kept in memory for the call, by every read.)
+    @inline(never)
+    private static func isUnchanged(_ slot: Memory, _ word0: UInt64, _ numberWord: Memory, _ number: UInt64) -> Bool {
+        shim_fence_acquire()
+        return numberWord.acquire(0) == number && (slot.acquire(0) ^ word0) & ~Slot.reachBit == 0
+    }
 }
 
 extension Shard {
@@ -128,123 +144,152 @@ extension Shard {
         _ slot: Memory, _ word0: UInt64, _ key: Key, _ options: ReadOptions, _ epoch: UInt64,
         _ buffer: inout ValueBuffer, _ found: inout Found
     ) -> Outcome {
-        let location = Slot.location(word0)
-        guard log.isInside(location) else { return .damaged }
-        let row = log.place(of: location), inSegment = log.offsetInSegment(location)
-        let offset = log.offset(ofPlace: row) &+ inSegment
-        var p = engine.pointee.data + offset
+        do throws(Outcome) {
+            let sighting = try locate(slot, word0)
+            let record = try match(sighting, key)
+            let value = try followTouch(record, sighting, key)
+            let isStale = try judgeAge(record, sighting, epoch, options)
+            try judgeTags(value, sighting, epoch)
+            found.metaSize = value.header.metaLength
+            found.size = value.header.rawLength
+            found.storedSize = UInt64(truncatingIfNeeded: value.header.storedLength)
+            if value.header.isKind(.manifest) {
+                try takeParts(value, sighting, key, options, &buffer, &found)
+            } else if options.contains(.info) {
+                try takeMeta(value, &buffer)
+            } else {
+                guard buffer.reserve(value.header.rawLength &+ value.header.metaLength) else { throw .noMemory }
+                guard readBody(value.header, value.spot.at, value.spot.place, into: buffer) else {
+                    throw unreadable(sighting, value.spot)
+                }
+            }
+
+            #if DEBUG && !hasFeature(Embedded)
+            ReadHook.runBeforeValidation()
+            #endif
+            shim_fence_acquire()
+            guard sighting.spot.isUnchanged, value.spot.isUnchanged, header.at.acquire(Field.epoch) == epoch
+            else { throw .moved }
+
+            found.created = Age.publicPoint(value.header.created)
+            found.expires = Age.publicPoint(record.header.expires)
+            found.version = value.header.lsn
+            found.isStale = isStale
+            found.isPinned = value.header.isPinned
+            if !options.contains(.peek) { use(slot, sighting.word1, key) }
+            return isStale ? .stale : .hit
+        } catch { return error }
+    }
+
+    // MARK: Steps of a read
+    // (What fails one is thrown, and means the same to each. They are all inlined, and are small enough for that.)
+
+    /// Where the slot points, as of a moment at which the place held this segment.
+    @inline(__always)
+    private func locate(_ slot: Memory, _ word0: UInt64) throws(Outcome) -> Sighting {
+        guard let spot = log.spot(Slot.location(word0)) else { throw .damaged }
         // The lines of a small record together, rather than one wait after the other.
-        prefetch(p, to: 192)
-        let numberWord = log.numberWord(row)
-        let segment = numberWord.acquire(0)
+        prefetch(spot.at, to: 192)
         let word1 = slot.acquire(8)
         // Pointed to while the place held this segment: so the location is the current one's. And word 1 is this
         // entry's.
-        if (slot.acquire(0) ^ word0) & ~Slot.reachBit != 0 { return .moved }
-        if segment == 0 { return .damaged }
-        let at = Place(number: segment, offset: UInt64(truncatingIfNeeded: offset))
-        var record = RecordHeader(at: p)
+        if (slot.acquire(0) ^ word0) & ~Slot.reachBit != 0 { throw .moved }
+        if spot.place.number == 0 { throw .damaged }
+        return Sighting(slot: slot, word0: word0, word1: word1, spot: spot)
+    }
+
+    /// The record there, if it is the key's.
+    @inline(__always)
+    private func match(_ sighting: Sighting, _ key: Key) throws(Outcome) -> SpottedRecord {
+        let spot = sighting.spot, p = spot.at, record = RecordHeader(at: p)
         // (All of `isPlausible` that keeps the reads inside; its rest shows when the record is used.)
-        guard record.keyLength == key.length, record.length <= log.segmentSize &- inSegment,
+        guard record.keyLength == key.length, record.length <= log.segmentSize &- log.offsetInSegment(spot.location),
             memcmp(p + record.keyOffset, key.bytes, key.length) == 0
-        else {
-            return isOther(p, at, location)
-                ? .otherKey : unchanged(slot, word0, numberWord, segment) ? .damaged : .moved
-        }
+        else { throw isOther(p, spot.place, spot.location) ? .otherKey : unreadable(sighting) }
         // The rest of a larger one while its head is verified.
         prefetch(p, from: 192, to: record.length)
-        guard record.verifiesHead(at: p, keyHash: key.hash, place: at, secret: secret) else {
-            return unchanged(slot, word0, numberWord, segment) ? .damaged : .moved
+        guard record.verifiesHead(at: p, keyHash: key.hash, place: spot.place, secret: secret) else {
+            throw unreadable(sighting)
         }
-        let expires = record.expires
-        let gone = record.gone(at: p)
+        return SpottedRecord(spot: spot, header: record)
+    }
 
-        // A touch record: the value is where it says, in a segment of its own.
-        var targetWord = numberWord, targetSegment = segment, targetPlace = at
-        if record.isKind(.touch) {
-            guard record.storedLength == TouchTarget.size else { return .damaged }
-            let target = TouchTarget(at: p + record.storedOffset)
-            guard log.isSound(target.location) else {
-                return unchanged(slot, word0, numberWord, segment) ? .damaged : .moved
+    /// The record that holds the value: that of a touch record is where it says, in a segment of its own.
+    @inline(__always)
+    private func followTouch(_ record: SpottedRecord, _ sighting: Sighting, _ key: Key) throws(Outcome) -> SpottedRecord
+    {
+        var value = record
+        if record.header.isKind(.touch) {
+            guard let target = record.view.touchTarget else { throw .damaged }
+            guard let spot = log.spot(target.location), spot.place.number == target.number else {
+                throw unreadable(sighting)
             }
-            targetWord = log.numberWord(log.place(of: target.location))
-            targetSegment = targetWord.acquire(0)
-            targetPlace = Place(
-                number: targetSegment, offset: UInt64(truncatingIfNeeded: log.offset(of: target.location)))
-            if targetSegment != target.number { return unchanged(slot, word0, numberWord, segment) ? .damaged : .moved }
-            p = log.address(target.location)
-            record = RecordHeader(at: p)
-            guard record.keyLength == key.length,
-                record.isPlausible(room: log.segmentSize &- log.offsetInSegment(target.location)),
-                record.lsn == target.lsn,
-                record.verifiesHead(at: p, keyHash: key.hash, place: targetPlace, secret: secret)
-            else {
-                return unchanged(slot, word0, numberWord, segment) && targetWord.acquire(0) == targetSegment
-                    ? .damaged : .moved
-            }
+            guard let found = log.record(at: spot), found.header.keyLength == key.length,
+                found.header.lsn == target.lsn,
+                found.header.verifiesHead(at: spot.at, keyHash: key.hash, place: spot.place, secret: secret)
+            else { throw unreadable(sighting, spot) }
+            value = SpottedRecord(spot: spot, header: found.header)
         }
-        guard record.isKind(.value) || record.isKind(.manifest) else { return .otherKey }
+        guard value.header.isKind(.value) || value.header.isKind(.manifest) else { throw .otherKey }
+        return value
+    }
 
-        // Ages and tags, before the last validation.
-        var isStale = false
-        if expires != Age.neverPoint, !engine.pointee.clock.isWellBefore(expires) {
-            let now = engine.pointee.clock.now48
-            isStale = now >= expires
-            // (What has replaced it meanwhile may be fresh.)
-            if isStale, !stands(slot, word0, numberWord, segment, epoch) { return .moved }
-            if now >= gone { return .gone }
+    /// Whether the value is stale, and may be served all the same.
+    @inline(__always)
+    private func judgeAge(_ record: SpottedRecord, _ sighting: Sighting, _ epoch: UInt64, _ options: ReadOptions)
+        throws(Outcome) -> Bool
+    {
+        let expires = record.header.expires
+        if expires == Age.neverPoint || engine.pointee.clock.isWellBefore(expires) { return false }
+        let gone = record.header.gone(at: record.spot.at), now = engine.pointee.clock.now48, isStale = now >= expires
+        // (What has replaced it meanwhile may be fresh.)
+        if isStale, !stands(sighting, epoch) { throw .moved }
+        if now >= gone || isStale && !options.contains(.stale) { throw .gone }
+        return isStale
+    }
+
+    /// Whether none of the value's tags was invalidated since.
+    @inline(__always)
+    private func judgeTags(_ value: SpottedRecord, _ sighting: Sighting, _ epoch: UInt64) throws(Outcome) {
+        if value.header.tagCount > 0, header.at.acquire(Field.tagCount) != 0,
+            tags.invalidates(value.header, at: value.spot.at)
+        {
+            throw stands(sighting, epoch) && value.spot.isUnchanged ? .gone : .moved
         }
-        if isStale, !options.contains(.stale) { return .gone }
-        if record.tagCount > 0, header.at.acquire(Field.tagCount) != 0, tags.invalidates(record, at: p) {
-            return stands(slot, word0, numberWord, segment, epoch) && targetWord.acquire(0) == targetSegment
-                ? .gone : .moved
+    }
+
+    /// Where the value itself is not asked for.
+    @inline(__always)
+    private func takeMeta(_ value: SpottedRecord, _ buffer: inout ValueBuffer) throws(Outcome) {
+        let length = value.header.metaLength
+        guard buffer.reserve(length) else { throw .noMemory }
+        if length > 0 { memcpy(buffer.start, value.spot.at + value.header.metaOffset, length) }
+    }
+
+    /// A large value.
+    @inline(__always)
+    private func takeParts(
+        _ value: SpottedRecord, _ sighting: Sighting, _ key: Key, _ options: ReadOptions, _ buffer: inout ValueBuffer,
+        _ found: inout Found
+    ) throws(Outcome) {
+        let record = value.header, spot = value.spot
+        guard record.storedLength == Manifest.size else { throw unreadable(sighting, spot) }
+        let outcome = readLarge(
+            spot.at + record.metaOffset, record.metaLength, check: record.bodyCheck ^ spot.place.mix(secret: secret),
+            spot.numberWord, spot.place.number, key, options, &buffer, &found)
+        switch outcome {
+        case .hit: break
+        case .moved, .noMemory: throw outcome
+        case let lost: throw unreadable(sighting, spot, lost)
         }
+    }
 
-        found.metaSize = record.metaLength
-        found.size = record.rawLength
-        found.storedSize = UInt64(truncatingIfNeeded: record.storedLength)
-        if record.isKind(.manifest) {
-            var outcome = Outcome.damaged
-            if record.storedLength == Manifest.size {
-                outcome = readLarge(
-                    p + record.metaOffset, record.metaLength, check: record.bodyCheck ^ targetPlace.mix(secret: secret),
-                    targetWord, targetSegment,
-                    key, options, &buffer, &found)
-            }
-            switch outcome {
-            case .hit: break
-            case .moved: return .moved
-            case .noMemory: return .noMemory
-            case let lost:
-                return unchanged(slot, word0, numberWord, segment) && targetWord.acquire(0) == targetSegment
-                    ? lost : .moved
-            }
-        } else if !options.contains(.info) {
-            guard buffer.reserve(record.rawLength &+ record.metaLength) else { return .noMemory }
-            guard readBody(record, p, targetPlace, into: buffer) else {
-                return unchanged(slot, word0, numberWord, segment) && targetWord.acquire(0) == targetSegment
-                    ? .damaged : .moved
-            }
-        } else {
-            guard buffer.reserve(record.metaLength) else { return .noMemory }
-            if record.metaLength > 0 { memcpy(buffer.start, p + record.metaOffset, record.metaLength) }
-        }
-
-        #if DEBUG && !hasFeature(Embedded)
-        ReadHook.runBeforeValidation()
-        #endif
-        shim_fence_acquire()
-        guard numberWord.acquire(0) == segment, targetWord.acquire(0) == targetSegment,
-            header.at.acquire(Field.epoch) == epoch
-        else { return .moved }
-
-        found.created = Age.publicPoint(record.created)
-        found.expires = Age.publicPoint(expires)
-        found.version = record.lsn
-        found.isStale = isStale
-        found.isPinned = record.isPinned
-        if !options.contains(.peek) { use(slot, word1, key) }
-        return isStale ? .stale : .hit
+    /// What cannot be read is damaged, or was recycled meanwhile.
+    @inline(__always)
+    private func unreadable(_ sighting: Sighting) -> Outcome { sighting.isUnchanged ? .damaged : .moved }
+    @inline(__always)
+    private func unreadable(_ sighting: Sighting, _ value: Spot, _ outcome: Outcome = .damaged) -> Outcome {
+        sighting.isUnchanged && value.isUnchanged ? outcome : .moved
     }
 
     /// A fresh stamp. It is stored only where the slot is as it was: a reader that was stopped writes none to another
@@ -258,7 +303,7 @@ extension Shard {
             if age < header.at.u64(Field.entriesHint) >> 5 { return }
         }
         let stamp = nextStamp()
-        if stamp >= Shard.rebaseStampsAt, stamp & 0xFFFF == 0 { requestRebase() }
+        if stamp >= Sizes.rebaseStampsAt, stamp & 0xFFFF == 0 { Rebase(self).request() }
         if !shim_cas64(slot + 8, word1, Slot.used(word1, stamp: stamp)) { useAgain(key, stamp) }
     }
 
@@ -294,16 +339,9 @@ extension Shard {
     }
 
     /// Whether what is stale, or gone by age or tags, was the key's entry when that was decided.
-    @inline(never)
-    private func stands(_ slot: Memory, _ word0: UInt64, _ numberWord: Memory, _ segment: UInt64, _ epoch: UInt64)
-        -> Bool
-    {
-        unchanged(slot, word0, numberWord, segment) && header.at.acquire(Field.epoch) == epoch
-    }
-    @inline(never)
-    private func unchanged(_ slot: Memory, _ word0: UInt64, _ numberWord: Memory, _ segment: UInt64) -> Bool {
-        shim_fence_acquire()
-        return numberWord.acquire(0) == segment && (slot.acquire(0) ^ word0) & ~Slot.reachBit == 0
+    @inline(__always)
+    private func stands(_ sighting: Sighting, _ epoch: UInt64) -> Bool {
+        sighting.isUnchanged && header.at.acquire(Field.epoch) == epoch
     }
     /// Whether a sound record of another key is there, with the same fraction by chance.
     @inline(never)
@@ -416,25 +454,14 @@ extension Shard {
 
     @inline(never) // five calls in the probe
     private func readPart(_ slot: Memory, _ word0: UInt64, _ key: Key, into out: Memory, _ size: Int) -> Outcome {
-        let location = Slot.location(word0)
-        guard log.isSound(location) else { return .damaged }
-        let numberWord = log.numberWord(log.place(of: location))
-        let segment = numberWord.acquire(0)
-        if (slot.acquire(0) ^ word0) & ~Slot.reachBit != 0 { return .moved }
-        let at = Place(number: segment, offset: UInt64(log.offset(of: location)))
-        let p = log.address(location)
-        let record = RecordHeader(at: p)
-        guard record.isKind(.part), record.keyLength == key.length,
-            record.isPlausible(room: log.segmentSize - log.offsetInSegment(location)),
-            memcmp(p + record.keyOffset, key.bytes, key.length) == 0
-        else {
-            return isOther(p, at, location)
-                ? .otherKey : unchanged(slot, word0, numberWord, segment) ? .damaged : .moved
-        }
-        let sound =
-            record.verifiesHead(at: p, keyHash: key.hash, place: at, secret: secret) && record.rawLength == size
-            && record.metaLength == 0
-            && readBody(record, p, at, into: ValueBuffer(data: out, capacity: size))
-        return unchanged(slot, word0, numberWord, segment) ? (sound ? .hit : .damaged) : .moved
+        do throws(Outcome) {
+            let sighting = try locate(slot, word0)
+            let record = try match(sighting, key).header, spot = sighting.spot
+            guard record.isKind(.part) else { throw .otherKey }
+            let isSound =
+                record.rawLength == size && record.metaLength == 0
+                && readBody(record, spot.at, spot.place, into: ValueBuffer(data: out, capacity: size))
+            return sighting.isUnchanged ? isSound ? .hit : .damaged : .moved
+        } catch { return error }
     }
 }

@@ -46,7 +46,7 @@ extension Shard {
     func isLogConsistent(dataSize: Int, isQuiet: Bool) -> Bool {
         let rows = geometry.rows, count = header[Field.queueCount], free = header[Field.freeCount]
         guard header[Field.queueFirst] < rows, count <= rows, free <= rows, header[Field.headPlace] < rows,
-            isOffset(header[Field.headOffset]), isOffset(header[Field.tailOffset]),
+            log.isOffset(header[Field.headOffset]), log.isOffset(header[Field.tailOffset]),
             header.at.u64(Field.provenTail) <= header.at.u64(Field.tailNumber),
             header.at.u64(Field.tailNumber) <= log.nextNumber
         else { return false }
@@ -81,10 +81,6 @@ extension Shard {
         return count == 0
             || log.queued(count - 1) == header[Field.headPlace] && previous == header.at.u64(Field.headNumber)
                 && log.numberWord(log.queued(0)).u64(0) == header.at.u64(Field.tailNumber)
-    }
-
-    func isOffset(_ offset: Int) -> Bool {
-        offset >= SegmentHeader.size && offset <= log.segmentSize && offset & 7 == 0
     }
 
     /// The log goes at least as far as it was synced; after a clean close, exactly as far.

@@ -1,6 +1,6 @@
 import CShalePlatform
 
-/// How entries leave the index, and how their records move.
+/// How entries leave the index.
 extension Shard {
     /// Takes an entry out of the index. Its record stays in the log as a ghost until the tail has passed.
     func drop(_ slot: Memory, _ change: inout Change) {
@@ -60,6 +60,19 @@ extension Shard {
         }
     }
 
+    /// With a part goes the value that it belongs to, where that is in this shard: without one part it is nothing.
+    func evictWhole(_ slot: Memory, _ change: inout Change) {
+        #if SHALE_FAULTS
+        shim_tell(SHIM_FORCED, nil)
+        #endif
+        let word0 = slot.u64(0)
+        if Slot.isPart(word0), let key = partKey(of: word0), Shard(engine, keyHash: key.owner).number == number {
+            evictOwner(key, &change)
+            if (slot.u64(0) ^ word0) & ~Slot.reachBit != 0 { return }
+        }
+        evict(slot, &change)
+    }
+
     /// The parts of a manifest that went: those of this shard at once, so that whoever needs room has it,
     /// the others' when the lock is released.
     func release(_ blob: Change.Blob, _ change: inout Change) {
@@ -77,14 +90,4 @@ extension Shard {
         listener.note(listener.context, record.key, record.header.keyLength)
     }
     #endif
-
-    /// A transaction of its own kind, without a savepoint: the slot points to the copy behind the head's end, and the
-    /// head's end follows. Until the slot does, the copy is no record; no rebuild ever finds a record twice.
-    @inline(never) func moveRecord(_ slot: Memory, to target: UInt32, headEnd: Int) {
-        header[Field.copyEnd] = headEnd
-        header.at.release(Field.copiedSlot, UInt64(truncatingIfNeeded: slot - header.at))
-        table.move(slot, to: target)
-        header.at.release(Field.headOffset, UInt64(headEnd))
-        header.at.release(Field.copiedSlot, 0)
-    }
 }

@@ -1,0 +1,349 @@
+import CShalePlatform
+
+/// A shard's log, read in order: each record supersedes what its key had before.
+struct Replay {
+    private typealias Field = ShardHeader.Field
+
+    private let shard: Shard
+    private var engine: EngineRef { shard.engine }
+    private var header: ShardHeader { shard.header }
+    private var log: Log { shard.log }
+    private var table: Table { shard.table }
+    private var tags: TagTable { shard.tags }
+    private var secret: UInt64 { shard.secret }
+
+    /// How far the log was certainly on the disk.
+    private var synced = SyncedPosition(number: 0, offset: 0)
+    private var highestLSN: UInt64 = 0
+    private var change = Change.withoutTime
+    /// Whether there are parts of large values.
+    private(set) var hasParts = false
+
+    init(_ shard: Shard) { self.shard = shard }
+
+    /// All but the parts of large values, and where the log ends.
+    mutating func run(afterPowerLoss: Bool, lead: UInt64) throws(Failure) {
+        synced = SyncedPosition.read(engine, shard: shard.number)
+        // Within one boot no page is lost: a position that does not verify was cut off by a kill.
+        if !afterPowerLoss, synced.number == .max { synced = SyncedPosition(number: 0, offset: 0) }
+        let count = header[Field.queueCount]
+        var previous: UInt64 = 0
+        for i in 0..<count {
+            let place = log.queued(i), segment = log.numberWord(place).u64(0), isHead = i == count - 1
+            if i == 0 { fetchSegment(place) }
+            if !isHead { fetchSegment(log.queued(i + 1)) }
+            if i > 0 { try closeHole(before: place, previous) }
+            previous = segment
+            highestLSN = max(highestLSN, lsnAtBegin(ofPlace: place))
+            let end = replay(place, from: i == 0 ? header[Field.tailOffset] : SegmentHeader.size, isHead: isHead)
+            guard isHead else { continue }
+            // Nothing that verifies is behind this offset: writing goes on here.
+            header[Field.headOffset] = end.isMarked ? log.segmentSize : end.offset
+            if !end.isMarked, synced.covers(segment, end.offset) { abandonLog() }
+        }
+        // The newest segment that was synced is not there at all.
+        if synced.number != .max, synced.number > header.at.u64(Field.headNumber) { abandonLog() }
+        raiseLSN(above: highestLSN, by: lead)
+    }
+
+    /// The parts of values that are current. Those of values that were replaced since are in the log as well, and
+    /// would take the table's room, and with it entries, until the cleaner comes by.
+    mutating func replayParts(othersAreKnown: Bool) {
+        let count = header[Field.queueCount]
+        for i in 0..<count {
+            let place = log.queued(i), end = i == count - 1 ? header[Field.headOffset] : log.segmentSize
+            var offset = i == 0 ? header[Field.tailOffset] : SegmentHeader.size
+            while offset <= end - RecordHeader.size, let record = log.nextRecord(place: place, from: offset),
+                record.kind != .end
+            {
+                if let key = record.view.partKey, shard.isOwned(key, othersAreKnown: othersAreKnown) { apply(record) }
+                offset = record.end
+            }
+        }
+    }
+
+    // MARK: A segment
+
+    /// Records that were verified and wait for their slots' cache lines, so that these waits overlap.
+    private struct Lookahead {
+        static let most = 16
+
+        /// Room for `most`.
+        let ring: UnsafeMutableBufferPointer<SoundRecord>
+        private var first = 0, count = 0
+
+        init(_ ring: UnsafeMutableBufferPointer<SoundRecord>) { self.ring = ring }
+
+        mutating func add(_ record: SoundRecord) {
+            ring.initializeElement(at: (first + count) & (Lookahead.most - 1), to: record)
+            count += 1
+        }
+        /// The oldest, where there are more than so many.
+        mutating func next(leaving left: Int) -> SoundRecord? {
+            guard count > left else { return nil }
+            defer {
+                first = (first + 1) & (Lookahead.most - 1)
+                count -= 1
+            }
+            return ring[first]
+        }
+    }
+
+    /// What may have to come from the disk, and would come page by page.
+    private func fetchSegment(_ place: Int) {
+        if engine.pointee.geometry.hasSmallPages {
+            shim_sys_will_need(engine.pointee.data + log.offset(ofPlace: place), log.segmentSize)
+        }
+    }
+
+    private func lsnAtBegin(ofPlace place: Int) -> UInt64 {
+        SegmentHeader(
+            at: engine.pointee.data + log.offset(ofPlace: place), shard: shard.number, place: place, secret: secret)?
+            .lsn ?? 0
+    }
+
+    /// Returns where the segment's records end, and whether that is marked.
+    private mutating func replay(_ place: Int, from start: Int, isHead: Bool) -> (offset: Int, isMarked: Bool) {
+        withUnsafeTemporaryAllocation(of: SoundRecord.self, capacity: Lookahead.most) { ring in
+            var ahead = Lookahead(ring)
+            let end = walk(place, from: start, isHead: isHead, &ahead)
+            apply(&ahead, leaving: 0)
+            return end
+        }
+    }
+
+    private mutating func walk(_ place: Int, from start: Int, isHead: Bool, _ ahead: inout Lookahead) -> (
+        offset: Int, isMarked: Bool
+    ) {
+        var offset = start
+        while offset <= log.segmentSize - RecordHeader.size {
+            if let record = log.soundRecord(place: place, offset: offset), record.view.header.lsn < SegmentHeader.beyond
+            {
+                note(record)
+                if record.kind == .end { return (offset, true) }
+                if record.kind != .part, record.kind != .gap {
+                    shim_prefetch(table.home(of: UInt32(truncatingIfNeeded: record.keyHash)))
+                    ahead.add(record)
+                    apply(&ahead, leaving: Lookahead.most - 1)
+                }
+                offset = record.end
+                continue
+            }
+            let next = log.nextRecord(place: place, from: offset + 8)?.offset
+            if next == nil, isHead { break }
+            apply(&ahead, leaving: 0)
+            stepOver(place, offset, next)
+            guard let next else { return (offset, true) }
+            offset = next
+        }
+        return (offset, false)
+    }
+
+    private mutating func note(_ record: SoundRecord) {
+        let header = record.view.header
+        highestLSN = max(highestLSN, header.lsn)
+        if header.codec == RecordHeader.Codec.dictionary {
+            engine.pointee.dictionaries.places.reserve(header.dictionary)
+        }
+        if record.kind == .part { hasParts = true }
+    }
+
+    // MARK: What cannot be read
+
+    /// Nothing verifies from an offset to the next record, or to the segment's end.
+    private func stepOver(_ place: Int, _ offset: Int, _ next: Int?) {
+        let segment = log.numberWord(place).u64(0)
+        header[Field.corrupt] += 1
+        // No record was ever in less than a header. (A power cut may leave an older record in front of a newer
+        // one, which is a little further than it reaches; no gap record fits there.)
+        let mayBeLoss = next.map { $0 - offset >= RecordHeader.size } ?? true
+        if mayBeLoss, synced.covers(segment, offset) {
+            forgetOlder()
+        } else {
+            // A later sync will cover this place, and must not make it look like a loss of what was synced.
+            fill(place, offset, next ?? log.segmentSize, next == nil ? .end : .gap)
+        }
+    }
+
+    /// Covers bytes that nothing can be read from with a record that says so.
+    private func fill(_ place: Int, _ from: Int, _ to: Int, _ kind: RecordHeader.Kind) {
+        guard !engine.pointee.isReadOnly, to - from >= RecordHeader.size else { return }
+        let length = kind == .end ? 0 : to - from - RecordHeader.size
+        var record = RecordHeader(kind: kind, keyLength: 0, storedLength: length, rawLength: length)
+        let p = log.address(log.location(place: place, offset: from))
+        record.writeUnsealed(to: p)
+        let here = Place(number: log.numberWord(place).u64(0), offset: UInt64(log.offset(ofPlace: place) + from))
+        record.setHeadCheck(record.computeHeadCheck(at: p, keyHash: 0, place: here, secret: secret))
+        record.seal(at: p)
+    }
+
+    /// A segment is missing before this one. What it held may have superseded anything older, if it was synced.
+    private func closeHole(before place: Int, _ previous: UInt64) throws(Failure) {
+        let p = engine.pointee.data + log.offset(ofPlace: place)
+        guard let found = SegmentHeader(at: p, shard: shard.number, place: place, secret: secret),
+            found.previous != previous
+        else { return }
+        if synced.number > previous {
+            forgetOlder()
+        } else if !engine.pointee.isReadOnly {
+            try SegmentHeader(
+                shard: shard.number, place: place, number: found.number, previous: previous, tail: found.tail,
+                lsn: found.lsn
+            )
+            .replace(at: log.offset(ofPlace: place), engine.pointee.files, secret: secret)
+        }
+    }
+
+    /// The end of what was synced cannot be read, and may have superseded all that is left. The log begins
+    /// anew: were it continued, the next rebuild would drop what is written from here on as well.
+    private func abandonLog() {
+        header[Field.corrupt] += 1
+        forgetOlder()
+        if synced.number != .max {
+            header.at.set(Field.lastNumber, max(header.at.u64(Field.lastNumber), synced.number))
+        }
+        while header[Field.queueCount] > 0 { log.releaseTail() }
+        log.setTail(LogPosition(number: log.nextNumber))
+        header[Field.headOffset] = log.segmentSize
+    }
+
+    /// What was unreadable may have superseded anything older.
+    private func forgetOlder() {
+        let table = self.table
+        for position in table.positions { table.bucket(position).zero(Table.bucketSize) }
+        shard.recount()
+        header.at.set(Field.ghost, header.at.u64(Field.headNumber))
+    }
+
+    private func raiseLSN(above highest: UInt64, by step: UInt64) {
+        let word = engine.pointee.index + IndexHead.lsn
+        while true {
+            let now = word.u64(0)
+            if now >= highest &+ step { return }
+            if shim_cas64(word, now, highest &+ step) { return }
+        }
+    }
+
+    // MARK: A record
+
+    private mutating func apply(_ ahead: inout Lookahead, leaving left: Int) {
+        while let record = ahead.next(leaving: left) { apply(record) }
+    }
+
+    @inline(never)
+    private mutating func apply(_ record: SoundRecord) {
+        let view = record.view, header = view.header
+        let key = Key(bytes: UnsafeRawPointer(view.key), length: header.keyLength, hash: record.keyHash)
+        switch record.kind {
+        case .value, .manifest, .part:
+            applyValue(view, key)
+        case .touch:
+            applyTouch(view, key)
+        case .tombstone:
+            if let slot = shard.lookup(key) { shard.drop(slot, &change) }
+        case .invalidate:
+            guard key.length == 8 else { return }
+            let tag = view.key.loadUnaligned(as: UInt64.self)
+            if tags.isFull, tags.invalidation(of: tag) == 0 { shard.sweepTags(&change) }
+            tags.add(tag, lsn: header.lsn)
+        case .loss:
+            if key.length == Loss.size { apply(Loss(at: view.key)) }
+        case .end, .gap: break
+        }
+    }
+
+    @inline(never)
+    private mutating func applyValue(_ view: RecordView, _ key: Key) {
+        let record = view.header, isPart = record.isKind(.part)
+        if isPart, view.partKey == nil { return }
+        let slot = shard.lookup(key, isPart: isPart)
+        if record.codec == RecordHeader.Codec.dictionary, !engine.pointee.dictionaries.places.has(record.dictionary) {
+            // Evicted before its dictionary made room for another.
+            if let slot { shard.drop(slot, &change) }
+            return
+        }
+        guard log.isBodySound(view) else {
+            // It still supersedes what is older, unless that is what it was copied from.
+            header[Field.corrupt] += 1
+            if let slot, shard.lsn(of: slot) != record.lsn { shard.drop(slot, &change) }
+            return
+        }
+        let flags =
+            (record.isPinned ? Slot.pinnedBit : 0)
+            | (isPart ? Slot.Kind.part : record.tagCount > 0 ? Slot.Kind.tagged : Slot.Kind.plain)
+        let expiry = SlotExpiry.of(gone: record.gone(at: view.at), base: engine.pointee.block.expiryBase)
+        let new = record.isKind(.value) ? Measure(record) : shard.measure(view.location)
+        if let slot {
+            let old = slot.u64(0)
+            shard.exchange(shard.measure(Slot.location(old)), old, for: new, flags)
+            slot.set(8, Slot.word1(stamp: shard.nextStamp(), expiry: expiry))
+            slot.release(0, Slot.with(old, location: view.location) & ~Slot.keptFlags | flags)
+        } else if let free = freeSlot(for: key) {
+            // (A stamp that a sweep, for those that were evicted above, has not passed.)
+            free.set(8, Slot.word1(stamp: shard.nextStamp(), expiry: expiry))
+            free.release(0, table.word0(free, key.fraction, location: view.location, flags: flags))
+            shard.account(new, sign: 1)
+            shard.count(flags, sign: 1)
+        }
+    }
+
+    /// Nil where not even evicting helps: the key is known to the log alone.
+    private mutating func freeSlot(for key: Key) -> Memory? {
+        if !shard.maintainTable(&change, mayShrink: false) { _ = shard.evict(&change) }
+        var tries = 0
+        while true {
+            if let free = table.reserve(key.fraction) { return free }
+            tries += 1
+            table.advance(Int.max) { shard.drop($0, &change) }
+            if !shard.maintainTable(&change, mayShrink: false) || tries > 4, !shard.evict(&change) || tries > 1000 {
+                header.at.set(Field.ghost, header.at.u64(Field.headNumber))
+                return nil
+            }
+        }
+    }
+
+    @inline(never)
+    private mutating func applyTouch(_ view: RecordView, _ key: Key) {
+        guard let target = view.touchTarget, let slot = shard.lookup(key) else { return }
+        guard log.isBodySound(view) else {
+            // It still supersedes the age that the value had before.
+            header[Field.corrupt] += 1
+            shard.drop(slot, &change)
+            return
+        }
+        let old = Slot.location(slot.u64(0))
+        // (A copy by a cleaner who was killed before the slot pointed to it may lie behind the one that was touched.)
+        guard let current = log.record(old).flatMap({ log.value(of: $0) }), current.header.lsn == target.lsn else {
+            return
+        }
+        guard current.location == target.location || isInLog(target) else {
+            // The copy that was touched is damaged. Its original has an age that may be over.
+            shard.drop(slot, &change)
+            return
+        }
+        shard.account(shard.measure(old), sign: -1)
+        let word1 = slot.u64(8),
+            expiry = SlotExpiry.of(gone: view.header.gone(at: view.at), base: engine.pointee.block.expiryBase)
+        slot.set(8, Slot.word1(stamp: Slot.stamp(word1), expiry: expiry))
+        slot.release(0, Slot.with(slot.u64(0), location: view.location) & ~Slot.Kind.mask | Slot.Kind.touched)
+        shard.account(shard.measure(view.location), sign: 1)
+    }
+
+    /// Whether the value that was touched is still where it was then, and whole.
+    private func isInLog(_ target: TouchTarget) -> Bool {
+        guard let value = log.record(target.location), log.segment(of: target.location) == target.number,
+            log.state(ofPlace: log.place(of: target.location)) == .inLog
+        else { return false }
+        return value.header.lsn == target.lsn && log.isHeadSound(value) && log.isBodySound(value)
+    }
+
+    private mutating func apply(_ loss: Loss) {
+        table.probe(loss.fraction) { slot, word0 in
+            let at = Slot.location(word0), segment = log.numberWord(log.place(of: at)).u64(0)
+            let isOlder =
+                segment < loss.segment || segment == loss.segment && log.offsetInSegment(at) <= Int(loss.offset)
+            if isOlder, !Slot.isPart(word0) { shard.drop(slot, &change) }
+            return false
+        }
+    }
+}

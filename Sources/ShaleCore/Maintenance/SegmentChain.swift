@@ -1,0 +1,138 @@
+import CShalePlatform
+
+/// The segments of a shard's log, as the headers in the data file tell: which there are, and where the log begins.
+struct SegmentChain {
+    private typealias Field = ShardHeader.Field
+
+    private let shard: Shard
+    /// Memory is gone, so pages may be missing and states unknown.
+    private let afterPowerLoss: Bool
+    private var engine: EngineRef { shard.engine }
+    private var header: ShardHeader { shard.header }
+    private var log: Log { shard.log }
+    private var geometry: Geometry { shard.geometry }
+
+    init(_ shard: Shard, afterPowerLoss: Bool) {
+        self.shard = shard
+        self.afterPowerLoss = afterPowerLoss
+    }
+
+    /// Finds the log's segments and sets the ring. Returns how many are missing.
+    func link(_ fileSize: Int, lead: UInt64) throws(Failure) -> Int {
+        guard let memory = shim_malloc(geometry.rows * MemoryLayout<SegmentHeader>.stride + SegmentHeader.size) else {
+            throw Failure.outOfMemory
+        }
+        defer { shim_free(memory) }
+        let found = UnsafeMutableBufferPointer(
+            start: (memory + SegmentHeader.size).bindMemory(to: SegmentHeader.self, capacity: geometry.rows),
+            count: geometry.rows)
+        header[Field.queueFirst] = 0
+        header[Field.queueCount] = 0
+        header[Field.freeCount] = 0
+        let count = try collectSegments(fileSize, page: memory, found)
+        var all = UnsafeMutableBufferPointer(rebasing: found[..<count])
+        all.sort { $0.number < $1.number }
+        let newest = all.last?.number ?? 0
+        // (A synced tail may name a number that was about to be given, and nothing below it would count.)
+        let last = max(
+            newest, afterPowerLoss ? 0 : header.at.u64(Field.lastNumber),
+            SyncedPosition.tail(engine, shard: shard.number).number)
+        header.at.set(Field.lastNumber, last + lead)
+        header.at.set(Field.headNumber, newest)
+        header[Field.headOffset] = log.segmentSize
+
+        beginLog(all)
+        return queue(all)
+    }
+
+    /// Puts the segments from the tail on into the ring, and those before it in front. Returns how many are missing.
+    private func queue(_ all: UnsafeMutableBufferPointer<SegmentHeader>) -> Int {
+        let tail = log.tail
+        var missing = 0, previous: UInt64 = 0
+        for segment in all {
+            log.numberWord(segment.place).release(0, segment.number)
+            guard segment.number >= tail.number else {
+                addLastFree(segment.place)
+                continue
+            }
+            // (The tail may have moved on since anything named it, and its place may be gone.)
+            if header[Field.queueCount] == 0
+                ? segment.number != tail.number && !afterPowerLoss : segment.previous != previous
+            {
+                missing += 1
+            }
+            previous = segment.number
+            log.setQueued(header[Field.queueCount], segment.place)
+            header[Field.queueCount] += 1
+            log.setState(ofPlace: segment.place, .inLog)
+            header[Field.headPlace] = segment.place
+        }
+        if header[Field.queueCount] == 0 {
+            log.setTail(LogPosition(number: log.nextNumber))
+        } else if log.numberWord(log.queued(0)).u64(0) != tail.number {
+            log.setTail(LogPosition(number: log.numberWord(log.queued(0)).u64(0)))
+        }
+        return missing
+    }
+
+    /// Before the ring holds any of the log.
+    private func addLastFree(_ place: Int) {
+        log.setQueued(0, place)
+        header[Field.queueFirst] = (header[Field.queueFirst] + 1) % geometry.rows
+        header[Field.freeCount] += 1
+        log.setState(ofPlace: place, .free)
+    }
+
+    /// Notes the sound headers of all places, and puts the places without one in front of the ring: they hold nothing.
+    private func collectSegments(
+        _ fileSize: Int, page: Memory, _ found: UnsafeMutableBufferPointer<SegmentHeader>
+    ) throws(Failure) -> Int {
+        var count = 0, allocated = 0
+        for place in 0..<geometry.rows {
+            let known = log.state(ofPlace: place)
+            if !afterPowerLoss, known == .absent { continue }
+            if log.offset(ofPlace: place) >= fileSize {
+                log.numberWord(place).release(0, 0)
+                log.setState(ofPlace: place, .absent)
+                continue
+            }
+            var sound: SegmentHeader?
+            // The whole segment must be inside the file before the mapping is used.
+            if log.offset(ofPlace: place) + log.segmentSize <= fileSize,
+                try engine.pointee.files.readData(log.offset(ofPlace: place), into: page, SegmentHeader.size)
+            {
+                sound = SegmentHeader(at: page, shard: shard.number, place: place, secret: shard.secret)
+            }
+            if let sound {
+                found[count] = sound
+                count += 1
+                log.setState(ofPlace: place, .free)
+                allocated += 1
+            } else if afterPowerLoss {
+                // Allocated or not, nobody knows: give it back, so that the sum is right, or count it.
+                let released = engine.pointee.files.releaseData(log.offset(ofPlace: place), log.segmentSize)
+                log.numberWord(place).release(0, 0)
+                log.setState(ofPlace: place, released ? .absent : .preparing)
+                if !released { allocated += 1 }
+            } else {
+                log.numberWord(place).release(0, 0)
+                if known != .preparing { addLastFree(place) }
+                allocated += 1
+            }
+        }
+        header[Field.allocated] = allocated
+        return count
+    }
+
+    /// Where the log begins: at the furthest tail that anything proves. What is older is dead, and some of it may be
+    /// gone.
+    private func beginLog(_ all: UnsafeMutableBufferPointer<SegmentHeader>) {
+        var proven = SyncedPosition.tail(engine, shard: shard.number)
+        for segment in all where proven.isBefore(segment.tail) { proven = segment.tail }
+        let isKnown = !afterPowerLoss && proven.isBefore(log.tail)
+        if !isKnown { log.setTail(proven) }
+        header.at.set(Field.provenTail, proven.number)
+        // A later rebuild may begin earlier than this one, and finds what this one does not see.
+        header.at.set(Field.ghost, isKnown ? log.tail.number : 0)
+    }
+}
