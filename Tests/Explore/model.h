@@ -73,9 +73,10 @@ typedef enum {
     /* limits.md, "Order, counts and eviction": "the contents of the tail segment go first, whatever their stamps";
      * space.md, "The table": "An entry that finds no place at all is evicted." */
     excuse_forced_eviction,
-    /* space.md, "When room runs out": "A set of a large value without a condition evicts the one that it replaces" */
+    /* space.md, "When room runs out": "Any other set of a large value evicts the one that it replaces" */
     excuse_makes_room,
-    /* space.md, "When room runs out": "If both do not fit, a set with a condition fails with `SHALE_E_FULL`" */
+    /* space.md, "When room runs out": "If both do not fit, a set that pins or has a condition fails with
+     * `SHALE_E_FULL`" */
     excuse_both_do_not_fit,
     /* design.md, "Eviction": "Live bytes are held below 82 % of what the shard may use" */
     excuse_evicted,

@@ -805,7 +805,8 @@ static void check_status(const operation *op) {
         excuses_used[machine.is_full ? excuse_full_disk : excuse_full_of_pins]++;
         is_right = true;
     }
-    if (!is_right && s == SHALE_E_FULL && op->what == 'n' && op->size == 2 && answer.is_recognised) {
+    if (!is_right && s == SHALE_E_FULL && op->size == 2 &&
+        ((op->what == 'n' && answer.is_recognised) || (op->what == 'p' && may_be_there(&model.worlds[0][op->key])))) {
         excuses_used[excuse_both_do_not_fit]++;
         is_right = true;
     }

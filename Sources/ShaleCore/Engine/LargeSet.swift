@@ -2,8 +2,9 @@ import CShalePlatform
 
 /// A set of a large value: parts first, each in the shard of its own hash, then the manifest under the user's key.
 ///
-/// The value that it replaces stays until then. Where both do not fit, a set without a condition evicts the old one
-/// first, if that is all that is missing; one with a condition fails, as its condition would not hold any more.
+/// The value that it replaces stays until then. Where both do not fit, the old one is evicted first, if that is all that
+/// is missing. But a set with a condition fails, as its condition would not hold any more, and so does one that pins, as
+/// that cannot be known beforehand.
 struct LargeSet {
     let engine: Engine
     let shard: Shard
@@ -44,11 +45,11 @@ struct LargeSet {
         }
         do throws(Failure) { return try store(shard.drawLSN(), &version, &change) } catch {
             guard error.status == .full, try replacesUnpinned() else { throw error }
-            if isConditional {
+            if isConditional || options.isPinned {
                 throw shard.log.noSpace(
                     """
-                    a set with a condition keeps the value that it replaces until the new one is stored, and both do \
-                    not fit; set it without a condition, or raise the capacity
+                    a set that pins or has a condition keeps the value that it replaces until the new one is stored, \
+                    and both do not fit; set it without a condition, or raise the capacity
                     """)
             }
             let blob = shard.drawLSN()
@@ -218,9 +219,7 @@ struct LargeSet {
                         part.header(.part, SetOptions(), encoded, raw: bytes.count).length)
                 }
             }
-            for i in 0..<shards where !Shard(ref, i).hasRoomBesidePins(needs[i], isPinned: options.isPinned) {
-                return false
-            }
+            for i in 0..<shards where !Shard(ref, i).hasRoomBesidePins(needs[i]) { return false }
             return true
         }
     }

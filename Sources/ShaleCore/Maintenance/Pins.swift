@@ -12,29 +12,24 @@ extension Shard {
     struct Need {
         var bytes = 0
         var records = 0
-        /// The longest record.
-        var most = 0
         mutating func add(_ length: Int) {
             bytes += length
             records += 1
-            most = max(most, length)
         }
     }
 
     /// Whether it would fit if nothing else were there but what is pinned.
-    func hasRoomBesidePins(_ need: Need, isPinned: Bool) -> Bool {
+    func hasRoomBesidePins(_ need: Need) -> Bool {
         let pinned = header[Field.pinnedBytes]
         if need.records == 0 { return true }
         // (A table that is larger than its entries need gives way.)
-        if !isPinned, pinned == 0 { return header[Field.noSpace] == 0 || need.bytes <= log.liveLimit }
+        if pinned == 0 { return header[Field.noSpace] == 0 || need.bytes <= log.liveLimit }
         // (The table may grow on the way, and takes places from the log.)
         var buckets = table.shape.buckets
         while (header[Field.used] + need.records) * 64 >= buckets * 4 * Load.grow { buckets = Table.Shape.grown(buckets) }
         let tables = max(header[Field.tablePages], geometry.shardIndexBytes(buckets: buckets))
-        let places = min(geometry.rows, max(0, geometry.shardBudget - tables) >> geometry.segmentShift)
-        return isPinned
-            ? log.pinsFit(pinned + need.bytes, most: max(header[Field.pinnedMost], need.most), in: places)
-            : pinned + need.bytes <= log.liveLimit(of: min(places, log.usablePlaces), log.loss)
+        let places = min(log.usablePlaces, max(0, geometry.shardBudget - tables) >> geometry.segmentShift)
+        return pinned + need.bytes <= log.liveLimit(of: places, log.loss)
     }
 
     /// Before a record pins: that it can be kept, and that the places for it are on disk, as a full one gives no more.

@@ -77,7 +77,12 @@ extension Shard {
         let found = lookup(key, isPart: isPart)
         // (Making a slot leaves the room there: it evicts, or makes room again.)
         let slot =
-            if let found { found } else { try makeSlot(for: draft.record, key, tableHasRoom: tableHasRoom, &change) }
+            if let found {
+                found
+            } else {
+                // (Where the entry itself has made room, its slot is free.)
+                try makeSlot(for: draft.record, key, tableHasRoom: tableHasRoom || change.ownIsGone, &change)
+            }
         let before = header[Field.headOffset]
         header.begin()
         let location = log.append(&draft, lsn: drawLSN())

@@ -42,7 +42,7 @@ static void test_both_do_not_fit(void) {
     CHECK_STATUS(SHALE_OK, put(cache, 1, 1, size, 0, &version));
     first = version;
     CHECK_STATUS(SHALE_E_FULL, put(cache, 1, 2, size, SHALE_SET_IF_VERSION, &version));
-    CHECK(strstr(shale_last_error(), "set it without a condition") != NULL);
+    CHECK(strstr(shale_last_error(), "pins or has a condition") != NULL);
     holds(cache, 1, 1, size);
     CHECK_STATUS(SHALE_E_FULL, put(cache, 1, 2, size, SHALE_SET_IF_PRESENT, NULL));
     holds(cache, 1, 1, size);
