@@ -52,7 +52,8 @@ static char failure[512];
 static uint32_t events, kill_at;
 static uint64_t kills, cuts, operations_done;
 static bool is_forced; /* evictions of this operation need not follow the order of use */
-static int replays;    static uint16_t new_id; /* of the value that it sets, or 0 */
+static int replays;
+static uint16_t new_id; /* of the value that it sets, or 0 */
 static int own_key;     /* the one that it is about, or -1 */
 static bool sets_large, own_is_evicted;
 static bool new_is_evicted; /* as soon as it was stored: a large value whose parts push each other out */
@@ -196,8 +197,7 @@ static void before_event(enum shim_event event, const void *at) {
     else if (key >= 0 && key == own_key && id != new_id && sets_large) {
         excuses_used[excuse_makes_room]++;
         own_is_evicted = true;
-    }
-    else if (event == SHIM_EVICTED)
+    } else if (event == SHIM_EVICTED)
         for (size_t i = 0; next_slot(&v, &i, &s);)
             if (!s.is_part && !s.is_pinned && (s.word1 & stamps) < (word1 & stamps))
                 complain("evicted out of order: key %c with stamp %u, while the slot in bucket %zu has %u",
@@ -855,7 +855,8 @@ static int in_process(const operation *op, uint16_t id) {
 /* Whether every shard has been locked, so that nothing is left of a killed writer. */
 static bool settles(const operation *op) {
     return answer.has_settled || strchr("vcy", op->what) ||
-           (configured->shards == 1 && strchr("spatniruf", op->what) && !(op->what == 'n' && answer.status == SHALE_MISS));
+           (configured->shards == 1 && strchr("spatniruf", op->what) &&
+            !(op->what == 'n' && answer.status == SHALE_MISS));
 }
 
 /* A `clear` whose process was killed may be finished by whoever meets what is missing, in his shard; parts may be in another. */

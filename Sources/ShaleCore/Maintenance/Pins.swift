@@ -26,7 +26,9 @@ extension Shard {
         if pinned == 0 { return header[Field.noSpace] == 0 || need.bytes <= log.liveLimit }
         // (The table may grow on the way, and takes places from the log.)
         var buckets = table.shape.buckets
-        while (header[Field.used] + need.records) * 64 >= buckets * 4 * Load.grow { buckets = Table.Shape.grown(buckets) }
+        while (header[Field.used] + need.records) * 64 >= buckets * 4 * Load.grow {
+            buckets = Table.Shape.grown(buckets)
+        }
         let tables = max(header[Field.tablePages], geometry.shardIndexBytes(buckets: buckets))
         let places = min(log.usablePlaces, max(0, geometry.shardBudget - tables) >> geometry.segmentShift)
         return pinned + need.bytes <= log.liveLimit(of: places, log.loss)

@@ -268,23 +268,11 @@ struct Replay {
             if let slot, shard.lsn(of: slot) != record.lsn { shard.drop(slot, &change) }
             return
         }
-        let flags =
-            (record.isPinned ? Slot.pinnedBit : 0)
-            | (isPart ? Slot.Kind.part : record.tagCount > 0 ? Slot.Kind.tagged : Slot.Kind.plain)
-        let expiry = SlotExpiry.of(gone: record.gone(at: view.at), base: engine.pointee.block.expiryBase)
-        let new = record.isKind(.value) ? Measure(record) : shard.measure(view.location)
-        if let slot {
-            let old = slot.u64(0)
-            shard.exchange(shard.measure(Slot.location(old)), old, for: new, flags)
-            slot.set(8, Slot.word1(stamp: shard.nextStamp(), expiry: expiry))
-            slot.release(0, Slot.with(old, location: view.location) & ~Slot.keptFlags | flags)
-        } else if let free = freeSlot(for: key) {
-            // (A stamp that a sweep, for those that were evicted above, has not passed.)
-            free.set(8, Slot.word1(stamp: shard.nextStamp(), expiry: expiry))
-            free.release(0, table.word0(free, key.fraction, location: view.location, flags: flags))
-            shard.account(new, sign: 1)
-            shard.count(flags, sign: 1)
-        }
+        guard let place = slot ?? freeSlot(for: key) else { return }
+        var draft = Draft(record, keyHash: key.hash, key: key.bytes)
+        draft.lifetime = record.lifetime(at: view.at)
+        header.begin()
+        shard.publish(&draft, at: view.location, in: place, isNew: slot == nil, &change)
     }
 
     /// Nil where not even evicting helps: the key is known to the log alone.

@@ -134,9 +134,10 @@ extension Shard {
     @inline(never)
     private func discard(_ key: Key, _ location: UInt32, isDamaged: Bool) -> Bool {
         guard var change = try? Change(engine) else { return false }
-        return (try? make(&change) { change throws(Failure) in
-            try dropUnreadable(key, location: location, isDamaged: isDamaged, &change)
-        }) ?? false
+        return
+            (try? make(&change) { change throws(Failure) in
+                try dropUnreadable(key, location: location, isDamaged: isDamaged, &change)
+            }) ?? false
     }
 
     @inline(never) // a miss needs none of it
@@ -156,7 +157,7 @@ extension Shard {
             if value.header.isKind(.manifest) {
                 try takeParts(value, sighting, key, options, &buffer, &found)
             } else if options.contains(.info) {
-                try takeMeta(value, &buffer)
+                try takeMeta(value, sighting, &buffer)
             } else {
                 guard buffer.reserve(value.header.rawLength &+ value.header.metaLength) else { throw .noMemory }
                 guard readBody(value.header, value.spot.at, value.spot.place, into: buffer) else {
@@ -260,10 +261,24 @@ extension Shard {
 
     /// Where the value itself is not asked for.
     @inline(__always)
-    private func takeMeta(_ value: SpottedRecord, _ buffer: inout ValueBuffer) throws(Outcome) {
-        let length = value.header.metaLength
-        guard buffer.reserve(length) else { throw .noMemory }
-        if length > 0 { memcpy(buffer.start, value.spot.at + value.header.metaOffset, length) }
+    private func takeMeta(_ value: SpottedRecord, _ sighting: Sighting, _ buffer: inout ValueBuffer) throws(Outcome) {
+        let record = value.header, p = value.spot.at
+        guard buffer.reserve(record.metaLength) else { throw .noMemory }
+        guard
+            record.metaLength == 0
+                || readMeta(
+                    p + record.metaOffset, record.metaLength, p + record.storedOffset, record.storedLength,
+                    check: record.bodyCheck ^ value.spot.place.mix(secret: secret), into: buffer.start)
+        else { throw unreadable(sighting, value.spot) }
+    }
+    /// Copies and checks meta. One check covers it and the value. (Words, as for `readLarge`.)
+    @inline(never)
+    private func readMeta(
+        _ meta: Memory, _ metaLength: Int, _ stored: Memory, _ storedLength: Int, check: UInt64, into out: Memory
+    ) -> Bool {
+        memcpy(out, meta, metaLength)
+        return bodyHash(meta: out, metaLength: metaLength, stored: stored, storedLength: storedLength, secret: secret)
+            == check
     }
 
     /// A large value.

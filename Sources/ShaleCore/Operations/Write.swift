@@ -86,38 +86,12 @@ extension Shard {
         let before = header[Field.headOffset]
         header.begin()
         let location = log.append(&draft, lsn: drawLSN())
-        let record = draft.record
         // Half a segment ahead, so that it is there in time, and a shard that is hardly used takes one only.
         if before < log.segmentSize / 2, header[Field.headOffset] >= log.segmentSize / 2, log.wantsPlace {
             change.wantsPlace = true
         }
-        let flags =
-            (record.isPinned ? Slot.pinnedBit : 0)
-            | (isPart ? Slot.Kind.part : record.tagCount > 0 ? Slot.Kind.tagged : Slot.Kind.plain)
-        let expiry = SlotExpiry.of(gone: draft.lifetime.gone, base: engine.pointee.block.expiryBase)
-        let measure = record.isKind(.value) ? Measure(record) : measure(location)
-        publish(slot, isNew: found == nil, key, location: location, flags: flags, expiry: expiry, measure, &change)
+        publish(&draft, at: location, in: slot, isNew: found == nil, &change)
         return .done
-    }
-
-    /// Points the key's slot to a new record, or fills one that was reserved for it.
-    private func publish(
-        _ slot: Memory, isNew: Bool, _ key: Key, location: UInt32, flags: UInt64, expiry: UInt64, _ new: Measure,
-        _ change: inout Change
-    ) {
-        if isNew {
-            account(new, sign: 1)
-            count(flags, sign: 1)
-            slot.release(8, Slot.word1(stamp: nextStamp(), expiry: expiry))
-            header.commit(slot, table.word0(slot, key.fraction, location: location, flags: flags))
-            return
-        }
-        let word0 = slot.u64(0)
-        let old = measure(Slot.location(word0))
-        exchange(old, word0, for: new, flags)
-        header.restamp(slot, nextStamp(), expiry: expiry)
-        header.commit(slot, Slot.with(word0, location: location) & ~Slot.keptFlags | flags)
-        if old.blob.blob != 0 { release(old.blob, &change) }
     }
 
     /// A free slot near the key's home.

@@ -2,6 +2,32 @@ import CShalePlatform
 
 /// How entries leave the index.
 extension Shard {
+    /// Ends a transaction: points the key's slot to a record, or fills one that was reserved for it.
+    @inline(never)
+    func publish(
+        _ draft: inout Draft, at location: UInt32, in slot: Memory, isNew: Bool, _ change: inout Change
+    ) {
+        let isPart = draft.record.isKind(.part)
+        let kind = isPart ? Slot.Kind.part : draft.record.tagCount > 0 ? Slot.Kind.tagged : Slot.Kind.plain
+        let flags = (draft.record.isPinned ? Slot.pinnedBit : 0) | kind
+        let expiry = SlotExpiry.of(gone: draft.lifetime.gone, base: engine.pointee.block.expiryBase)
+        let new = draft.record.isKind(.value) ? Measure(draft.record) : measure(location)
+        if isNew {
+            account(new, sign: 1)
+            count(flags, sign: 1)
+            slot.release(8, Slot.word1(stamp: nextStamp(), expiry: expiry))
+            let fraction = UInt32(truncatingIfNeeded: draft.keyHash)
+            header.commit(slot, table.word0(slot, fraction, location: location, flags: flags))
+            return
+        }
+        let word0 = slot.u64(0)
+        let old = measure(Slot.location(word0))
+        exchange(old, word0, for: new, flags)
+        header.restamp(slot, nextStamp(), expiry: expiry)
+        header.commit(slot, Slot.with(word0, location: location) & ~Slot.keptFlags | flags)
+        if old.blob.blob != 0 { release(old.blob, &change) }
+    }
+
     /// Takes an entry out of the index. Its record stays in the log as a ghost until the tail has passed.
     func drop(_ slot: Memory, _ change: inout Change) {
         header.begin()

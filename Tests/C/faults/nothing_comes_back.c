@@ -61,7 +61,7 @@ static shale_status put(shale_cache *cache, uint64_t key, uint64_t version, size
 
 /* ---- damaged, removed --------------------------------------------------------- */
 
-/* Changes a bit in the last record of the key: of its key, where the head's check sees it. */
+/* Changes a bit behind the last place in the data file that has these bytes: of a key, where the head's check sees it. */
 static void damage_key(const void *key, size_t size) {
     char path[512];
     snprintf(path, sizeof path, "%s/shale.data", directory);
@@ -125,6 +125,22 @@ static void test_a_set_behind_damage_is_found(void) {
         shale_value_free(&value);
         CHECK_STATUS(SHALE_OK, shale_close(cache));
     }
+    start_anew();
+}
+
+/* Of a value whose meta is damaged, nothing is told. */
+static void test_damaged_meta_is_a_miss(void) {
+    start_anew();
+    shale_cache *cache = open_cache(1 << 20);
+    shale_set_options options = {.struct_size = sizeof options, .meta = "the meta of it", .meta_size = 14};
+    CHECK_STATUS(SHALE_OK, set_text(cache, "key", "the value", &options));
+    shale_value value = SHALE_VALUE_INIT;
+    CHECK_STATUS(SHALE_OK, get_text(cache, "key", SHALE_GET_INFO, &value));
+    CHECK(value.meta_size == 14 && memcmp(value.meta, "the meta of it", 14) == 0);
+    damage_key("the meta of it", 14);
+    CHECK_STATUS(SHALE_MISS, get_text(cache, "key", SHALE_GET_INFO, &value));
+    shale_value_free(&value);
+    CHECK_STATUS(SHALE_OK, shale_close(cache));
     start_anew();
 }
 
@@ -326,6 +342,7 @@ int main(int argument_count, char **arguments) {
     if (argument_count <= 3) {
         RUN(test_the_damaged_stay_removed);
         RUN(test_a_set_behind_damage_is_found);
+        RUN(test_damaged_meta_is_a_miss);
         RUN(test_the_evicted_stay_removed);
         RUN(test_the_oldest_place_is_reused_first);
     }

@@ -56,7 +56,8 @@ static void pin_with_growth(uint64_t capacity, size_t size, size_t last) {
             holds = CHECK_STATUS(SHALE_OK, put(cache, 'x', i, helper_size, 0)) &&
                     CHECK_STATUS(SHALE_OK, put(cache, 'p', i % pins, size, SHALE_SET_PINNED));
         if (!holds)
-            fprintf(stderr, "  capacity %" PRIu64 ", %d pins of %zu bytes and one of %zu\n", capacity, pins, size, last);
+            fprintf(stderr, "  capacity %" PRIu64 ", %d pins of %zu bytes and one of %zu\n", capacity, pins, size,
+                    last);
     }
     CHECK_STATUS(SHALE_OK, shale_close(cache));
     remove_tree(directory);

@@ -41,8 +41,7 @@ static void before_store(const void *at UNUSED) {
 }
 
 static void fill(void) {
-    shale_options options = {
-        .struct_size = sizeof options, .capacity = capacity, .shards = 1, .segment_size = segment};
+    shale_options options = {.struct_size = sizeof options, .capacity = capacity, .shards = 1, .segment_size = segment};
     shale_cache *cache = NULL;
     REQUIRE_STATUS(SHALE_OK, shale_open(directory, &options, &cache));
     static unsigned char bytes[size];
