@@ -52,10 +52,10 @@ extension CoreTests {
                 // Use all in another order, let the stamps run out, and change something.
                 let order = (0..<100).map { ($0 * 37 + round * 11) % 100 }
                 for i in order { #expect(try store.value(for: "key \(i)") != nil) }
-                shard.header.at.set(ShardHeader.Field.stamp, Sizes.rebaseStampsAt + UInt64(round))
+                shard.header[ShardHeader.Field.stamp] = Sizes.rebaseStampsAt + UInt64(round)
                 for i in order { #expect(try store.value(for: "key \(i)") != nil) }
                 try store.set("w", for: "newest")
-                #expect(shard.header.at.u64(ShardHeader.Field.stamp) < 1 << 35)
+                #expect(shard.header[ShardHeader.Field.stamp] < 1 << 35)
                 #expect(store.brokenInvariants() == [])
                 // The ten that were used first leave first; put back what the next round expects.
                 #expect(try store.evict(10) == 10)

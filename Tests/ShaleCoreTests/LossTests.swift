@@ -42,7 +42,7 @@ extension CoreTests {
         /// As after a writer that died in one.
         private func rebuild() throws {
             let rebuilds = try store.statistics().rebuilds
-            shard.header.at.set(Field.state, ShardHeader.State.rebuilding)
+            shard.header[Field.state] = ShardHeader.State.rebuilding
             try shard.lock()
             shard.unlock()
             #expect(try store.statistics().rebuilds == rebuilds + 1)
@@ -50,9 +50,9 @@ extension CoreTests {
 
         /// Until the head is in another segment.
         private func fillSegment() throws {
-            let number = shard.header.at.u64(Field.headNumber)
+            let number = shard.header[Field.headNumber]
             var i = 0
-            while shard.header.at.u64(Field.headNumber) == number {
+            while shard.header[Field.headNumber] == number {
                 try set("filler \(i % 30)", [UInt8](repeating: UInt8(i & 255), count: 2000))
                 i += 1
             }
@@ -125,7 +125,9 @@ extension CoreTests {
             if part == .body {
                 // The value was nobody's; the touch record's own turn comes later.
                 try fillSegment()
-                while shard.log.numberWord(shard.log.queued(0)).u64(0) < shard.log.placeOf(touch).number { try clean() }
+                while shard.log.numberWord(shard.log.queued(0)).u64(0) < shard.log.recordAddress(of: touch).number {
+                    try clean()
+                }
                 while shard.header[Field.tailOffset] <= shard.log.offsetInSegment(touch) { try clean() }
             }
             #expect(try store.statistics().corruptRecords == 1)
@@ -174,19 +176,19 @@ extension CoreTests {
         @Test("by a get whose own room is made by moving the entry")
         func movedMeanwhile() throws {
             for i in 0..<3000 { try set("key \(i % 600)", [UInt8](repeating: UInt8(i % 251), count: 900)) }
-            try #require(shard.log.availablePlaces < shard.log.wantedFree)
+            try #require(shard.log.availableFrames < shard.log.wantedFree)
             // The next record that will be copied.
             var key = ""
             while true {
                 let place = shard.log.queued(0), offset = shard.header[Field.tailOffset]
-                let p = shard.engine.pointee.data + shard.log.offset(ofPlace: place) + offset
+                let p = shard.engine.pointee.data + shard.log.offset(ofFrame: place) + offset
                 let record = RecordHeader(at: p)
                 if record.isKind(.value), offset < shard.log.segmentSize - 4096 {
                     key = String(
                         decoding: UnsafeRawBufferPointer(start: p + record.keyOffset, count: record.keyLength),
                         as: UTF8.self)
                     if let slot = slot(key),
-                        Slot.location(slot.u64(0)) == shard.log.location(place: place, offset: offset)
+                        Slot.location(slot.u64(0)) == shard.log.location(frame: place, offset: offset)
                     {
                         break
                     }
@@ -207,9 +209,9 @@ extension CoreTests {
         @Test("the lengths of a manifest are bounded by where its segment ends")
         func manifestAtTheEnd() throws {
             try set("key", "value")
-            let place = shard.header[Field.headPlace], length = RecordHeader.size + 8 + Manifest.size
+            let place = shard.header[Field.headFrame], length = RecordHeader.size + 8 + Manifest.size
             for (room, isInside) in [(length, true), (length - 8, false)] {
-                let location = shard.log.location(place: place, offset: shard.log.segmentSize - room)
+                let location = shard.log.location(frame: place, offset: shard.log.segmentSize - room)
                 let p = shard.log.address(location)
                 RecordHeader(kind: .manifest, keyLength: 8, storedLength: Manifest.size, rawLength: 0).writeUnsealed(
                     to: p)

@@ -67,7 +67,7 @@ extension CoreTests {
             for i in 0..<6000 { try store.set([UInt8](repeating: 7, count: 1000), for: "key \(i)", uncompressed: true) }
             try store.removeAll()
             let allocated = shard.header[ShardHeader.Field.allocated]
-            try #require(shard.log.freePlaces > Log.reserve)
+            try #require(shard.log.freeFrames > Log.reserve)
             // 8 MB and more, for the table alone.
             #expect(!shard.growTable(Table.Shape(buckets: 110_000, frontier: 0, mode: Table.Shape.Mode.steady)))
             #expect(shard.header[ShardHeader.Field.allocated] == allocated)
@@ -84,13 +84,13 @@ extension CoreTests {
             // Somebody else could not wait; the place was free, and was given back.
             try shard.log.provide(Log.reserve + 1)
             shard.log.giveBack(downTo: shard.header[ShardHeader.Field.queueCount])
-            try #require(shard.log.state(ofPlace: mine.place) == .absent)
+            try #require(shard.log.state(ofFrame: mine.frame) == .absent)
             let other = try #require(shard.log.beginPreparing())
-            try #require(other.place == mine.place)
+            try #require(other.place == mine.frame)
             shard.log.endPreparing(mine, .done)
-            #expect(shard.log.state(ofPlace: mine.place) == .preparing)
+            #expect(shard.log.state(ofFrame: mine.frame) == .preparing)
             shard.log.endPreparing(other, .done)
-            #expect(shard.log.state(ofPlace: mine.place) == .free)
+            #expect(shard.log.state(ofFrame: mine.frame) == .free)
         }
 
         /// (The kernel's flag is looked at, as whether a large page comes about depends on its settings.)

@@ -17,7 +17,8 @@ extension CoreTests {
             let table = Table(header: ShardHeader(at: memory), buckets: memory + ShardHeader.size, gap: 0)
             let before = Table.leastBuckets, after = Table.Shape.grown(before)
             memory.set(
-                ShardHeader.Field.shape, Table.Shape(buckets: before, frontier: 0, mode: Table.Shape.Mode.steady).word)
+                ShardHeader.Field.shape.offset,
+                Table.Shape(buckets: before, frontier: 0, mode: Table.Shape.Mode.steady).word)
 
             var fractions: [UInt32] = []
             func location(_ i: Int) -> UInt32 { UInt32(i + 1) }

@@ -1,12 +1,12 @@
 import CShalePlatform
 
-/// What an opening changes in a cache that exists. `grow` needs an index for more places; `limits` needs none.
+/// What an opening changes in a cache that exists. `grow` needs an index for more frames; `limits` needs none.
 enum CapacityChange { case none, limits, grow, shrink }
 
 extension Superblock {
     /// Compares options that belong to the cache, and takes over those that can be changed.
     mutating func change(
-        to configuration: Configuration, _ files: CacheFiles, isAlone: Bool
+        to configuration: Configuration, _ files: CacheFiles, isSoleWriter: Bool
     ) throws(Failure) -> CapacityChange {
         var message: Message { Message().adding(files.path) }
         if configuration.shards != 0, configuration.shards != shards {
@@ -21,13 +21,13 @@ extension Superblock {
         if configuration.capacity != 0 { capacity = configuration.capacity }
         if configuration.maxEntries != 0 { maxEntries = configuration.maxEntries }
         if capacity == before.capacity, maxEntries == before.maxEntries { return .none }
-        guard isAlone else {
+        guard isSoleWriter else {
             throw message.adding(" is in use with another capacity or max_entries; ")
                 .adding("close its other users first, or pass 0").failure(.busy)
         }
         if capacity == before.capacity { return .limits }
         try fit()
-        // Places are never renumbered: a smaller budget uses fewer of them.
+        // Frames are never renumbered: a smaller budget uses fewer of them.
         return rows > before.rows ? .grow : capacity > before.capacity ? .limits : .shrink
     }
 

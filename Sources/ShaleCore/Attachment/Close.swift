@@ -24,18 +24,18 @@ extension Engine {
         }
         var fresh: Int32 = -1
         defer { FileLock.releaseAll(fresh) }
-        // 0: alone; -EAGAIN: not alone; another error: nobody knows.
-        guard let alone = lockAlone(&fresh) else { return }
-        if !ref.pointee.syncsAtClose || alone == -SHIM_EAGAIN { return }
+        // 0: the sole writer; -EAGAIN: there are others; another error: nobody knows.
+        guard let exclusive = lockAsSoleWriter(&fresh) else { return }
+        if !ref.pointee.syncsAtClose || exclusive == -SHIM_EAGAIN { return }
         // In doubt what was written is made durable, and the files are not marked.
         try sync()
-        if alone != 0 { return }
+        if exclusive != 0 { return }
         try markClean()
     }
 
-    /// A forked child shares its parent's lock description, so being alone is asked of a new one, which becomes the
+    /// A forked child shares its parent's lock description, so whether it is the sole writer is asked of a new one, which becomes the
     /// handle's. Nil where the path leads to another file.
-    private func lockAlone(_ fresh: inout Int32) -> Int? {
+    private func lockAsSoleWriter(_ fresh: inout Int32) -> Int? {
         let files = ref.pointee.files
         let opened = files.open(CacheFiles.dataName, SHIM_O_RDWR)
         if opened == -SHIM_ENOENT { return nil }
@@ -57,7 +57,7 @@ extension Engine {
     private func markClean() throws(Failure) {
         let files = ref.pointee.files
         for i in 0..<ref.pointee.geometry.shards {
-            if Shard(ref, i).header.at.u64(ShardHeader.Field.state) != ShardHeader.State.quiet { return }
+            if Shard(ref, i).header[ShardHeader.Field.state] != ShardHeader.State.quiet { return }
         }
         // Without its descriptor the index cannot be synced, and must not be believed after a power cut.
         guard CacheFiles.isOurs(files.index, files.indexIdentity) else { return }

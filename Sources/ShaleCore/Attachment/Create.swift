@@ -14,7 +14,8 @@ extension Attachment {
         shim_sys_huge_pages(data, geometry.dataSize)
         do throws(Failure) {
             let attachment = Attachment(
-                configuration: configuration, block: block, geometry: geometry, data: data, isAlone: true, isNew: true)
+                configuration: configuration, block: block, geometry: geometry, data: data, isSoleWriter: true,
+                isNew: true)
             let index = try files.map(-1, geometry.indexSize, writable: true, "memory")
             files.indexBase = index
             return try attachment.finish(files, index: index) { engine throws(Failure) in
@@ -62,7 +63,7 @@ extension Engine {
         let least = Table.Shape(buckets: Table.leastBuckets, frontier: 0, mode: Table.Shape.Mode.steady)
         for i in 0..<geometry.shards {
             let header = Shard(ref, i).header
-            header.at.set(ShardHeader.Field.shape, least.word)
+            header[ShardHeader.Field.shape] = least.word
             header[ShardHeader.Field.tablePages] = geometry.shardIndexBytes(buckets: Table.leastBuckets)
             header[ShardHeader.Field.headOffset] = geometry.segmentSize
             header[ShardHeader.Field.tailOffset] = SegmentHeader.size

@@ -29,7 +29,7 @@ extension CacheFiles {
         return Identity(s)
     }
 
-    /// Opens or creates `shale.data` and takes the set-up byte on the file that the path leads to.
+    /// Opens or creates `shale.data` and takes the setup lock on the file that the path leads to.
     mutating func openData(_ configuration: Configuration) throws(Failure) {
         for _ in 0..<100 {
             guard let fd = try openOrCreateData(configuration) else { continue }
@@ -87,7 +87,8 @@ extension CacheFiles {
     }
 
     /// What the file says the cache is, or what the new one is to be.
-    func readSuperblock(_ configuration: Configuration, isAlone: Bool) throws(Failure) -> (Superblock, isNew: Bool) {
+    func readSuperblock(_ configuration: Configuration, isSoleWriter: Bool) throws(Failure) -> (Superblock, isNew: Bool)
+    {
         guard let page = shim_calloc(Sizes.superblockPage) else { throw Failure.outOfMemory }
         defer { shim_free(page) }
         let result = shim_sys_pread(data, page, Sizes.superblockPage, 0)
@@ -108,7 +109,7 @@ extension CacheFiles {
         case .foreign: throw message.adding(" is not a cache; choose another directory").failure(.format)
         case .damaged: throw isDamaged
         case .empty:
-            guard isAlone else {
+            guard isSoleWriter else {
                 throw message.adding(" is not complete yet; open it for writing first").failure(.busy)
             }
             // A creation that was cut off may have left blocks.
@@ -127,11 +128,11 @@ extension Superblock {
             && shards >= 1 && shards <= Limits.shards
             && segmentSize >= Limits.segmentSizes.least && segmentSize <= Limits.segmentSizes.most
             && segmentSize & (segmentSize - 1) == 0
-            && rows >= Superblock.leastPlaces && rows <= Limits.placesPerShard
+            && rows >= Superblock.leastFrames && rows <= Limits.framesPerShard
             && Int(rows) * Int(segmentSize) <= Limits.shardLogBytes
             && dictionaryPlaces <= 16 && dictionarySize <= 64 << 10 && Int(dictionarySize) % pageSize == 0
             && (dictionarySize == 0) == (dictionaryPlaces == 0)
             && expiryBase < 1 << 40 && mode & ~0o777 == 0 && (syncedBytes == 16 || syncedBytes == 32)
-            && Int(shards) * Superblock.leastPlaces * Int(segmentSize) <= Int(capacity)
+            && Int(shards) * Superblock.leastFrames * Int(segmentSize) <= Int(capacity)
     }
 }

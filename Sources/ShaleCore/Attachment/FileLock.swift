@@ -5,7 +5,7 @@ import CShalePlatform
 enum FileLock: Int64 {
     /// Held while setting up or closing.
     case setup = 0x1000_0000_0000_0000
-    /// Shared by attached writers; who gets it exclusively is alone.
+    /// Shared by attached writers; who gets it exclusively is the sole writer.
     case writers
     /// Shared by read-only handles: nobody makes the files shorter meanwhile.
     case readers

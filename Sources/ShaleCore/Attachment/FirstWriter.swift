@@ -7,7 +7,7 @@ extension Engine {
         var found = false
         for i in 0..<ref.pointee.geometry.shards {
             let shard = Shard(ref, i)
-            if shard.header.at.u64(ShardHeader.Field.state) == ShardHeader.State.quiet { continue }
+            if shard.header[ShardHeader.Field.state] == ShardHeader.State.quiet { continue }
             try shard.lock()
             shard.unlock()
             found = true
@@ -16,7 +16,7 @@ extension Engine {
     }
 
     /// `recorded`: what was in force before.
-    func settleAlone(_ change: CapacityChange, from recorded: Superblock) throws(Failure) {
+    func settleAsSoleWriter(_ change: CapacityChange, from recorded: Superblock) throws(Failure) {
         var wasPreparing = false
         for i in 0..<ref.pointee.geometry.shards where Shard(ref, i).log.hasPreparations { wasPreparing = true }
         if wasPreparing {
@@ -35,7 +35,7 @@ extension Engine {
         shorten()
     }
 
-    /// Both files end where the last chunk and the last place do. Where others read them, what they look at may have
+    /// Both files end where the last chunk and the last frame do. Where others read them, what they look at may have
     /// been given back, but is not beyond the end.
     private func shorten() {
         let files = ref.pointee.files
@@ -46,8 +46,8 @@ extension Engine {
         for i in 0..<geometry.shards {
             let shard = Shard(ref, i)
             index = max(index, geometry.indexEnd(i, pages: shard.header[ShardHeader.Field.tablePages]))
-            if let last = (0..<geometry.rows).last(where: { shard.log.state(ofPlace: $0) != .absent }) {
-                data = max(data, shard.log.offset(ofPlace: last) + geometry.segmentSize)
+            if let last = (0..<geometry.rows).last(where: { shard.log.state(ofFrame: $0) != .absent }) {
+                data = max(data, shard.log.offset(ofFrame: last) + geometry.segmentSize)
             }
         }
         files.shorten(data: data, index: index)

@@ -4,10 +4,10 @@ import CShalePlatform
 extension Attachment {
     func attachIndex(_ files: inout CacheFiles, mustReplace: Bool) throws(Failure) -> Engine {
         let trust = try openIndex(&files)
-        if !isAlone, !configuration.isReadOnly { try demandLive(trust, files) }
+        if !isSoleWriter, !configuration.isReadOnly { try demandLive(trust, files) }
         // A read-only handle takes no locks, so it can use what writers of another kind lock.
         let isTrusted =
-            trust == .live || trust == .clean || (isAlone || configuration.isReadOnly) && trust == .otherKind
+            trust == .live || trust == .clean || (isSoleWriter || configuration.isReadOnly) && trust == .otherKind
         if configuration.isReadOnly, !isTrusted, FileLock.writers.isHeld(files.data) {
             throw Message().adding(files.path)
                 .adding(" is being written to, with an index that is gone or damaged; ")
@@ -49,11 +49,11 @@ extension Attachment {
         let index = try files.map(files.index, geometry.indexSize, writable: !isReadOnly, CacheFiles.indexName)
         keepPagesSmall(index, geometry.indexSize)
         // Beside writers its words are in motion; the first of them has looked.
-        let isAtRest = isAlone || isReadOnly && !FileLock.writers.isHeld(files.data)
+        let isAtRest = isSoleWriter || isReadOnly && !FileLock.writers.isHeld(files.data)
         var isUsable = true
         let engine = try finish(files, index: index) { engine throws(Failure) in
             if isAtRest { isUsable = try engine.isConsistent() && !(isReadOnly && engine.isHalfRebuilt) }
-            if isAlone, isUsable {
+            if isSoleWriter, isUsable {
                 try Holes(engine: engine.ref).partAll()
                 try removeCleanMark(files, index: index)
                 try engine.initialiseLocks()
@@ -176,13 +176,13 @@ extension Engine {
         defer { shim_free(memory) }
         // (A dictionary's place is allocated again when it is written.)
         try files.allocateData(0, geometry.dictionaries)
-        for place in 0..<geometry.rows {
+        for frame in 0..<geometry.rows {
             for i in 0..<geometry.shards {
                 let shard = Shard(ref, i)
-                let offset = shard.log.offset(ofPlace: place)
+                let offset = shard.log.offset(ofFrame: frame)
                 if offset + geometry.segmentSize > size { return }
                 if try files.readData(offset, into: memory, SegmentHeader.size),
-                    SegmentHeader(at: memory, shard: i, place: place, secret: shard.secret) != nil
+                    SegmentHeader(at: memory, shard: i, frame: frame, secret: shard.secret) != nil
                 {
                     try files.allocateData(offset, geometry.segmentSize)
                 }

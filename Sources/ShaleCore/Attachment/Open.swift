@@ -14,15 +14,15 @@ extension Engine {
 
 /// A cache on its way to being open: its data file is mapped, its index is not yet.
 ///
-/// Who is alone among writers re-initialises the locks in the index (a lock's bytes in a file are never believed),
+/// The sole writer re-initialises the locks in the index (a lock's bytes in a file are never believed),
 /// decides whether the index can be trusted, and may change the capacity.
 struct Attachment {
     let configuration: Configuration
     let block: Superblock
     let geometry: Geometry
     let data: Memory
-    /// No other writer is attached, nor can one be before the set-up byte is released.
-    let isAlone: Bool
+    /// No other writer is attached, nor can one be before the setup lock is released.
+    let isSoleWriter: Bool
     let isNew: Bool
 
     static func open(_ path: UnsafePointer<CChar>, _ configuration: Configuration) throws(Failure) -> Engine {
@@ -49,16 +49,16 @@ struct Attachment {
     }
 
     private static func attach(_ files: inout CacheFiles, _ configuration: Configuration) throws(Failure) -> Engine {
-        let isAlone = try join(&files)
-        var (block, isNew) = try files.readSuperblock(configuration, isAlone: isAlone)
-        if isAlone, block.version < Superblock.formatVersion {
+        let isSoleWriter = try join(&files)
+        var (block, isNew) = try files.readSuperblock(configuration, isSoleWriter: isSoleWriter)
+        if isSoleWriter, block.version < Superblock.formatVersion {
             // On the disk before anything else changes: a library that does not know the format must not take it.
             try block.upgrade(files)
             try files.syncData()
         }
-        if isAlone, !isNew { try Superblock.raiseGeneration(files) }
+        if isSoleWriter, !isNew { try Superblock.raiseGeneration(files) }
         let recorded = block
-        let change = try block.change(to: configuration, files, isAlone: isAlone)
+        let change = try block.change(to: configuration, files, isSoleWriter: isSoleWriter)
         if change == .grow { try recoverReplacedIndex(of: recorded, &files, configuration) }
         let geometry = Geometry(block)
         let data = try files.mapData(geometry, writable: !configuration.isReadOnly)
@@ -69,11 +69,11 @@ struct Attachment {
                 try block.recordCapacity(files, maxEntries: recorded.maxEntries)
             }
             let attachment = Attachment(
-                configuration: configuration, block: block, geometry: geometry, data: data, isAlone: isAlone,
+                configuration: configuration, block: block, geometry: geometry, data: data, isSoleWriter: isSoleWriter,
                 isNew: isNew)
             let engine = try attachment.attachIndex(&files, mustReplace: change == .grow)
-            if isAlone {
-                do throws(Failure) { try engine.settleAlone(change, from: recorded) } catch {
+            if isSoleWriter {
+                do throws(Failure) { try engine.settleAsSoleWriter(change, from: recorded) } catch {
                     shim_sys_unmap(engine.ref.pointee.index, geometry.indexSize)
                     engine.freeState()
                     throw error
@@ -86,7 +86,7 @@ struct Attachment {
         }
     }
 
-    /// Takes its place among the writers, unless it only reads. Whether it is alone there.
+    /// Takes its place among the writers, unless it only reads. Whether it is the only one.
     private static func join(_ files: inout CacheFiles) throws(Failure) -> Bool {
         if files.isReadOnly {
             let shared = FileLock.readers.share(files.data)
@@ -96,11 +96,11 @@ struct Attachment {
             return false
         }
         let exclusive = FileLock.writers.take(files.data)
-        let isAlone = exclusive == 0
-        // Shared at once: the set-up byte keeps others out until all is settled.
-        let shared = isAlone || exclusive == -SHIM_EAGAIN ? FileLock.writers.share(files.data) : exclusive
+        let isSoleWriter = exclusive == 0
+        // Shared at once: the setup lock keeps others out until all is settled.
+        let shared = isSoleWriter || exclusive == -SHIM_EAGAIN ? FileLock.writers.share(files.data) : exclusive
         if shared < 0 { throw Failure.system("lock", files.path, CacheFiles.dataName, shared) }
-        return isAlone
+        return isSoleWriter
     }
 
     /// An index that is to be replaced is asked once more: what killed writers have appended and nobody has seen would
@@ -114,7 +114,7 @@ struct Attachment {
         var isQuiet = true
         var state: UInt64 = 0
         for i in 0..<geometry.shards {
-            let at = geometry.region(i) + ShardHeader.Field.state
+            let at = geometry.region(i) + ShardHeader.Field.state.offset
             let count = shim_sys_pread(Int32(fd), &state, 8, Int64(at))
             if count == 8, state != ShardHeader.State.quiet { isQuiet = false }
         }
@@ -124,7 +124,8 @@ struct Attachment {
         defer { shim_sys_unmap(data, geometry.dataSize) }
         files.dataBase = data
         let attachment = Attachment(
-            configuration: configuration, block: block, geometry: geometry, data: data, isAlone: true, isNew: false)
+            configuration: configuration, block: block, geometry: geometry, data: data, isSoleWriter: true, isNew: false
+        )
         let engine = try attachment.attachIndex(&files, mustReplace: false)
         shim_sys_unmap(engine.ref.pointee.index, geometry.indexSize)
         engine.freeState()

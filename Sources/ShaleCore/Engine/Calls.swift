@@ -280,8 +280,8 @@ extension Engine {
                 // A few hundred at a time, so that nobody waits long for the lock.
                 let wanted = min(share, left, 256)
                 let done = try shard.make(&change) { change throws(Failure) in
-                    let before = shard.header.at.u64(ShardHeader.Field.evictions)
-                    var done: UInt64 { shard.header.at.u64(ShardHeader.Field.evictions) &- before }
+                    let before = shard.header[ShardHeader.Field.evictions.word]
+                    var done: UInt64 { shard.header[ShardHeader.Field.evictions.word] &- before }
                     while done < wanted, change.blobCount < Change.mostBlobs, shard.evict(&change) {}
                     return done
                 }
@@ -317,7 +317,7 @@ extension Engine {
             let shard = Shard(ref, i)
             try shard.lock()
             ends[i].head = SyncedPosition(
-                number: shard.header.at.u64(ShardHeader.Field.headNumber),
+                number: shard.header[ShardHeader.Field.headNumber],
                 offset: min(shard.header[ShardHeader.Field.headOffset], ref.pointee.geometry.segmentSize))
             ends[i].tail = shard.log.tail
             shard.unlock()

@@ -28,19 +28,19 @@ public struct Cursor {
         let ref = engine.ref
         while shard < ref.pointee.geometry.shards {
             let here = Shard(ref, shard)
-            let epoch = here.header.at.acquire(ShardHeader.Field.epoch)
+            let epoch = here.header.acquire(ShardHeader.Field.epoch)
             if epoch & 1 != 0 {
                 try here.waitForRebuild()
                 continue
             }
-            let moves = here.header.at.acquire(ShardHeader.Field.moves)
+            let moves = here.header.acquire(ShardHeader.Field.moves)
             let shape = here.table.shape
             let home = shape.home(UInt32(truncatingIfNeeded: low >> 32)), end = shape.end(ofHome: home, from: low >> 32)
             let least = try least(here, home: home, buckets: shape.buckets(ofHome: home), end: end, &key)
             shim_fence_acquire()
             // What moved may have been seen in neither place.
-            if here.header.at.acquire(ShardHeader.Field.moves) != moves || here.table.shape.word != shape.word
-                || here.header.at.acquire(ShardHeader.Field.epoch) != epoch
+            if here.header.acquire(ShardHeader.Field.moves) != moves || here.table.shape.word != shape.word
+                || here.header.acquire(ShardHeader.Field.epoch) != epoch
             {
                 continue
             }
@@ -120,7 +120,8 @@ public struct Cursor {
         guard key.reserve(size) else { throw Failure.outOfMemory }
         memcpy(key.start, record.key, size)
         let hash = shim_hash(key.start, size, shard.secret)
-        let isSound = record.header.verifiesHead(at: record.at, keyHash: hash, place: spot.place, secret: shard.secret)
+        let isSound = record.header.verifiesHead(
+            at: record.at, keyHash: hash, address: spot.address, secret: shard.secret)
         shim_fence_acquire()
         return isSound && spot.isUnchanged ? (size, hash) : nil
     }

@@ -1,6 +1,6 @@
 import CShalePlatform
 
-/// An open cache: the floor below every interface.
+/// An open cache: what every interface is made of.
 ///
 /// A copyable reference to raw memory; every function may be called from any
 /// thread until `close`. Errors leave their sentence in the thread's error slot.
@@ -31,7 +31,7 @@ public struct Engine: @unchecked Sendable {
             throw Message().adding("the tag has ").adding(bytes.count).adding(" bytes; a tag has at most 65,535")
                 .failure(.invalid)
         }
-        // 0 is a free place of the tag table.
+        // 0 is a free cell of the tag table.
         return max(1, shim_hash(bytes.start, bytes.count, ~ref.pointee.secret))
     }
 

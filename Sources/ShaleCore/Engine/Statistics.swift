@@ -22,22 +22,22 @@ extension Engine {
         s.maxEntries = ref.pointee.block.maxEntries
         s.dictionaries = index.u64(IndexHead.dictionaryLast)
         for i in 0..<geometry.shards {
-            let p = Shard(ref, i).header.at
-            s.entries &+= p.u64(Field.entries)
-            s.liveBytes &+= p.u64(Field.live)
-            s.rawBytes &+= p.u64(Field.raw)
-            s.storedBytes &+= p.u64(Field.stored)
-            s.sets &+= p.u64(Field.sets)
-            s.removes &+= p.u64(Field.removes)
-            s.evictions &+= p.u64(Field.evictions)
-            s.expirations &+= p.u64(Field.expirations)
-            s.invalidations &+= p.u64(Field.invalidations)
-            s.cleanedBytes &+= p.u64(Field.cleaned)
-            s.corruptRecords &+= p.u64(Field.corrupt)
-            s.rebuilds &+= p.u64(Field.rebuilds)
+            let header = Shard(ref, i).header
+            s.entries &+= header[Field.entries.word]
+            s.liveBytes &+= header[Field.live.word]
+            s.rawBytes &+= header[Field.raw.word]
+            s.storedBytes &+= header[Field.stored.word]
+            s.sets &+= header[Field.sets.word]
+            s.removes &+= header[Field.removes.word]
+            s.evictions &+= header[Field.evictions.word]
+            s.expirations &+= header[Field.expirations.word]
+            s.invalidations &+= header[Field.invalidations.word]
+            s.cleanedBytes &+= header[Field.cleaned.word]
+            s.corruptRecords &+= header[Field.corrupt.word]
+            s.rebuilds &+= header[Field.rebuilds.word]
             if files.isMemory {
-                s.dataBytes &+= p.u64(Field.allocated) &* UInt64(geometry.segmentSize)
-                s.indexBytes &+= p.u64(Field.tablePages)
+                s.dataBytes &+= header[Field.allocated.word] &* UInt64(geometry.segmentSize)
+                s.indexBytes &+= header[Field.tablePages.word]
             }
         }
         for i in 0..<IndexHead.stripes {

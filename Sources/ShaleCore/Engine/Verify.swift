@@ -78,11 +78,11 @@ extension Shard {
             if Slot.isFree(word0) { return .free }
             let location = Slot.location(word0)
             guard log.isSound(location) else { return .damaged }
-            let segment = log.numberWord(log.place(of: location)).acquire(0)
+            let segment = log.numberWord(log.frame(of: location)).acquire(0)
             if let bytes = log.soundBytes(location) { return .sound(bytes) }
             shim_fence_acquire()
             if (slot.acquire(0) ^ word0) & ~Slot.reachBit == 0,
-                log.numberWord(log.place(of: location)).acquire(0) == segment
+                log.numberWord(log.frame(of: location)).acquire(0) == segment
             {
                 return .damaged
             }

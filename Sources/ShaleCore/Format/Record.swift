@@ -3,17 +3,17 @@ import CShalePlatform
 /// One record of the log. In the file, in little-endian 64-bit words:
 ///
 ///     0  lsn                                   the entry's public version
-///     1  body check                            XXH3-64 over meta and stored value, mixed with the place
+///     1  body check                            XXH3-64 over meta and stored value, mixed with the address
 ///     2  head check (32) · kind (4) codec (4) · tag count (4) flags (4) · key length (16)
 ///     3  stored length (32) · raw length (32)
 ///     4  meta length (16) · created (48)       milliseconds since 1970
 ///     5  dictionary number (16) · expires (48) all ones: never
-///        [where flag `keepsStale`: gone (64), or, where it never expires, the stale period for a later touch]
+///        [where flag `keepsStale`: deadline (64), or, where it never expires, the stale period for a later touch]
 ///        tags (64 each) · key · meta · stored value
 ///
 /// padded to 8 bytes. The head check covers words 0, 3, 4, 5, the rest of 2,
-/// the hash of the key, the tags, and the place: the segment's number and the
-/// record's offset in the file. So a record of an earlier lap, of another place
+/// the hash of the key, the tags, and the address: the segment's number and the
+/// record's offset in the file. So a record of an earlier lap, of another address
 /// or cache, or planted inside a value never verifies. The key's hash stands
 /// for its bytes: readers compare the bytes with the caller's anyway.
 struct RecordHeader {
@@ -89,32 +89,33 @@ struct RecordHeader {
 
     /// `p`: where the record is, or will be. The extension must be in place there.
     @inline(__always)
-    func computeHeadCheck(at p: Memory, keyHash: UInt64, place: Place, secret: UInt64) -> UInt32 {
+    func computeHeadCheck(at p: Memory, keyHash: UInt64, address: RecordAddress, secret: UInt64) -> UInt32 {
         let rest = extensionLength
         let extensionHash: UInt64 = rest == 0 ? 0 : shim_hash(p + RecordHeader.size, rest, secret)
         var input = (
-            lsn, word2 & ~0xFFFF_FFFF, lengths, created48, expires48, keyHash, extensionHash, place.number, place.offset
+            lsn, word2 & ~0xFFFF_FFFF, lengths, created48, expires48, keyHash, extensionHash, address.number,
+            address.offset
         )
         return UInt32(
             truncatingIfNeeded: withUnsafeBytes(of: &input) { shim_hash_72($0.baseAddress.unsafelyUnwrapped, secret) })
     }
 
     @inline(__always)
-    func verifiesHead(at p: Memory, keyHash: UInt64, place: Place, secret: UInt64) -> Bool {
-        computeHeadCheck(at: p, keyHash: keyHash, place: place, secret: secret) == headCheck
+    func verifiesHead(at p: Memory, keyHash: UInt64, address: RecordAddress, secret: UInt64) -> Bool {
+        computeHeadCheck(at: p, keyHash: keyHash, address: address, secret: secret) == headCheck
     }
 
     /// Both tests, out of line: for all but the hit path.
     @inline(never)
-    func isSound(at p: Memory, room: Int, place: Place, secret: UInt64) -> Bool {
-        isPlausible(room: room) && verifiesHead(at: p, place: place, secret: secret)
+    func isSound(at p: Memory, room: Int, address: RecordAddress, secret: UInt64) -> Bool {
+        isPlausible(room: room) && verifiesHead(at: p, address: address, secret: secret)
     }
 
     /// Where the key's hash is not known yet.
     @inline(__always)
-    func verifiesHead(at p: Memory, place: Place, secret: UInt64) -> Bool {
+    func verifiesHead(at p: Memory, address: RecordAddress, secret: UInt64) -> Bool {
         verifiesHead(
-            at: p, keyHash: keyLength == 0 ? 0 : shim_hash(p + keyOffset, keyLength, secret), place: place,
+            at: p, keyHash: keyLength == 0 ? 0 : shim_hash(p + keyOffset, keyLength, secret), address: address,
             secret: secret)
     }
 
@@ -136,7 +137,7 @@ struct RecordHeader {
     func seal(at p: Memory) { p.release(16, word2) }
 
     /// When the entry may be served no more, stale or not.
-    @inline(__always) func gone(at p: Memory) -> UInt64 {
+    @inline(__always) func deadline(at p: Memory) -> UInt64 {
         keepsStale && expires != Age.neverPoint ? p.u64(RecordHeader.size) : expires
     }
     @inline(__always) func lifetime(at p: Memory) -> Lifetime {
@@ -152,7 +153,7 @@ extension Lifetime {
 }
 
 /// Where a record is, as its checksums see it.
-struct Place {
+struct RecordAddress {
     /// The segment's number, which never repeats in its shard.
     let number: UInt64
     /// The record's offset in the data file.
@@ -254,7 +255,7 @@ enum Limits {
     static let shardBytes = 128 << 20
     static let oneShardEntries: UInt64 = 65_536
     static let shards = 65_536
-    static let placesPerShard = 65_535
+    static let framesPerShard = 65_535
     /// A location counts 8-byte units in 32 bits.
     static let shardLogBytes = 32 << 30
     static let mostCapacity: UInt64 = 1 << 44

@@ -10,7 +10,7 @@ struct LogPosition: Equatable {
     }
 }
 
-/// The header at the start of each segment. Words: magic · shard (32) and place (32) ·
+/// The header at the start of each segment. Words: magic · shard (32) and frame (32) ·
 /// number · number of the segment before it in the log · number of the log's
 /// tail when this one was begun · check over all of it · the lsn counter then
 /// (so that versions stay new where a clear leaves no record) · the tail's offset
@@ -25,7 +25,7 @@ struct SegmentHeader {
     private static let magic: UInt64 = 0x3147_4553_454C_4853 // "SHLESEG1"
 
     let shard: Int
-    let place: Int
+    let frame: Int
     let number: UInt64
     let previous: UInt64
     let tail: LogPosition
@@ -36,7 +36,7 @@ struct SegmentHeader {
         p.set(40, 0)
         shim_fence_release()
         p.set(0, SegmentHeader.magic)
-        p.set(8, UInt64(shard) << 32 | UInt64(place))
+        p.set(8, UInt64(shard) << 32 | UInt64(frame))
         p.set(16, number)
         p.set(24, previous)
         p.set(32, tail.number)
@@ -45,7 +45,7 @@ struct SegmentHeader {
         p.release(40, check(secret))
     }
 
-    /// What a place holds is no segment any more.
+    /// What a frame holds is no segment any more.
     static func destroy(at p: Memory) { p.release(40, 0) }
 
     /// In place of a header that may be on the disk already, and is there before and after.
@@ -57,12 +57,12 @@ struct SegmentHeader {
         }
     }
 
-    /// Nil where the bytes are not the header of this place.
-    init?(at p: Memory, shard: Int, place: Int, secret: UInt64) {
-        guard p.u64(0) == SegmentHeader.magic, p.u64(8) == UInt64(shard) << 32 | UInt64(place) else { return nil }
+    /// Nil where the bytes are not the header of this frame.
+    init?(at p: Memory, shard: Int, frame: Int, secret: UInt64) {
+        guard p.u64(0) == SegmentHeader.magic, p.u64(8) == UInt64(shard) << 32 | UInt64(frame) else { return nil }
         let offset = p.u64(56)
         self.init(
-            shard: shard, place: place, number: p.u64(16), previous: p.u64(24),
+            shard: shard, frame: frame, number: p.u64(16), previous: p.u64(24),
             tail: LogPosition(number: p.u64(32), offset: Int(truncatingIfNeeded: offset)),
             lsn: p.u64(48))
         guard p.u64(40) == check(secret) || offset == 0 && p.u64(40) == firstCheck(secret), number > 0,
@@ -71,9 +71,9 @@ struct SegmentHeader {
         else { return nil }
     }
 
-    init(shard: Int, place: Int, number: UInt64, previous: UInt64, tail: LogPosition, lsn: UInt64) {
+    init(shard: Int, frame: Int, number: UInt64, previous: UInt64, tail: LogPosition, lsn: UInt64) {
         self.shard = shard
-        self.place = place
+        self.frame = frame
         self.number = number
         self.previous = previous
         self.tail = tail
@@ -82,7 +82,7 @@ struct SegmentHeader {
 
     private func check(_ secret: UInt64) -> UInt64 {
         var input = (
-            SegmentHeader.magic, UInt64(shard) << 32 | UInt64(place), number, previous, tail.number, lsn,
+            SegmentHeader.magic, UInt64(shard) << 32 | UInt64(frame), number, previous, tail.number, lsn,
             UInt64(truncatingIfNeeded: tail.offset)
         )
         return withUnsafeBytes(of: &input) { shim_hash($0.start, 56, secret) }
@@ -90,7 +90,7 @@ struct SegmentHeader {
 
     /// Of format 1.
     private func firstCheck(_ secret: UInt64) -> UInt64 {
-        var input = (SegmentHeader.magic, UInt64(shard) << 32 | UInt64(place), number, previous, tail.number, lsn)
+        var input = (SegmentHeader.magic, UInt64(shard) << 32 | UInt64(frame), number, previous, tail.number, lsn)
         return withUnsafeBytes(of: &input) { shim_hash($0.start, 48, secret) }
     }
 }

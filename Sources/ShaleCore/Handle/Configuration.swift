@@ -95,12 +95,12 @@ public struct Configuration: Sendable {
 
 extension Superblock {
     /// A shard needs a head, what the cleaner needs, and something to keep.
-    static let leastPlaces = 6
+    static let leastFrames = 6
 
     /// Sets the rows that the capacity allows, or says what does not fit.
     mutating func fit() throws(Failure) {
         let count = Geometry.rows(self)
-        guard count >= Superblock.leastPlaces else {
+        guard count >= Superblock.leastFrames else {
             throw Message().adding("a capacity of ").adding(Int(capacity)).adding(" bytes is too small for ").adding(
                 Int(shards)
             ).adding(" shard(s) with segments of ")
@@ -108,7 +108,7 @@ extension Superblock {
                     " bytes; choose a larger capacity, or fewer shards or smaller segments"
                 ).failure(.invalid)
         }
-        guard count <= Limits.placesPerShard, count * Int(segmentSize) <= Limits.shardLogBytes else {
+        guard count <= Limits.framesPerShard, count * Int(segmentSize) <= Limits.shardLogBytes else {
             throw Message().adding("a capacity of ").adding(Int(capacity)).adding(" bytes is too large for ").adding(
                 Int(shards)
             ).adding(" shard(s) with segments of ")
@@ -117,7 +117,7 @@ extension Superblock {
         // Room to grow fourfold without a new index; what is not used costs addresses alone. Behind the largest
         // capacity nobody ever writes, and the index of more would not fit into a file of ext4.
         let fitting = (Limits.fileBytes - Geometry(self).segments) / (Int(shards) * Int(segmentSize))
-        let most = min(Limits.placesPerShard, Limits.shardLogBytes / Int(segmentSize), fitting)
+        let most = min(Limits.framesPerShard, Limits.shardLogBytes / Int(segmentSize), fitting)
         if count > Int(rows) { rows = UInt32(min(count * Sizes.rowsForGrowth, most)) }
     }
 }

@@ -1,9 +1,9 @@
 /// Where everything is, derived from the superblock alone, so that every
 /// process computes the same. All in bytes.
 ///
-///     shale.data   superblock page · synced positions and tails, 32 a shard · dictionaries · segment places
+///     shale.data   superblock page · synced positions and tails, 32 a shard · dictionaries · segment frames
 ///     shale.index  superblock and counters · a region for each shard: header, segment numbers, log queue,
-///                  place states, tag table, leases · the chunks of the tables: victim heaps, buckets
+///                  frame states, tag table, leases · the chunks of the tables: victim heaps, buckets
 ///
 /// Segments and chunks of all shards lie in turn, so a file ends where the largest shard does. Both files are
 /// sparse: a part exists on disk once it is allocated.
@@ -11,7 +11,7 @@ struct Geometry {
     let shards: Int
     let segmentSize: Int
     let segmentShift: Int
-    /// Segment places of a shard, at most.
+    /// Segment frames of a shard, at most.
     let rows: Int
     /// What a shard's segments and tables may take together.
     let shardBudget: Int
@@ -90,13 +90,13 @@ struct Geometry {
     func indexEnd(_ shard: Int, buckets: Int) -> Int { indexEnd(shard, pages: shardIndexBytes(buckets: buckets)) }
     func indexEnd(_ shard: Int, pages: Int) -> Int { offset(shard, inChunks: pages - region - 1) + 1 }
 
-    /// How many segment places a shard's budget can hold beside the smallest table.
+    /// How many segment frames a shard's budget can hold beside the smallest table.
     static func rows(_ block: Superblock) -> Int {
         let budget = (Int(block.capacity) - global(block)) / Int(block.shards), segmentSize = Int(block.segmentSize)
         let index =
             roundUp(ShardHeader.size + TagTable.size + LeaseTable.size, to: pageSize) + 2 * pageSize
             + tableBytes(Table.leastBuckets)
-        // A place costs 13 bytes of the fixed part beside the segment itself, and there are up to four rows for each.
+        // A frame costs 13 bytes of the fixed part beside the segment itself, and there are up to four rows for each.
         return max(0, (budget - index) / (segmentSize + 4 * 13))
     }
 

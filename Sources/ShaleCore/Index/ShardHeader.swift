@@ -12,50 +12,69 @@ struct ShardHeader {
 
     let at: Memory
 
+    /// A word of its own type, at its place in the header.
+    struct Count {
+        let offset: Int
+        init(_ offset: Int) { self.offset = offset }
+        /// Its bits.
+        @inline(__always) var word: Word { Word(offset) }
+        /// Of several, one behind the other.
+        @inline(__always) subscript(_ i: Int) -> Count { Count(offset &+ i &* 8) }
+    }
+    struct Word {
+        let offset: Int
+        init(_ offset: Int) { self.offset = offset }
+    }
+
     enum Field {
         static let mutex = 0
         // Read by everyone.
-        static let shape = 64, moves = 72, epoch = 80, tagCount = 88, entriesHint = 96
+        static let shape = Word(64), moves = Word(72), epoch = Word(80), tagCount = Word(88), entriesHint = Word(96)
         // A counter that every hit may advance, on a line of its own.
-        static let stamp = 128
+        static let stamp = Word(128)
         // Writers, under the lock.
-        static let state = 192, entries = 200, live = 208, raw = 216, stored = 224, pinned = 232, used = 240
-        /// Places that a roll can take, in front of the log in the ring.
-        static let freeCount = 248
-        static let headPlace = 256, headOffset = 264, headNumber = 272, tailOffset = 280, queueFirst = 288,
-            queueCount = 296
-        static let allocated = 304, tablePages = 320, ghost = 328, lastNumber = 336, noSpace = 344
+        static let state = Word(192), entries = Count(200), live = Count(208), raw = Count(216), stored = Count(224),
+            pinned = Count(232), used = Count(240)
+        /// Frames that a roll can take, in front of the log in the ring.
+        static let freeCount = Count(248)
+        static let headFrame = Count(256), headOffset = Count(264), headNumber = Word(272), tailOffset = Count(280),
+            queueFirst = Count(288),
+            queueCount = Count(296)
+        static let allocated = Count(304), tablePages = Count(320), ghost = Word(328), lastNumber = Word(336),
+            noSpace = Count(344)
         /// The longest pinned record, or a longer one (bit 0: it may have gone); and what is pinned in bytes.
-        static let pinnedMost = 352, pinnedBytes = 360
+        static let pinnedMost = Count(352), pinnedBytes = Count(360)
         /// What has to be finished once it was begun: `Pending`.
-        static let pending = 368
+        static let pending = Count(368)
         /// The tail's segment; the next one to come where the log is empty.
-        static let tailNumber = 376
+        static let tailNumber = Word(376)
         /// The tail's segment as a header or a sync has it in the data file: a rebuild begins there or later.
-        static let provenTail = 312
-        static let sweepAt = 384, sweepLimit = 392, sweepState = 400, heapCounts = 408, heapCurrent = 424,
-            rebases = 432, heapLimit = 440
-        static let sets = 448, removes = 456, evictions = 464, expirations = 472, invalidations = 480, cleaned = 488,
-            corrupt = 496, rebuilds = 504
-        static let dictionaries = 512 // 16 words
+        static let provenTail = Word(312)
+        static let sweepAt = Count(384), sweepLimit = Word(392), sweepState = Count(400), heapCounts = Count(408),
+            heapCurrent = Count(424),
+            rebases = Count(432), heapLimit = Word(440)
+        static let sets = Count(448), removes = Count(456), evictions = Count(464), expirations = Count(472),
+            invalidations = Count(480), cleaned = Count(488),
+            corrupt = Count(496), rebuilds = Count(504)
+        static let dictionaries = Count(512) // 16 words
         /// When the head's segment was begun: milliseconds since 1970.
-        static let begunTime = 640
-        /// Not zero until the sums were counted anew since somebody attached alone: they come from an index without
+        static let begunTime = Word(640)
+        /// Not zero until the sums were counted anew since a sole writer attached: they come from an index without
         /// checksums.
-        static let unsure = 648
+        static let unsure = Word(648)
         // For whoever locks the shard after its writer was killed: see `Recovery`.
         /// Not zero while a transaction is open; the word that commits it, and its value then.
-        static let transaction = 704, commitAt = 712, commitValue = 720
+        static let transaction = Word(704), commitAt = Count(712), commitValue = Word(720)
         /// The slot whose second word the transaction has replaced, by what, and what it was.
-        static let stampedSlot = 728, stampedNew = 736, stampedOld = 744
+        static let stampedSlot = Count(728), stampedNew = Word(736), stampedOld = Word(744)
         /// The frame whose state the transaction changes.
-        static let frame = 752
+        static let frame = Word(752)
         /// The slot whose record is being copied to the head, and where the head ends with the copy.
-        static let copiedSlot = 792, copyEnd = 800
+        static let copiedSlot = Count(792), copyEnd = Count(800)
         /// A move within the table; how many of a pass's moves are under way, and the shape that ends them.
-        static let relocation = 768, moveCount = 776, moveShape = 784
-        /// How often a place was taken that somebody was preparing.
-        static let takeovers = 816
+        static let relocation = Word(768), moveCount = Count(776), moveShape = Word(784)
+        /// How often a frame was taken that somebody was preparing.
+        static let takeovers = Count(816)
     }
 
     /// State words: what a writer that died was doing.
@@ -64,17 +83,24 @@ struct ShardHeader {
     /// Changes of a whole shard, a bit each: a writer that finds one set finishes it.
     enum Pending { static let clear = 1, clearInPlace = 2, sweepOfTags = 4, recount = 8, rebase = 16 }
 
-    @inline(__always) subscript(_ field: Int) -> Int {
-        get {
-            assert(field & 7 == 0 && field >= 0 && field < ShardHeader.size, "a word of the header")
-            return at.int(field)
-        }
-        nonmutating set {
-            assert(field & 7 == 0 && field >= 0 && field < ShardHeader.size, "a word of the header")
-            at.set(field, int: newValue)
-        }
+    @inline(__always) func address(_ field: Word) -> Memory {
+        assert(field.offset & 7 == 0 && field.offset >= 0 && field.offset < ShardHeader.size, "a word of the header")
+        return at + field.offset
+    }
+    @inline(__always) subscript(_ field: Count) -> Int {
+        get { address(field.word).int(0) }
+        nonmutating set { address(field.word).set(0, int: newValue) }
+    }
+    @inline(__always) subscript(_ field: Word) -> UInt64 {
+        get { address(field).u64(0) }
+        nonmutating set { address(field).set(0, newValue) }
+    }
+    @inline(__always) func acquire(_ field: Word) -> UInt64 { address(field).acquire(0) }
+    @inline(__always) func release(_ field: Word, _ value: UInt64) { address(field).release(0, value) }
+    @inline(__always) func release(_ field: Count, _ value: Int) {
+        address(field.word).release(0, UInt64(truncatingIfNeeded: value))
     }
 
     /// Its epoch is odd.
-    @inline(__always) var isBeingRebuilt: Bool { at.acquire(Field.epoch) & 1 != 0 }
+    @inline(__always) var isBeingRebuilt: Bool { acquire(Field.epoch) & 1 != 0 }
 }

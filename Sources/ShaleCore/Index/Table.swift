@@ -161,7 +161,7 @@ struct Table {
         UInt32(truncatingIfNeeded: lowest &+ (word0 >> 32 &- lowest) & 0xFF_FFFF)
     }
 
-    @inline(__always) var shape: Shape { Shape(header.at.acquire(Field.shape)) }
+    @inline(__always) var shape: Shape { Shape(header.acquire(Field.shape)) }
     func fraction(at position: Int, _ word0: UInt64, _ shape: Shape) -> UInt32 {
         // (A damaged slot may name a home below the first.)
         let home = max(0, position - Slot.displacement(word0))
@@ -458,7 +458,7 @@ struct Table {
 
     private func relocate(_ slot: Memory, to target: Memory, home: Int, fingerprint: UInt64) {
         let word0 = slot.u64(0), word1 = slot.u64(8)
-        header.at.release(Field.relocation, UInt64(index(of: slot)) << 32 | UInt64(index(of: target)) | 1 << 63)
+        header.release(Field.relocation, UInt64(index(of: slot)) << 32 | UInt64(index(of: target)) | 1 << 63)
         shim_fence_release()
         publish(
             target, home: home, fingerprint: fingerprint, location: Slot.location(word0), flags: word0 & Slot.keptFlags,
@@ -466,11 +466,11 @@ struct Table {
         announceMove()
         retargetMoves(index(of: slot), index(of: target))
         vacate(slot, copied: word1, to: target)
-        header.at.release(Field.relocation, 0)
+        header.release(Field.relocation, 0)
     }
 
     private func announceMove() {
-        header.at.release(Field.moves, header.at.u64(Field.moves) &+ 1)
+        header.release(Field.moves, header[Field.moves] &+ 1)
         shim_fence_release()
     }
 
@@ -502,7 +502,7 @@ struct Table {
     func begin(_ mode: Int) {
         let shape = self.shape
         let frontier = mode == Shape.Mode.growing ? shape.buckets : 0
-        header.at.release(Field.shape, Shape(buckets: shape.buckets, frontier: frontier, mode: mode).word)
+        header.release(Field.shape, Shape(buckets: shape.buckets, frontier: frontier, mode: mode).word)
     }
 
     /// Lays out up to `count` more buckets anew. `dropped` gets an entry that found no place.
@@ -513,7 +513,7 @@ struct Table {
             guard shape.mode != Shape.Mode.steady else { return }
             let growing = shape.mode == Shape.Mode.growing
             if growing ? shape.frontier == 0 : shape.frontier == shape.buckets {
-                header.at.release(
+                header.release(
                     Field.shape, Shape(buckets: shape.nextBuckets, frontier: 0, mode: Shape.Mode.steady).word)
                 return
             }
@@ -572,7 +572,7 @@ struct Table {
         // At most 64 entries; their old slots are cleared once readers are told of the new ones.
         withUnsafeTemporaryAllocation(of: UInt64.self, capacity: ShardHeader.mostMoves) { stamps in
             var count = 0
-            header.at.release(Field.moveShape, after.word)
+            header.release(Field.moveShape, after.word)
             for displacement in 0...reach {
                 let p = bucket(old + displacement)
                 for i in stride(from: 0, to: Table.bucketSize, by: Slot.size) {
@@ -598,7 +598,7 @@ struct Table {
                     count += 1
                 }
             }
-            header.at.release(Field.shape, after.word)
+            header.release(Field.shape, after.word)
             announceMove()
             for i in 0..<count {
                 let from = slot(move(i).from), to = slot(move(i).to), word0 = from.u64(0)
@@ -607,7 +607,7 @@ struct Table {
                     vacate(from, copied: stamps[i], to: to)
                 }
             }
-            header.at.release(Field.moveCount, 0)
+            header.release(Field.moveCount, 0)
         }
         if reach == 0 { return }
         // Nobody with this home is displaced any more, except where old and new home can be the same bucket:
@@ -634,7 +634,7 @@ extension Table {
     }
     private func noteMove(_ i: Int, _ from: UInt32, _ to: UInt32) {
         setMove(i, from, to)
-        header.at.release(Field.moveCount, UInt64(i + 1))
+        header.release(Field.moveCount, i + 1)
         shim_fence_release()
     }
     /// The entry that had moved to one slot is in another now.
@@ -673,7 +673,7 @@ extension Table {
     /// its new shape, and otherwise taken back.
     func endMoves() {
         let slots = UInt32(shape.positions.count * Table.bucketSlots)
-        let relocation = header.at.u64(Field.relocation)
+        let relocation = header[Field.relocation]
         if relocation != 0 {
             let from = UInt32(truncatingIfNeeded: relocation >> 32) & 0x7FFF_FFFF,
                 to = UInt32(truncatingIfNeeded: relocation)
@@ -681,14 +681,14 @@ extension Table {
                 if Slot.location(slot(from).u64(0)) == Slot.location(slot(to).u64(0)) { retargetMoves(from, to) }
                 endMove(from: slot(from), to: slot(to))
             }
-            header.at.release(Field.relocation, 0)
+            header.release(Field.relocation, 0)
         }
-        let isDone = header.at.u64(Field.shape) == header.at.u64(Field.moveShape)
+        let isDone = header[Field.shape] == header[Field.moveShape]
         for i in 0..<min(header[Field.moveCount], ShardHeader.mostMoves) {
             let (from, to) = move(i)
             guard from < slots, to < slots else { continue }
             if isDone { endMove(from: slot(from), to: slot(to)) } else { clear(slot(to), keeping: slot(from)) }
         }
-        header.at.release(Field.moveCount, 0)
+        header.release(Field.moveCount, 0)
     }
 }

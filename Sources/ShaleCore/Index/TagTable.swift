@@ -8,26 +8,26 @@ import CShalePlatform
 /// empties it under a new epoch, so that a reader that saw a slot before it was
 /// cleared does not trust a table that was emptied after.
 struct TagTable {
-    static let places = Sizes.tags
+    static let cells = Sizes.tags
     static let most = Sizes.mostTags
-    static let size = places * 16
+    static let size = cells * 16
 
     let header: ShardHeader
     let at: Memory
 
     var isFull: Bool { header[ShardHeader.Field.tagCount] >= TagTable.most }
 
-    private static func start(_ tag: UInt64) -> Int { Int(truncatingIfNeeded: tag >> 32) & (places - 1) }
+    private static func start(_ tag: UInt64) -> Int { Int(truncatingIfNeeded: tag >> 32) & (cells - 1) }
 
     /// The lsn under which the tag was last invalidated, or 0.
     @inline(__always)
     func invalidation(of tag: UInt64) -> UInt64 {
-        var i = TagTable.start(tag), left = TagTable.places
+        var i = TagTable.start(tag), left = TagTable.cells
         while left > 0 {
             let found = at.acquire(i * 16)
             if found == tag { return at.acquire(i * 16 + 8) }
             if found == 0 { return 0 }
-            i = (i + 1) & (TagTable.places - 1)
+            i = (i + 1) & (TagTable.cells - 1)
             left -= 1
         }
         return 0
@@ -54,32 +54,32 @@ struct TagTable {
     /// readers look in vain, one too few would hide the invalidation from them.)
     func prepare(_ tag: UInt64, lsn: UInt64) -> (word: Memory, value: UInt64)? {
         var i = TagTable.start(tag)
-        for _ in 0..<TagTable.places {
+        for _ in 0..<TagTable.cells {
             let found = at.u64(i * 16)
             if found == tag { return at.u64(i * 16 + 8) < lsn ? (at + i * 16 + 8, lsn) : nil }
             if found == 0 {
-                header.at.release(ShardHeader.Field.tagCount, header.at.u64(ShardHeader.Field.tagCount) + 1)
+                header.release(ShardHeader.Field.tagCount, header[ShardHeader.Field.tagCount] + 1)
                 at.release(i * 16 + 8, lsn)
                 return (at + i * 16, tag)
             }
-            i = (i + 1) & (TagTable.places - 1)
+            i = (i + 1) & (TagTable.cells - 1)
         }
         return nil
     }
 
     private var count: Int {
         var count = 0
-        for i in 0..<TagTable.places where at.u64(i * 16) != 0 { count += 1 }
+        for i in 0..<TagTable.cells where at.u64(i * 16) != 0 { count += 1 }
         return count
     }
     var isConsistent: Bool { count == header[ShardHeader.Field.tagCount] }
 
     /// After a kill the count may be one too high, or emptying the table was begun.
-    func recount() { header.at.release(ShardHeader.Field.tagCount, UInt64(count)) }
+    func recount() { header.release(ShardHeader.Field.tagCount, UInt64(count)) }
 
     /// The caller has raised the epoch.
     func removeAll() {
-        header.at.release(ShardHeader.Field.tagCount, 0)
-        for i in 0..<TagTable.places { at.release(i * 16, 0) }
+        header.release(ShardHeader.Field.tagCount, 0)
+        for i in 0..<TagTable.cells { at.release(i * 16, 0) }
     }
 }

@@ -11,59 +11,59 @@ import CShalePlatform
 /// of them, with the shard in order between any two. Costs some 90 instructions.
 extension ShardHeader {
     @inline(never) func begin() {
-        assert(at.u64(Field.transaction) == 0, "transactions never nest")
-        at.set(Field.commitAt, 0)
-        at.set(Field.stampedSlot, 0)
-        at.set(Field.frame, 0)
+        assert(self[Field.transaction] == 0, "transactions never nest")
+        self[Field.commitAt] = 0
+        self[Field.stampedSlot] = 0
+        self[Field.frame] = 0
         shim_copy(at + ShardHeader.savepoint, at + ShardHeader.saved, ShardHeader.savedSize)
-        at.release(Field.transaction, 1)
+        release(Field.transaction, 1)
         shim_fence_release()
     }
 
     /// Ends the transaction: the change happens with the store of this word, which must not have had the value before.
     @inline(never) func commit(_ word: Memory, _ value: UInt64) {
         assert(
-            at.u64(Field.transaction) != 0 && word.u64(0) != value,
+            self[Field.transaction] != 0 && word.u64(0) != value,
             "one transaction, and a value that the word did not have")
-        at.set(Field.commitValue, value)
-        at.release(Field.commitAt, UInt64(truncatingIfNeeded: word - at))
+        self[Field.commitValue] = value
+        release(Field.commitAt, word - at)
         word.release(0, value)
-        at.release(Field.transaction, 0)
+        release(Field.transaction, 0)
     }
 
     /// The same for one of the header's counts.
-    func commit(_ field: Int, by step: Int) {
-        commit(at + field, UInt64(truncatingIfNeeded: self[field] + step))
+    func commit(_ field: ShardHeader.Count, by step: Int) {
+        commit(address(field.word), UInt64(truncatingIfNeeded: self[field] + step))
     }
 
     /// Ends the transaction where nothing is left to be shown.
-    func end() { at.release(Field.transaction, 0) }
+    func end() { release(Field.transaction, 0) }
 
     /// Within a transaction: replaces a current slot's second word, before readers see the first one. A reader's later
     /// stamp stays.
     @inline(never) func restamp(_ slot: Memory, _ stamp: UInt64, expiry: UInt64) {
-        assert(at.u64(Field.transaction) != 0)
+        assert(self[Field.transaction] != 0)
         while true {
             let old = slot.u64(8)
             let new = Slot.word1(stamp: max(stamp, Slot.stamp(old)), hits: Slot.hits(old), expiry: expiry)
-            at.set(Field.stampedNew, new)
-            at.set(Field.stampedOld, old)
-            at.release(Field.stampedSlot, UInt64(truncatingIfNeeded: slot - at))
+            self[Field.stampedNew] = new
+            self[Field.stampedOld] = old
+            release(Field.stampedSlot, slot - at)
             if shim_cas64(slot + 8, old, new) { return }
         }
     }
 
     /// Marks a change of the whole shard, which whoever comes after a kill finishes.
     func pend(_ bit: Int) {
-        at.release(Field.pending, at.u64(Field.pending) | UInt64(bit))
+        release(Field.pending.word, self[Field.pending.word] | UInt64(bit))
         shim_fence_release()
     }
-    func finish(_ bit: Int) { at.release(Field.pending, at.u64(Field.pending) & ~UInt64(bit)) }
+    func finish(_ bit: Int) { release(Field.pending.word, self[Field.pending.word] & ~UInt64(bit)) }
 
     /// The marks around a change.
     @inline(__always) func beginChange() {
-        at.set(Field.state, State.writing)
+        self[Field.state] = State.writing
         shim_fence_release()
     }
-    @inline(__always) func endChange() { at.release(Field.state, State.quiet) }
+    @inline(__always) func endChange() { release(Field.state, State.quiet) }
 }

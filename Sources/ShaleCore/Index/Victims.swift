@@ -61,8 +61,8 @@ struct Victims {
             + ((i &>> Victims.shareShift) &* table.chunkStride &+ (which &* Victims.share &+ i & (Victims.share &- 1))
                 &* 8 &- pageSize)
     }
-    private func count(_ which: Int) -> Int { header[Field.heapCounts + which * 8] }
-    private func setCount(_ which: Int, _ count: Int) { header[Field.heapCounts + which * 8] = count }
+    private func count(_ which: Int) -> Int { header[Field.heapCounts[which]] }
+    private func setCount(_ which: Int, _ count: Int) { header[Field.heapCounts[which]] = count }
 
     private func push(_ which: Int, _ value: UInt64) {
         var child = count(which) + 1
@@ -109,7 +109,7 @@ struct Victims {
         setCount(0, 0)
         setCount(1, 0)
         header[Field.heapCurrent] = 0
-        header.at.set(Field.heapLimit, 0)
+        header[Field.heapLimit] = 0
         header[Field.sweepState] = State.idle
         header[Field.sweepAt] = 0
     }
@@ -128,15 +128,15 @@ struct Victims {
             }
             while header[Field.sweepState] != State.complete { sweep(buckets: Int.max, expired: expired) }
             header[Field.heapCurrent] = 1 - current
-            header.at.set(Field.heapLimit, header.at.u64(Field.sweepLimit))
+            header[Field.heapLimit] = header[Field.sweepLimit]
             header[Field.sweepState] = State.idle
             header[Field.sweepAt] = 0
             if count(current) == 0 {
-                header.at.set(Field.heapLimit, 0)
+                header[Field.heapLimit] = 0
                 barren += 1
                 // A whole sweep of its own found nobody: the counter is below the slots' stamps, which damage to
                 // it has done. From here on new stamps are the newest again, and the next change ranks all.
-                if barren == 2 { header.at.set(Field.stamp, max(header.at.u64(Field.stamp), Sizes.rebaseStampsAt)) }
+                if barren == 2 { header[Field.stamp] = max(header[Field.stamp], Sizes.rebaseStampsAt) }
             }
         }
         return nil
@@ -147,7 +147,7 @@ struct Victims {
     private func entry(of item: UInt64) -> Memory? {
         let low = Item.lowestFraction(item), rank = Item.rank(item)
         let shape = table.shape
-        let limit = header.at.u64(Field.heapLimit)
+        let limit = header[Field.heapLimit]
         let swept = header[Field.sweepState] == State.complete ? Int.max : header[Field.sweepAt]
         var slot: Memory?
         var above = UInt64.max, aboveLimit = UInt64.max
@@ -166,7 +166,7 @@ struct Victims {
             if isItsOwn { return slot }
         }
         if above != UInt64.max { push(current, Item.make(above, low, isBound: true)) }
-        if aboveLimit <= header.at.u64(Field.sweepLimit) { collect(Item.make(aboveLimit, low, isBound: true)) }
+        if aboveLimit <= header[Field.sweepLimit] { collect(Item.make(aboveLimit, low, isBound: true)) }
         return slot
     }
 
@@ -179,9 +179,9 @@ struct Victims {
         let end = shape.positions.upperBound
         if header[Field.sweepState] == State.complete { return }
         if header[Field.sweepState] != State.sweeping { begin(shape) }
-        var limit = header.at.u64(Field.sweepLimit)
+        var limit = header[Field.sweepLimit]
         // Up to there all are in the heap that is being consumed.
-        let known = header.at.u64(Field.heapLimit)
+        let known = header[Field.heapLimit]
         var position = header[Field.sweepAt]
         let stop = buckets >= end - position ? end : position + buckets
         var p = table.bucket(position)
@@ -216,9 +216,9 @@ struct Victims {
         let target = 1 - current
         if count(target) >= Victims.capacity(buckets: table.shape.buckets) {
             // The sample misjudged: keep the lower half, and collect no more than its like.
-            header.at.set(Field.sweepLimit, keepLowerHalf(target))
+            header[Field.sweepLimit] = keepLowerHalf(target)
         }
-        let limit = header.at.u64(Field.sweepLimit)
+        let limit = header[Field.sweepLimit]
         if Item.rank(item) <= limit { push(target, item) }
         return limit
     }
@@ -256,8 +256,8 @@ struct Victims {
         header[Field.sweepAt] = 0
         header[Field.sweepState] = State.sweeping
         // No higher than the newest stamp: what is inserted or used from here on ranks above the limit.
-        let newest = header.at.u64(Field.stamp)
-        header.at.set(Field.sweepLimit, min(newest, sampleRanks(shape)))
+        let newest = header[Field.stamp]
+        header[Field.sweepLimit] = min(newest, sampleRanks(shape))
     }
 
     /// The rank below which the heap in use and about `aim` more entries lie, from 512 slots spread over the table.
@@ -266,7 +266,7 @@ struct Victims {
         return withUnsafeTemporaryAllocation(of: UInt64.self, capacity: 512) { ranks in
             var found = 0, seen = 0
             let step = max(1, end / 128)
-            let sample = stride(from: Int(header.at.u64(Field.stamp) % UInt64(step)), to: end, by: step)
+            let sample = stride(from: Int(header[Field.stamp] % UInt64(step)), to: end, by: step)
             // All at once: one wait after the other would be a set's longest.
             for position in sample { shim_prefetch(table.inlinedBucket(position)) }
             for position in sample {

@@ -58,7 +58,7 @@ struct Holes {
     /// regions.
     @inline(never) private func bytes(ofChunk i: Int) -> Int {
         if i < 0 { return Geometry.chunkBytes }
-        let shape = Table.Shape(Log(engine, i % geometry.shards).header.at.acquire(ShardHeader.Field.shape))
+        let shape = Table.Shape(Log(engine, i % geometry.shards).header.acquire(ShardHeader.Field.shape))
         return min(
             max(0, Geometry.tableBytes(shape.extent) - i / geometry.shards * Geometry.chunkBytes), Geometry.chunkBytes)
     }
@@ -79,32 +79,32 @@ struct Holes {
 
     // MARK: The data
 
-    /// Places lie in turn, the shards' one behind the other.
-    private func state(_ i: Int) -> Log.PlaceState {
-        Log(engine, i % geometry.shards).state(ofPlace: i / geometry.shards)
+    /// Frames lie in turn, the shards' one behind the other.
+    private func state(_ i: Int) -> Log.FrameState {
+        Log(engine, i % geometry.shards).state(ofFrame: i / geometry.shards)
     }
     private func isThere(_ i: Int) -> Bool {
         guard i >= 0, i < geometry.rows * geometry.shards else { return false }
         return state(i) == .free || state(i) == .inLog
     }
-    private func index(_ shard: Int, _ place: Int) -> Int { place * geometry.shards + shard }
+    private func index(_ shard: Int, _ frame: Int) -> Int { frame * geometry.shards + shard }
 
-    func forget(_ shard: Int, place: Int) {
+    func forget(_ shard: Int, frame: Int) {
         if geometry.hasSmallPages {
-            forget(inIndex: false, geometry.segments + index(shard, place) * geometry.segmentSize, geometry.segmentSize)
+            forget(inIndex: false, geometry.segments + index(shard, frame) * geometry.segmentSize, geometry.segmentSize)
         }
     }
-    func touchEnds(_ shard: Int, place: Int) {
+    func touchEnds(_ shard: Int, frame: Int) {
         if geometry.hasSmallPages {
             touchEnds(
-                inIndex: false, geometry.segments + index(shard, place) * geometry.segmentSize, geometry.segmentSize)
+                inIndex: false, geometry.segments + index(shard, frame) * geometry.segmentSize, geometry.segmentSize)
         }
     }
 
-    /// Beside a place that was given back.
-    func touchNeighbours(_ shard: Int, place: Int) {
+    /// Beside a frame that was given back.
+    func touchNeighbours(_ shard: Int, frame: Int) {
         guard apply, geometry.hasSmallPages else { return }
-        let i = index(shard, place), at = engine.pointee.data + (geometry.segments + i * geometry.segmentSize)
+        let i = index(shard, frame), at = engine.pointee.data + (geometry.segments + i * geometry.segmentSize)
         if isThere(i - 1) { shim_sys_touch(at - 1) }
         if isThere(i + 1) { shim_sys_touch(at + geometry.segmentSize) }
     }

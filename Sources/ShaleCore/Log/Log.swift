@@ -2,20 +2,20 @@ import CShalePlatform
 
 /// The log of a shard: a queue of segments, appended at the head, cleaned at the tail.
 ///
-/// One ring holds the places: those that are free, the one that was freed first in front, then the log from
+/// One ring holds the frames: those that are free, the one that was freed first in front, then the log from
 /// the tail to the head. Cleaning moves the border between the two; a roll takes the front and puts it at the end.
-/// So places are reused, and given back, in the order in which they were freed: the segments that can still
+/// So frames are reused, and given back, in the order in which they were freed: the segments that can still
 /// be read are always the newest ones, without a gap, and no record is gone while one that it supersedes is left.
 ///
 /// Invariants
-/// - a place is in the log exactly while its state is `inLog`, and in front of it while it is `free`;
+/// - a frame is in the log exactly while its state is `inLog`, and in front of it while it is `free`;
 /// - a segment's number is stored in the hot array, behind a release fence, before its bytes change;
 /// - the head has room for an end record;
-/// - callers leave `reserve` places to the cleaner, which needs at most two to empty the tail.
+/// - callers leave `reserve` frames to the cleaner, which needs at most two to empty the tail.
 struct Log {
     typealias Field = ShardHeader.Field
 
-    enum PlaceState: UInt8 { case absent = 0, free, inLog, preparing }
+    enum FrameState: UInt8 { case absent = 0, free, inLog, preparing }
     static let reserve = 2
     static let patience = Sizes.patience
 
@@ -34,21 +34,21 @@ struct Log {
     @inline(__always) var geometry: Geometry { @inline(__always) get { engine.pointee.geometry } }
     @inline(__always) var secret: UInt64 { engine.pointee.secret }
 
-    // MARK: Places
+    // MARK: Frames
 
     @inline(__always) var segmentSize: Int { engine.pointee.geometry.segmentSize }
 
-    /// The hot array: which segment is in a place now. Readers compare it before and after.
-    @inline(__always) func numberWord(_ place: Int) -> Memory {
-        assert(place >= 0 && place < geometry.rows, "a place of the shard")
-        return header.at + (ShardHeader.size &+ place &* 8)
+    /// The hot array: which segment is in a frame now. Readers compare it before and after.
+    @inline(__always) func numberWord(_ frame: Int) -> Memory {
+        assert(frame >= 0 && frame < geometry.rows, "a frame of the shard")
+        return header.at + (ShardHeader.size &+ frame &* 8)
     }
 
-    @inline(__always) func offset(ofPlace place: Int) -> Int {
+    @inline(__always) func offset(ofFrame frame: Int) -> Int {
         engine.pointee.geometry.segments
-            &+ ((place &* engine.pointee.geometry.shards &+ number) &<< engine.pointee.geometry.segmentShift)
+            &+ ((frame &* engine.pointee.geometry.shards &+ number) &<< engine.pointee.geometry.segmentShift)
     }
-    @inline(__always) func place(of location: UInt32) -> Int {
+    @inline(__always) func frame(of location: UInt32) -> Int {
         (Int(location) &<< 3) &>> engine.pointee.geometry.segmentShift
     }
     @inline(__always) func offsetInSegment(_ location: UInt32) -> Int {
@@ -56,42 +56,43 @@ struct Log {
     }
     /// In the data file.
     @inline(__always) func offset(of location: UInt32) -> Int {
-        offset(ofPlace: place(of: location)) &+ offsetInSegment(location)
+        offset(ofFrame: frame(of: location)) &+ offsetInSegment(location)
     }
     @inline(__always) func address(_ location: UInt32) -> Memory {
         assert(isInside(location), "a location of the shard's log")
         return engine.pointee.data + offset(of: location)
     }
-    @inline(__always) func location(place: Int, offset: Int) -> UInt32 {
-        UInt32(truncatingIfNeeded: ((place &<< engine.pointee.geometry.segmentShift) &+ offset) &>> 3)
+    @inline(__always) func location(frame: Int, offset: Int) -> UInt32 {
+        UInt32(truncatingIfNeeded: ((frame &<< engine.pointee.geometry.segmentShift) &+ offset) &>> 3)
     }
-    /// Whether a location lies inside the shard's places: what comes from a slot may be damaged.
+    /// Whether a location lies inside the shard's frames: what comes from a slot may be damaged.
     @inline(__always) func isInside(_ location: UInt32) -> Bool {
-        place(of: location) < engine.pointee.geometry.rows
+        frame(of: location) < engine.pointee.geometry.rows
             && offsetInSegment(location) <= segmentSize &- RecordHeader.size
     }
-    /// And whether a segment was ever there: a place without a number may lie beyond the end of the file.
+    /// And whether a segment was ever there: a frame without a number may lie beyond the end of the file.
     @inline(__always) func isSound(_ location: UInt32) -> Bool {
-        isInside(location) && numberWord(place(of: location)).u64(0) != 0
+        isInside(location) && numberWord(frame(of: location)).u64(0) != 0
     }
     /// The segment that a location is in; 0 where it leads nowhere.
-    func segment(of location: UInt32) -> UInt64 { isInside(location) ? numberWord(place(of: location)).u64(0) : 0 }
-    @inline(__always) func placeOf(_ location: UInt32) -> Place {
-        Place(number: numberWord(place(of: location)).u64(0), offset: UInt64(truncatingIfNeeded: offset(of: location)))
+    func segment(of location: UInt32) -> UInt64 { isInside(location) ? numberWord(frame(of: location)).u64(0) : 0 }
+    @inline(__always) func recordAddress(of location: UInt32) -> RecordAddress {
+        RecordAddress(
+            number: numberWord(frame(of: location)).u64(0), offset: UInt64(truncatingIfNeeded: offset(of: location)))
     }
 
-    func state(ofPlace place: Int) -> Log.PlaceState {
-        Log.PlaceState(rawValue: (header.at + geometry.states + place).load(as: UInt8.self)) ?? .absent
+    func state(ofFrame frame: Int) -> Log.FrameState {
+        Log.FrameState(rawValue: (header.at + geometry.states + frame).load(as: UInt8.self)) ?? .absent
     }
-    func setState(ofPlace place: Int, _ state: Log.PlaceState) {
-        shim_store8(header.at + geometry.states + place, state.rawValue)
+    func setState(ofFrame frame: Int, _ state: Log.FrameState) {
+        shim_store8(header.at + geometry.states + frame, state.rawValue)
     }
-    /// A position of the ring, counted from the log's tail: the log goes on from 0, the free places end at -1.
+    /// A position of the ring, counted from the log's tail: the log goes on from 0, the free frames end at -1.
     private func cell(_ i: Int) -> Memory {
         header.at + geometry.queue + (header[Field.queueFirst] + geometry.rows + i) % geometry.rows * 4
     }
     func queued(_ i: Int) -> Int { Int(cell(i).u32(0)) % geometry.rows }
-    func setQueued(_ i: Int, _ place: Int) { cell(i).set32(0, UInt32(place)) }
+    func setQueued(_ i: Int, _ frame: Int) { cell(i).set32(0, UInt32(frame)) }
 }
 
 /// A record that is about to be appended.
@@ -119,172 +120,172 @@ struct Draft {
 }
 
 extension Log {
-    // MARK: Places
+    // MARK: Frames
 
     private var indexBytes: Int { header[Field.tablePages] }
 
     /// What the budget leaves beside the tables.
-    @inline(__always) var budgetedPlaces: Int {
+    @inline(__always) var budgetedFrames: Int {
         min(geometry.rows, max(0, geometry.shardBudget &- indexBytes) &>> geometry.segmentShift)
     }
-    /// How many places the shard may use: what its budget leaves beside the tables, or, on a full
+    /// How many frames the shard may use: what its budget leaves beside the tables, or, on a full
     /// disk, what it has.
-    var usablePlaces: Int {
-        let byBudget = budgetedPlaces
+    var usableFrames: Int {
+        let byBudget = budgetedFrames
         return header[Field.noSpace] > 0 ? min(byBudget, header[Field.allocated]) : byBudget
     }
-    /// Places that a roll can still take.
-    var availablePlaces: Int { usablePlaces - header[Field.queueCount] }
+    /// Frames that a roll can still take.
+    var availableFrames: Int { usableFrames - header[Field.queueCount] }
 
-    private func firstPlace(_ state: Log.PlaceState) -> Int? {
-        for place in 0..<geometry.rows where self.state(ofPlace: place) == state { return place }
+    private func firstFrame(_ state: Log.FrameState) -> Int? {
+        for frame in 0..<geometry.rows where self.state(ofFrame: frame) == state { return frame }
         return nil
     }
 
-    /// Sees that a place is free. Prefers what exists on disk. `overdraws`: one beyond the budget where there is none.
+    /// Sees that a frame is free. Prefers what exists on disk. `overdraws`: one beyond the budget where there is none.
     private func provideFree(overdraws: Bool) throws(Failure) {
         if header[Field.noSpace] > 0 { header[Field.noSpace] -= 1 }
         if header[Field.freeCount] > 0 { return }
-        let allowed = overdraws || header[Field.allocated] < budgetedPlaces
+        let allowed = overdraws || header[Field.allocated] < budgetedFrames
         var cause: Failure?
         // Also where the disk was full lately: otherwise the call fails for certain.
-        if allowed, let place = firstPlace(.absent) {
+        if allowed, let frame = firstFrame(.absent) {
             do throws(Failure) {
-                try allocate(place)
+                try allocate(frame)
                 return
             } catch { cause = error }
         }
-        if let place = firstPlace(.preparing) {
-            try takeOver(place)
+        if let frame = firstFrame(.preparing) {
+            try takeOver(frame)
             return
         }
         throw cause ?? filled()
     }
 
-    /// A place that holds no segment is free, and goes first.
-    private func addFree(_ place: Int) {
+    /// A frame that holds no segment is free, and goes first.
+    private func addFree(_ frame: Int) {
         header.begin()
-        setQueued(-1 - header[Field.freeCount], place)
-        change(frame: place, to: .free)
+        setQueued(-1 - header[Field.freeCount], frame)
+        change(frame: frame, to: .free)
         header.commit(Field.freeCount, by: 1)
     }
 
-    /// A place that takes space from here on, or takes none any more.
-    private func changeAllocated(_ place: Int, to state: Log.PlaceState, by step: Int) {
+    /// A frame that takes space from here on, or takes none any more.
+    private func changeAllocated(_ frame: Int, to state: Log.FrameState, by step: Int) {
         header.begin()
-        change(frame: place, to: state)
+        change(frame: frame, to: state)
         header.commit(Field.allocated, by: step)
     }
 
     /// Counted first, so that a kill in between never lets the directory outgrow its capacity.
-    private func allocate(_ place: Int) throws(Failure) {
-        Holes(engine: engine).forget(number, place: place)
-        changeAllocated(place, to: .preparing, by: 1)
-        do throws(Failure) { try engine.pointee.files.allocateData(offset(ofPlace: place), segmentSize) } catch {
-            giveUp(place)
+    private func allocate(_ frame: Int) throws(Failure) {
+        Holes(engine: engine).forget(number, frame: frame)
+        changeAllocated(frame, to: .preparing, by: 1)
+        do throws(Failure) { try engine.pointee.files.allocateData(offset(ofFrame: frame), segmentSize) } catch {
+            giveUp(frame)
             if error.isDiskFull { header[Field.noSpace] = Log.patience }
             throw error
         }
-        Holes(engine: engine).touchEnds(number, place: place)
-        addFree(place)
+        Holes(engine: engine).touchEnds(number, frame: frame)
+        addFree(frame)
     }
 
-    /// A place that somebody else prepares, who is slow, or dead: allocating twice does no harm.
-    private func takeOver(_ place: Int) throws(Failure) {
+    /// A frame that somebody else prepares, who is slow, or dead: allocating twice does no harm.
+    private func takeOver(_ frame: Int) throws(Failure) {
         header[Field.takeovers] += 1
-        try engine.pointee.files.allocateData(offset(ofPlace: place), segmentSize)
-        addFree(place)
+        try engine.pointee.files.allocateData(offset(ofFrame: frame), segmentSize)
+        addFree(frame)
     }
 
     func takeOverAll() throws(Failure) {
-        while hasPreparations, let place = firstPlace(.preparing) { try takeOver(place) }
+        while hasPreparations, let frame = firstFrame(.preparing) { try takeOver(frame) }
     }
 
     /// Where nobody else is attached: what writers were preparing that are gone.
     func abandonPreparations() {
-        for place in 0..<geometry.rows where state(ofPlace: place) == .preparing { giveUp(place) }
+        for frame in 0..<geometry.rows where state(ofFrame: frame) == .preparing { giveUp(frame) }
     }
     /// What is on disk, neither in the log nor free.
-    var hasPreparations: Bool { freePlaces > header[Field.freeCount] }
+    var hasPreparations: Bool { freeFrames > header[Field.freeCount] }
 
-    /// What could be allocated of a place goes back, or counts as a place that is not ready yet.
+    /// What could be allocated of a frame goes back, or counts as a frame that is not ready yet.
     @inline(never)
-    private func giveUp(_ place: Int) {
-        guard engine.pointee.files.releaseData(offset(ofPlace: place), segmentSize) else { return }
-        changeAllocated(place, to: .absent, by: -1)
+    private func giveUp(_ frame: Int) {
+        guard engine.pointee.files.releaseData(offset(ofFrame: frame), segmentSize) else { return }
+        changeAllocated(frame, to: .absent, by: -1)
     }
 
-    /// Places that are on disk and not in the log, and those that somebody prepares.
-    var freePlaces: Int { header[Field.allocated] - header[Field.queueCount] }
+    /// Frames that are on disk and not in the log, and those that somebody prepares.
+    var freeFrames: Int { header[Field.allocated] - header[Field.queueCount] }
 
-    /// Allocates until so many places are free, whatever the budget: while a cache shrinks, the larger one is in force.
-    func provide(_ places: Int) throws(Failure) {
+    /// Allocates until so many frames are free, whatever the budget: while a cache shrinks, the larger one is in force.
+    func provide(_ frames: Int) throws(Failure) {
         try takeOverAll()
-        while freePlaces < places, let place = firstPlace(.absent) {
-            try allocate(place)
+        while freeFrames < frames, let frame = firstFrame(.absent) {
+            try allocate(frame)
         }
     }
 
-    /// Gives free places back to the file system until the budget holds with `extra` more bytes.
+    /// Gives free frames back to the file system until the budget holds with `extra` more bytes.
     func trim(extra: Int = 0) {
         while header[Field.allocated] * segmentSize + indexBytes + extra > geometry.shardBudget,
-            freePlaces > reserve, releaseFree()
+            freeFrames > reserve, releaseFree()
         {}
     }
 
-    /// Gives free places back until there are no more than so many places on disk.
+    /// Gives free frames back until there are no more than so many frames on disk.
     func giveBack(downTo most: Int) {
         while header[Field.allocated] > most, releaseFree() {}
     }
 
-    /// Gives the first of the free places back to the file system.
+    /// Gives the first of the free frames back to the file system.
     private func releaseFree() -> Bool {
         guard header[Field.freeCount] > 0, !engine.pointee.isReadOnly else { return false }
-        let place = queued(-header[Field.freeCount])
-        numberWord(place).release(0, 0)
+        let frame = queued(-header[Field.freeCount])
+        numberWord(frame).release(0, 0)
         shim_fence_release()
         // Whatever becomes of its blocks, no later rebuild finds this segment after newer ones have gone.
-        SegmentHeader.destroy(at: engine.pointee.data + offset(ofPlace: place))
-        // Before its blocks go: a kill in between must not leave a hole that passes for a place.
+        SegmentHeader.destroy(at: engine.pointee.data + offset(ofFrame: frame))
+        // Before its blocks go: a kill in between must not leave a hole that passes for a frame.
         header.begin()
-        change(frame: place, to: .preparing)
+        change(frame: frame, to: .preparing)
         header.commit(Field.freeCount, by: -1)
         shim_fence_release()
-        guard engine.pointee.files.releaseData(offset(ofPlace: place), segmentSize) else {
-            addFree(place)
+        guard engine.pointee.files.releaseData(offset(ofFrame: frame), segmentSize) else {
+            addFree(frame)
             return false
         }
-        changeAllocated(place, to: .absent, by: -1)
-        Holes(engine: engine).touchNeighbours(number, place: place)
+        changeAllocated(frame, to: .absent, by: -1)
+        Holes(engine: engine).touchNeighbours(number, frame: frame)
         return true
     }
 
-    /// Whether the next roll should find one more place on disk: there is none, or the log is about to
-    /// be cleaned for want of places that it may still have.
-    var wantsPlace: Bool {
+    /// Whether the next roll should find one more frame on disk: there is none, or the log is about to
+    /// be cleaned for want of frames that it may still have.
+    var wantsFrame: Bool {
         header[Field.allocated] == header[Field.queueCount]
-            || header[Field.allocated] < usablePlaces && availablePlaces <= wantedFree + 1
+            || header[Field.allocated] < usableFrames && availableFrames <= wantedFree + 1
     }
 
     /// Whether the head's segment fills so fast that its pages will be full before the kernel writes them back, after
     /// 30 seconds by default. A huge page is written whole: a set now and then must not cost 2 MiB of writing.
-    private var isFast: Bool { UInt64(truncatingIfNeeded: shim_now_ms()) &- header.at.u64(Field.begunTime) < 10_000 }
+    private var isFast: Bool { UInt64(truncatingIfNeeded: shim_now_ms()) &- header[Field.begunTime] < 10_000 }
     /// Pages of the file's own cache are as large as the segment allows, where the file system has such.
     private var hasHugePages: Bool { !geometry.hasSmallPages && !engine.pointee.files.isMemory }
 
-    struct Preparation { let place: Int, takeovers: Int }
+    struct Preparation { let frame: Int, takeovers: Int }
     enum Prepared { case done, full, failed }
 
-    /// Without the lock: allocates a place that `beginPreparing` has chosen, and populates it where the head fills
+    /// Without the lock: allocates a frame that `beginPreparing` has chosen, and populates it where the head fills
     /// fast.
-    func prepare(_ place: Int) -> Prepared {
-        do throws(Failure) { try engine.pointee.files.allocateData(offset(ofPlace: place), segmentSize) } catch {
+    func prepare(_ frame: Int) -> Prepared {
+        do throws(Failure) { try engine.pointee.files.allocateData(offset(ofFrame: frame), segmentSize) } catch {
             // Any other cause is this handle's own; the next roll says what it is.
             return error.isDiskFull ? .full : .failed
         }
-        Holes(engine: engine).touchEnds(number, place: place)
+        Holes(engine: engine).touchEnds(number, frame: frame)
         if isFast {
-            let p = engine.pointee.data + offset(ofPlace: place)
+            let p = engine.pointee.data + offset(ofFrame: frame)
             if hasHugePages { shim_sys_huge_pages(p, segmentSize) }
             shim_sys_populate(p, segmentSize)
         }
@@ -292,39 +293,39 @@ extension Log {
     }
 
     func beginPreparing() -> Preparation? {
-        if wantsPlace, header[Field.noSpace] == 0, header[Field.allocated] < budgetedPlaces,
-            let place = firstPlace(.absent)
+        if wantsFrame, header[Field.noSpace] == 0, header[Field.allocated] < budgetedFrames,
+            let frame = firstFrame(.absent)
         {
             header.beginChange()
-            Holes(engine: engine).forget(number, place: place)
-            changeAllocated(place, to: .preparing, by: 1)
+            Holes(engine: engine).forget(number, frame: frame)
+            changeAllocated(frame, to: .preparing, by: 1)
             header.endChange()
-            return Preparation(place: place, takeovers: header[Field.takeovers])
+            return Preparation(frame: frame, takeovers: header[Field.takeovers])
         }
         return nil
     }
 
     func endPreparing(_ own: Preparation, _ result: Prepared) {
-        // A place that was taken over, used and given back may be in preparation again, by somebody else. Where
+        // A frame that was taken over, used and given back may be in preparation again, by somebody else. Where
         // that cannot be ruled out it stays as it is: whoever needs it takes it over.
         header.beginChange()
         defer { header.endChange() }
-        guard state(ofPlace: own.place) == .preparing, header[Field.takeovers] == own.takeovers else {
+        guard state(ofFrame: own.frame) == .preparing, header[Field.takeovers] == own.takeovers else {
             // Given back before it was allocated: nobody counts it.
-            if result == .done, state(ofPlace: own.place) == .absent {
-                _ = engine.pointee.files.releaseData(offset(ofPlace: own.place), segmentSize)
+            if result == .done, state(ofFrame: own.frame) == .absent {
+                _ = engine.pointee.files.releaseData(offset(ofFrame: own.frame), segmentSize)
             }
             return
         }
-        if result == .done { addFree(own.place) } else { giveUp(own.place) }
+        if result == .done { addFree(own.frame) } else { giveUp(own.frame) }
         if result == .full { header[Field.noSpace] = Log.patience }
     }
 
     /// Within a transaction: changes a frame's state. `isNewHead`: its segment's header is written as well.
-    func change(frame: Int, to state: Log.PlaceState, isNewHead: Bool = false) {
-        let before = UInt64(self.state(ofPlace: frame).rawValue)
-        header.at.release(Field.frame, UInt64(frame) | before << 32 | (isNewHead ? 1 << 40 : 0) | 1 << 48)
-        setState(ofPlace: frame, state)
+    func change(frame: Int, to state: Log.FrameState, isNewHead: Bool = false) {
+        let before = UInt64(self.state(ofFrame: frame).rawValue)
+        header.release(Field.frame, UInt64(frame) | before << 32 | (isNewHead ? 1 << 40 : 0) | 1 << 48)
+        setState(ofFrame: frame, state)
     }
 
     // MARK: Appending
@@ -338,9 +339,9 @@ extension Log {
     /// Ends the head and begins a segment. `isNewTail`: the log starts here; `finishClear` frees all before it.
     func roll(isNewTail: Bool = false, overdraws: Bool = false) throws(Failure) {
         try provideFree(overdraws: overdraws)
-        let place = queued(-header[Field.freeCount]), previous = header.at.u64(Field.headNumber), newNumber = nextNumber
-        // (Also where this is taken back: no two places ever have the same number.)
-        header.at.set(Field.lastNumber, newNumber)
+        let frame = queued(-header[Field.freeCount]), previous = header[Field.headNumber], newNumber = nextNumber
+        // (Also where this is taken back: no two frames ever have the same number.)
+        header[Field.lastNumber] = newNumber
         header.begin()
         if header[Field.queueCount] > 0, header[Field.headOffset] <= segmentSize - RecordHeader.size {
             var end = Draft(RecordHeader(kind: .end, keyLength: 0), keyHash: 0, key: UnsafeRawPointer(header.at))
@@ -348,32 +349,32 @@ extension Log {
         }
         let startsLog = header[Field.queueCount] == 0
         let newTail = isNewTail || startsLog ? LogPosition(number: newNumber, offset: SegmentHeader.size) : tail
-        change(frame: place, to: .inLog, isNewHead: true)
-        // Readers that still hold the place's old records see the number change before the bytes do.
-        numberWord(place).release(0, newNumber)
+        change(frame: frame, to: .inLog, isNewHead: true)
+        // Readers that still hold the frame's old records see the number change before the bytes do.
+        numberWord(frame).release(0, newNumber)
         shim_fence_release()
         SegmentHeader(
-            shard: number, place: place, number: newNumber, previous: previous, tail: newTail,
+            shard: number, frame: frame, number: newNumber, previous: previous, tail: newTail,
             lsn: engine.pointee.index.u64(IndexHead.lsn)
         )
-        .write(to: engine.pointee.data + offset(ofPlace: place), secret: secret)
-        // The first of the free places becomes the head.
-        setQueued(header[Field.queueCount], place)
+        .write(to: engine.pointee.data + offset(ofFrame: frame), secret: secret)
+        // The first of the free frames becomes the head.
+        setQueued(header[Field.queueCount], frame)
         header[Field.freeCount] -= 1
         header[Field.queueCount] += 1
-        header[Field.headPlace] = place
-        header.at.set(Field.begunTime, UInt64(truncatingIfNeeded: shim_now_ms()))
+        header[Field.headFrame] = frame
+        header[Field.begunTime] = UInt64(truncatingIfNeeded: shim_now_ms())
         header[Field.headOffset] = SegmentHeader.size
-        if !isNewTail { header.at.set(Field.provenTail, newTail.number) }
+        if !isNewTail { header[Field.provenTail] = newTail.number }
         if startsLog {
             header[Field.tailOffset] = SegmentHeader.size
-            header.at.set(Field.tailNumber, newNumber)
+            header[Field.tailNumber] = newNumber
         }
         if isNewTail { header.pend(ShardHeader.Pending.clear) }
-        header.commit(header.at + Field.headNumber, newNumber)
+        header.commit(header.address(Field.headNumber), newNumber)
     }
 
-    /// The tail's segment leaves the log; its bytes stay readable until the place is used again.
+    /// The tail's segment leaves the log; its bytes stay readable until the frame is used again.
     func releaseTail() {
         let left = header[Field.queueCount] - 1
         header.begin()
@@ -381,7 +382,7 @@ extension Log {
         header[Field.tailOffset] = SegmentHeader.size
         header[Field.queueFirst] = (header[Field.queueFirst] + 1) % geometry.rows
         header[Field.freeCount] += 1
-        header.at.set(Field.tailNumber, left > 0 ? numberWord(queued(0)).u64(0) : nextNumber)
+        header[Field.tailNumber] = left > 0 ? numberWord(queued(0)).u64(0) : nextNumber
         header.commit(Field.queueCount, by: -1)
     }
 
@@ -390,19 +391,19 @@ extension Log {
     func prove(_ tail: LogPosition) throws(Failure) {
         try SyncedPosition.writeTail(engine, shard: number, tail)
         guard geometry.hasSyncedTails else { return }
-        header.at.set(Field.provenTail, max(header.at.u64(Field.provenTail), tail.number))
+        header[Field.provenTail] = max(header[Field.provenTail], tail.number)
     }
 
     /// The number of the next segment.
-    var nextNumber: UInt64 { max(header.at.u64(Field.headNumber), header.at.u64(Field.lastNumber)) + 1 }
+    var nextNumber: UInt64 { max(header[Field.headNumber], header[Field.lastNumber]) + 1 }
 
     /// Where the log begins: what is before it is dead.
-    var tail: LogPosition { LogPosition(number: header.at.u64(Field.tailNumber), offset: header[Field.tailOffset]) }
+    var tail: LogPosition { LogPosition(number: header[Field.tailNumber], offset: header[Field.tailOffset]) }
 
     /// For a rebuild. In three steps, so that a kill in between leaves no tail that is too far on.
     func setTail(_ position: LogPosition) {
         header[Field.tailOffset] = SegmentHeader.size
-        header.at.set(Field.tailNumber, position.number)
+        header[Field.tailNumber] = position.number
         header[Field.tailOffset] = isOffset(position.offset) ? position.offset : SegmentHeader.size
     }
 
@@ -421,11 +422,11 @@ extension Log {
     @discardableResult
     private func write(_ draft: inout Draft) -> UInt32 {
         assert(header[Field.headOffset] + draft.record.length <= segmentSize, "room for the record in the head")
-        let at = location(place: header[Field.headPlace], offset: header[Field.headOffset])
-        let p = address(at)
-        let place = Place(number: header.at.u64(Field.headNumber), offset: UInt64(offset(of: at)))
+        let at = location(frame: header[Field.headFrame], offset: header[Field.headOffset])
+        let p = self.address(at)
+        let address = RecordAddress(number: header[Field.headNumber], offset: UInt64(offset(of: at)))
         var record = draft.record
-        record.bodyCheck = draft.bodyHash ^ place.mix(secret: secret)
+        record.bodyCheck = draft.bodyHash ^ address.mix(secret: secret)
         record.writeUnsealed(to: p)
         var q = p + RecordHeader.size
         if record.keepsStale {
@@ -441,7 +442,7 @@ extension Log {
         if record.metaLength > 0 { shim_copy(q, draft.meta, record.metaLength) }
         q += record.metaLength
         if record.storedLength > 0 { shim_copy(q, draft.stored, record.storedLength) }
-        record.setHeadCheck(record.computeHeadCheck(at: p, keyHash: draft.keyHash, place: place, secret: secret))
+        record.setHeadCheck(record.computeHeadCheck(at: p, keyHash: draft.keyHash, address: address, secret: secret))
         record.seal(at: p)
         draft.record = record
         header[Field.headOffset] += record.length

@@ -27,10 +27,10 @@ struct RecordView {
 struct Spot {
     let location: UInt32
     let at: Memory
-    let place: Place
+    let address: RecordAddress
     let numberWord: Memory
 
-    @inline(__always) var isUnchanged: Bool { numberWord.acquire(0) == place.number }
+    @inline(__always) var isUnchanged: Bool { numberWord.acquire(0) == address.number }
 }
 
 /// A record that was read without the lock, and where.
@@ -41,7 +41,7 @@ struct SpottedRecord {
     @inline(__always) var view: RecordView { RecordView(location: spot.location, at: spot.at, header: header) }
 }
 
-/// A record that was found by its place, and verified there.
+/// A record that was found by its frame and offset, and verified there.
 struct SoundRecord {
     let view: RecordView
     /// In its segment.
@@ -57,21 +57,22 @@ extension Log {
     @inline(__always)
     func record(_ location: UInt32) -> RecordView? { spot(location).flatMap { record(at: $0) } }
 
-    /// Nil outside of the shard's places.
+    /// Nil outside of the shard's frames.
     @inline(__always)
     func spot(_ location: UInt32) -> Spot? {
         guard isInside(location) else { return nil }
-        let row = place(of: location), offset = offset(ofPlace: row) &+ offsetInSegment(location)
+        let row = frame(of: location), offset = offset(ofFrame: row) &+ offsetInSegment(location)
         let word = numberWord(row)
         return Spot(
             location: location, at: engine.pointee.data + offset,
-            place: Place(number: word.acquire(0), offset: UInt64(truncatingIfNeeded: offset)), numberWord: word)
+            address: RecordAddress(number: word.acquire(0), offset: UInt64(truncatingIfNeeded: offset)),
+            numberWord: word)
     }
 
-    /// (A place without a number may lie beyond the end of the file.)
+    /// (A frame without a number may lie beyond the end of the file.)
     @inline(__always)
     func record(at spot: Spot) -> RecordView? {
-        guard spot.place.number != 0 else { return nil }
+        guard spot.address.number != 0 else { return nil }
         let header = RecordHeader(at: spot.at)
         return header.isPlausible(room: segmentSize - offsetInSegment(spot.location))
             ? RecordView(location: spot.location, at: spot.at, header: header) : nil
@@ -79,22 +80,22 @@ extension Log {
 
     /// For whoever walks a segment: the record at an offset. Nil where its head is not sound.
     @inline(__always)
-    func soundRecord(place: Int, offset: Int) -> SoundRecord? {
-        let start = self.offset(ofPlace: place) + offset, p = engine.pointee.data + start
+    func soundRecord(frame: Int, offset: Int) -> SoundRecord? {
+        let start = self.offset(ofFrame: frame) + offset, p = engine.pointee.data + start
         let header = RecordHeader(at: p)
         guard header.isPlausible(room: room(from: offset)), let kind = header.kind else { return nil }
         let keyHash = header.keyLength == 0 ? 0 : shim_hash(p + header.keyOffset, header.keyLength, secret)
-        let here = Place(number: numberWord(place).u64(0), offset: UInt64(start))
-        guard header.verifiesHead(at: p, keyHash: keyHash, place: here, secret: secret) else { return nil }
-        let view = RecordView(location: location(place: place, offset: offset), at: p, header: header)
+        let here = RecordAddress(number: numberWord(frame).u64(0), offset: UInt64(start))
+        guard header.verifiesHead(at: p, keyHash: keyHash, address: here, secret: secret) else { return nil }
+        let view = RecordView(location: location(frame: frame, offset: offset), at: p, header: header)
         return SoundRecord(view: view, offset: offset, kind: kind, keyHash: keyHash)
     }
 
     /// The first one from an offset on.
     @inline(never)
-    func nextRecord(place: Int, from first: Int) -> SoundRecord? {
+    func nextRecord(frame: Int, from first: Int) -> SoundRecord? {
         for offset in stride(from: first, through: segmentSize - RecordHeader.size, by: 8) {
-            if let record = soundRecord(place: place, offset: offset) { return record }
+            if let record = soundRecord(frame: frame, offset: offset) { return record }
         }
         return nil
     }
@@ -116,11 +117,11 @@ extension Log {
     /// Out of line: for all but the hit path.
     @inline(never)
     func isHeadSound(_ record: RecordView) -> Bool {
-        record.header.verifiesHead(at: record.at, place: placeOf(record.location), secret: secret)
+        record.header.verifiesHead(at: record.at, address: recordAddress(of: record.location), secret: secret)
     }
     @inline(never)
     func isBodySound(_ record: RecordView) -> Bool {
-        let header = record.header, mix = placeOf(record.location).mix(secret: secret)
+        let header = record.header, mix = recordAddress(of: record.location).mix(secret: secret)
         return bodyHash(
             meta: record.at + header.metaOffset, metaLength: header.metaLength, stored: record.body,
             storedLength: header.storedLength, secret: secret)

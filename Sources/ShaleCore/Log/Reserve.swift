@@ -1,11 +1,11 @@
-/// How many places of a log are left to whom: to the cleaner, and to what is live.
+/// How many frames of a log are left to whom: to the cleaner, and to what is live.
 ///
 /// What pinned entries need of the log, so that it can be cleaned whatever else happens.
 ///
 /// A segment that the cleaner fills has less than one pinned record's length free at its end, since only a record
 /// that did not fit begins the next one; and two neighbours hold more than one segment has room for. So pinned bytes
-/// that took `n` full segments take up to `n + loss` once they are copied. With `loss` places free a whole round of
-/// the log can be copied, if the rest is evicted, and leaves `places(for:)` of them for anything else.
+/// that took `n` full segments take up to `n + loss` once they are copied. With `loss` frames free a whole round of
+/// the log can be copied, if the rest is evicted, and leaves `frames(for:)` of them for anything else.
 extension Log {
     private enum Share {
         /// One in so many segments is kept free, at least `Log.reserve` and one.
@@ -14,17 +14,17 @@ extension Log {
         static let live = 82
     }
 
-    /// Places that cleaning keeps free.
-    var wantedFree: Int { wantedFree(of: usablePlaces, loss) }
+    /// Frames that cleaning keeps free.
+    var wantedFree: Int { wantedFree(of: usableFrames, loss) }
     @inline(__always) func wantedFree(of usable: Int, _ loss: Int) -> Int {
         max(Log.reserve + 1, usable / Share.free + loss)
     }
 
     /// Live bytes at most, so that a whole round of cleaning always gains something.
-    var liveLimit: Int { liveLimit(of: usablePlaces, loss) }
-    @inline(__always) func liveLimit(of places: Int, _ loss: Int) -> Int {
-        let byShare = (places - loss) * segmentSize / 100 * Share.live
-        let byReserve = (places - max(Log.reserve, loss + 1) - 1) * (segmentRoom - segmentSize / 16)
+    var liveLimit: Int { liveLimit(of: usableFrames, loss) }
+    @inline(__always) func liveLimit(of frames: Int, _ loss: Int) -> Int {
+        let byShare = (frames - loss) * segmentSize / 100 * Share.live
+        let byReserve = (frames - max(Log.reserve, loss + 1) - 1) * (segmentRoom - segmentSize / 16)
         return max(segmentSize / 2, min(byShare, byReserve))
     }
 
@@ -34,7 +34,7 @@ extension Log {
         (segmentRoom, segmentRoom - min(most & ~1, segmentRoom / 2))
     }
 
-    /// How many more places pinned entries may take once they are copied.
+    /// How many more frames pinned entries may take once they are copied.
     func loss(_ bytes: Int, most: Int) -> Int {
         if bytes == 0 { return 0 }
         let fill = fill(most), whole = fill.room * fill.least
@@ -43,24 +43,24 @@ extension Log {
     }
     var loss: Int { loss(header[Field.pinnedBytes], most: header[Field.pinnedMost]) }
 
-    /// Places that are left to the cleaner: two, which it needs to empty one, or what it needs for pinned entries, and
+    /// Frames that are left to the cleaner: two, which it needs to empty one, or what it needs for pinned entries, and
     /// one.
     func reserve(_ loss: Int) -> Int { max(Log.reserve, loss + 1) }
     var reserve: Int { reserve(loss) }
 
-    /// Whether so many pinned bytes can be kept in so many places: once they are copied, the cleaner has its reserve,
-    /// and a place is free. An eighth of what may be live is left to other entries.
-    func pinsFit(_ bytes: Int, most: Int, in places: Int) -> Bool {
+    /// Whether so many pinned bytes can be kept in so many frames: once they are copied, the cleaner has its reserve,
+    /// and a frame is free. An eighth of what may be live is left to other entries.
+    func pinsFit(_ bytes: Int, most: Int, in frames: Int) -> Bool {
         if bytes == 0 { return true }
         let loss = loss(bytes, most: most)
-        return self.places(for: bytes, most: most) <= places && bytes <= liveLimit(of: places, loss) / 8 * 7
+        return self.frames(for: bytes, most: most) <= frames && bytes <= liveLimit(of: frames, loss) / 8 * 7
     }
     /// `more`: bytes of one record that is about to be pinned.
-    func pinsFit(adding more: Int = 0, in places: Int) -> Bool {
-        pinsFit(header[Field.pinnedBytes] + more, most: max(header[Field.pinnedMost], more), in: places)
+    func pinsFit(adding more: Int = 0, in frames: Int) -> Bool {
+        pinsFit(header[Field.pinnedBytes] + more, most: max(header[Field.pinnedMost], more), in: frames)
     }
 
-    func places(for bytes: Int, most: Int) -> Int {
+    func frames(for bytes: Int, most: Int) -> Int {
         let least = fill(most).least
         return (bytes + least - 1) / least + reserve(loss(bytes, most: most)) + 1
     }

@@ -18,13 +18,13 @@ struct Cleaner {
     @inline(never)
     func cleanRecord(_ change: inout Change) throws(Failure) -> Int {
         guard header[Field.queueCount] > 1 else { return 0 }
-        let place = log.queued(0), offset = header[Field.tailOffset]
+        let frame = log.queued(0), offset = header[Field.tailOffset]
         guard offset <= log.segmentSize - RecordHeader.size else {
             finishTail()
             return RecordHeader.size
         }
-        guard let record = log.soundRecord(place: place, offset: offset) else { return try skipDamage(place, offset) }
-        prefetchSlot(place, record.end)
+        guard let record = log.soundRecord(frame: frame, offset: offset) else { return try skipDamage(frame, offset) }
+        prefetchSlot(frame, record.end)
         if record.kind == .end {
             finishTail()
         } else {
@@ -55,9 +55,9 @@ struct Cleaner {
 
     /// The next record's slot is on its way while this one is copied.
     @inline(__always)
-    private func prefetchSlot(_ place: Int, _ offset: Int) {
+    private func prefetchSlot(_ frame: Int, _ offset: Int) {
         guard offset <= log.segmentSize - RecordHeader.size else { return }
-        let p = shard.engine.pointee.data + (log.offset(ofPlace: place) + offset)
+        let p = shard.engine.pointee.data + (log.offset(ofFrame: frame) + offset)
         let record = RecordHeader(at: p)
         guard record.isPlausible(room: log.segmentSize - offset), record.keyLength <= 256 else { return }
         let hash = shim_hash(p + record.keyOffset, record.keyLength, secret)
@@ -91,7 +91,7 @@ struct Cleaner {
             try shard.loseOne(slot)
             return
         }
-        if change.now >= latest.header.gone(at: latest.at) {
+        if change.now >= latest.header.deadline(at: latest.at) {
             header[Field.expirations] += 1
             shard.drop(slot, &change)
         } else if isTouched {
@@ -102,7 +102,7 @@ struct Cleaner {
     }
 
     /// Room at the head for a copy. False where it was evicted instead: what is left is for what is pinned, which
-    /// takes a place whatever the budget. (It never has to, but where an older library has pinned too much.)
+    /// takes a frame whatever the budget. (It never has to, but where an older library has pinned too much.)
     private func provideCopy(_ slot: Memory, _ length: Int, isPinned: Bool, _ change: inout Change) throws(Failure)
         -> Bool
     {
@@ -117,16 +117,16 @@ struct Cleaner {
     private func copy(_ slot: Memory, _ found: SoundRecord, _ change: inout Change) throws(Failure) {
         let record = found.view, length = record.length
         guard try provideCopy(slot, length, isPinned: record.header.isPinned, &change) else { return }
-        let target = log.location(place: header[Field.headPlace], offset: header[Field.headOffset])
-        let from = log.placeOf(record.location)
-        let to = Place(number: header.at.u64(Field.headNumber), offset: UInt64(log.offset(of: target)))
+        let target = log.location(frame: header[Field.headFrame], offset: header[Field.headOffset])
+        let from = log.recordAddress(of: record.location)
+        let to = RecordAddress(number: header[Field.headNumber], offset: UInt64(log.offset(of: target)))
         let q = log.address(target)
-        // With the old place's head check the copy is no record yet.
+        // With the old address's head check the copy is no record yet.
         shim_copy(q, record.at, length)
         var moved = record.header
         moved.bodyCheck ^= from.mix(secret: secret) ^ to.mix(secret: secret)
         q.set(8, moved.bodyCheck)
-        moved.setHeadCheck(moved.computeHeadCheck(at: q, keyHash: found.keyHash, place: to, secret: secret))
+        moved.setHeadCheck(moved.computeHeadCheck(at: q, keyHash: found.keyHash, address: to, secret: secret))
         moved.seal(at: q)
         header[Field.cleaned] += length
         publish(slot, copy: target, headEnd: header[Field.headOffset] + length)
@@ -137,10 +137,10 @@ struct Cleaner {
     @inline(never)
     private func publish(_ slot: Memory, copy target: UInt32, headEnd: Int) {
         header[Field.copyEnd] = headEnd
-        header.at.release(Field.copiedSlot, UInt64(truncatingIfNeeded: slot - header.at))
+        header.release(Field.copiedSlot, slot - header.at)
         table.move(slot, to: target)
-        header.at.release(Field.headOffset, UInt64(headEnd))
-        header.at.release(Field.copiedSlot, 0)
+        header.release(Field.headOffset, headEnd)
+        header.release(Field.copiedSlot, 0)
     }
 
     /// A copy with the age of the touch record that points to it.
@@ -157,7 +157,7 @@ struct Cleaner {
         guard try provideCopy(slot, merged.length, isPinned: value.isPinned, &change) else { return }
         var draft = Draft(
             merged, keyHash: found.keyHash, key: record.key, meta: record.at + value.metaOffset, stored: record.body,
-            bodyHash: value.bodyCheck ^ log.placeOf(record.location).mix(secret: secret))
+            bodyHash: value.bodyCheck ^ log.recordAddress(of: record.location).mix(secret: secret))
         draft.lifetime = touch.header.lifetime(at: touch.at)
         draft.tags = UnsafePointer((record.key - value.tagCount * 8).assumingMemoryBound(to: UInt64.self))
         header.begin()
@@ -178,10 +178,10 @@ struct Cleaner {
     }
 
     /// What cannot be read is dropped and counted; the walk goes on at the next record that verifies.
-    private func skipDamage(_ place: Int, _ offset: Int) throws(Failure) -> Int {
-        let next = log.nextRecord(place: place, from: offset + 8)?.offset ?? log.segmentSize
+    private func skipDamage(_ frame: Int, _ offset: Int) throws(Failure) -> Int {
+        let next = log.nextRecord(frame: frame, from: offset + 8)?.offset ?? log.segmentSize
         let before = header[Field.corrupt]
-        try loseEntries(inPlace: place, from: offset, to: next)
+        try loseEntries(inFrame: frame, from: offset, to: next)
         // Damage that nobody needed counts as one.
         if header[Field.corrupt] == before { header[Field.corrupt] += 1 }
         header[Field.tailOffset] = next
@@ -189,8 +189,8 @@ struct Cleaner {
     }
 
     /// (A loss record takes hardly more room than the smallest record that is lost.)
-    private func loseEntries(inPlace place: Int, from: Int, to: Int) throws(Failure) {
-        let low = log.location(place: place, offset: from), high = log.location(place: place, offset: to - 8)
+    private func loseEntries(inFrame frame: Int, from: Int, to: Int) throws(Failure) {
+        let low = log.location(frame: frame, offset: from), high = log.location(frame: frame, offset: to - 8)
         defer { shard.recount() }
         try shard.forEachSlot { slot, word0 throws(Failure) in
             if shard.needs(word0, from: low, through: high) { try shard.lose(slot) }

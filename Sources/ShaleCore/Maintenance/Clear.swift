@@ -7,12 +7,12 @@ extension Shard {
         guard header[Field.queueCount] > 0 else { return resetIndex() }
         let allocated = header[Field.allocated]
         do throws(Failure) { try log.roll(isNewTail: true) } catch {
-            // No place beside the log's own: once nothing points to them, those at the tail are free.
+            // No frame beside the log's own: once nothing points to them, those at the tail are free.
             guard error.status == .full, header[Field.queueCount] > 1 else { throw error }
             header.pend(ShardHeader.Pending.clearInPlace)
             defer { header.finish(ShardHeader.Pending.clearInPlace) }
             resetIndex()
-            header.at.set(Field.ghost, header.at.u64(Field.headNumber))
+            header[Field.ghost] = header[Field.headNumber]
             let count = header[Field.queueCount]
             while header[Field.queueCount] == count { _ = try Cleaner(self).cleanRecord(&change) }
             try log.roll(isNewTail: true)
@@ -25,32 +25,33 @@ extension Shard {
     /// The head names itself as the log's tail: what is before it is free, and the index knows nothing of it.
     func finishClear() {
         while header[Field.queueCount] > 1 { log.releaseTail() }
-        header.at.set(Field.provenTail, header.at.u64(Field.headNumber))
+        header[Field.provenTail] = header[Field.headNumber]
         resetIndex()
-        // (One that was killed in place may have found a place since.)
+        // (One that was killed in place may have found a frame since.)
         header.finish(ShardHeader.Pending.clear | ShardHeader.Pending.clearInPlace)
     }
 
     /// An empty table of the smallest size.
     func resetIndex() {
         let table = self.table
-        header.at.release(Field.moves, header.at.u64(Field.moves) &+ 1)
+        header.release(Field.moves, header[Field.moves] &+ 1)
         for position in table.positions {
             let p = table.bucket(position)
             for i in stride(from: 0, to: Table.bucketSize, by: Slot.size) { p.release(i, 0) }
         }
-        header.at.release(
+        header.release(
             Field.shape, Table.Shape(buckets: Table.leastBuckets, frontier: 0, mode: Table.Shape.Mode.steady).word)
-        header.at.release(Field.moves, header.at.u64(Field.moves) &+ 1)
+        header.release(Field.moves, header[Field.moves] &+ 1)
         // As in sweepTags: who saw a slot before it was cleared must not trust the emptied tag table.
         raiseEpoch(by: 2)
         tags.removeAll()
         victims.reset()
         for field in [
             Field.entries, Field.used, Field.live, Field.raw, Field.stored, Field.pinned, Field.pinnedBytes,
-            Field.pinnedMost, Field.entriesHint,
+            Field.pinnedMost,
         ] { header[field] = 0 }
-        for i in 0..<16 { header[Field.dictionaries + i * 8] = 0 }
+        header[Field.entriesHint] = 0
+        for i in 0..<16 { header[Field.dictionaries[i]] = 0 }
         if header[Field.tablePages] > geometry.shardIndexBytes(buckets: Table.leastBuckets) {
             shrinkPages(Table.leastBuckets)
         }

@@ -12,7 +12,7 @@ extension Shard {
             )
             .adding("; close every user of the cache and open it again").failure(.io, errno: result)
         }
-        let state = header.at.u64(Field.state)
+        let state = header[Field.state]
         if state != ShardHeader.State.quiet {
             do throws(Failure) {
                 if state == ShardHeader.State.writing { try Recovery(self).run() } else { try Rebuild(self).run() }
@@ -39,13 +39,13 @@ extension Shard {
         unlock()
     }
 
-    /// Allocates the next place before anyone holds the lock for it, and populates it where the head fills fast.
-    func prepareNextPlace() {
+    /// Allocates the next frame before anyone holds the lock for it, and populates it where the head fills fast.
+    func prepareNextFrame() {
         guard (try? lock()) != nil else { return }
         let chosen = log.beginPreparing()
         unlock()
         guard let chosen else { return }
-        let result = log.prepare(chosen.place)
+        let result = log.prepare(chosen.frame)
         guard (try? lock()) != nil else { return }
         log.endPreparing(chosen, result)
         unlock()

@@ -40,7 +40,7 @@ extension Shard {
         header.begin()
         if isNoted { appendLoss(of: slot) }
         header[Field.corrupt] += 1
-        header.at.set(Field.ghost, header.at.u64(Field.headNumber))
+        header[Field.ghost] = header[Field.headNumber]
         header.commit(slot, slot.u64(0) & Slot.reachBit)
     }
 
@@ -57,7 +57,7 @@ extension Shard {
         let loss =
             segment != 0
             ? Loss(fraction: fraction, offset: log.offsetInSegment(at), segment: segment)
-            : Loss(fraction: fraction, offset: header[Field.headOffset], segment: header.at.u64(Field.headNumber))
+            : Loss(fraction: fraction, offset: header[Field.headOffset], segment: header[Field.headNumber])
         var words = loss.words
         withUnsafeBytes(of: &words) { key in
             var draft = Draft(

@@ -9,12 +9,12 @@ extension Shard {
         while true {
             do throws(Failure) {
                 let result = try makeLocked(&change, body)
-                if change.blobCount > 0 || change.wantsPlace { follow(&change) }
+                if change.blobCount > 0 || change.wantsFrame { follow(&change) }
                 return result
             } catch {
                 let settled = change.blobCount > 0
-                // (Preparing a place could fail too, and put its sentence over that of this error.)
-                change.wantsPlace = false
+                // (Preparing a frame could fail too, and put its sentence over that of this error.)
+                change.wantsFrame = false
                 if settled { follow(&change) }
                 // Other shards' parts fill this one: their owners go, and it is tried again.
                 let part = change.crowdedBy
@@ -44,9 +44,9 @@ extension Shard {
 
     @inline(never)
     private func follow(_ change: inout Change) {
-        if change.wantsPlace {
-            change.wantsPlace = false
-            prepareNextPlace()
+        if change.wantsFrame {
+            change.wantsFrame = false
+            prepareNextFrame()
         }
         let blobs = change.blobs, count = change.blobCount
         change.blobCount = 0

@@ -1,11 +1,11 @@
 /// Who may be pinned, and what the cleaner may copy beside it. How much room it takes: `Log.loss`.
 extension Shard {
-    /// Whether the cleaner may copy what it may as well evict: the last places are for what is pinned.
+    /// Whether the cleaner may copy what it may as well evict: the last frames are for what is pinned.
     func spares(_ length: Int) -> Bool {
         if header[Field.pinnedBytes] == 0 { return true }
         let loss = log.loss
-        return log.availablePlaces > loss
-            && (length <= log.headRoom || log.freePlaces > loss || (try? log.provide(loss + 1)) != nil)
+        return log.availableFrames > loss
+            && (length <= log.headRoom || log.freeFrames > loss || (try? log.provide(loss + 1)) != nil)
     }
 
     /// What a large value takes of a shard.
@@ -24,24 +24,24 @@ extension Shard {
         if need.records == 0 { return true }
         // (A table that is larger than its entries need gives way.)
         if pinned == 0 { return header[Field.noSpace] == 0 || need.bytes <= log.liveLimit }
-        // (The table may grow on the way, and takes places from the log.)
+        // (The table may grow on the way, and takes frames from the log.)
         var buckets = table.shape.buckets
         while (header[Field.used] + need.records) * 64 >= buckets * 4 * Load.grow {
             buckets = Table.Shape.grown(buckets)
         }
         let tables = max(header[Field.tablePages], geometry.shardIndexBytes(buckets: buckets))
-        let places = min(log.usablePlaces, max(0, geometry.shardBudget - tables) >> geometry.segmentShift)
-        return pinned + need.bytes <= log.liveLimit(of: places, log.loss)
+        let frames = min(log.usableFrames, max(0, geometry.shardBudget - tables) >> geometry.segmentShift)
+        return pinned + need.bytes <= log.liveLimit(of: frames, log.loss)
     }
 
-    /// Before a record pins: that it can be kept, and that the places for it are on disk, as a full one gives no more.
+    /// Before a record pins: that it can be kept, and that the frames for it are on disk, as a full one gives no more.
     /// Where not, nothing has changed. `own`: pinned bytes of the entry that it replaces.
     @inline(never)
     func admitPin(_ length: Int, most longest: Int, replacing own: Int, _ change: inout Change) throws(Failure) -> Int {
         func fits() -> Bool {
             log.pinsFit(
                 header[Field.pinnedBytes] - own + length, most: max(header[Field.pinnedMost], longest),
-                in: log.budgetedPlaces)
+                in: log.budgetedFrames)
         }
         if !fits() {
             // What is gone does not count, nor what damage has added.
@@ -63,7 +63,7 @@ extension Shard {
             }
         }
         let bytes = header[Field.pinnedBytes] - own + length, most = max(header[Field.pinnedMost], longest)
-        try log.provide(log.places(for: bytes, most: most) - header[Field.queueCount])
+        try log.provide(log.frames(for: bytes, most: most) - header[Field.queueCount])
         return log.reserve(log.loss(bytes, most: most))
     }
 }

@@ -37,7 +37,7 @@ struct Rebase {
     @inline(__always) init(_ shard: Shard) { self.shard = shard }
 
     @inline(__always) func runIfNeeded() {
-        if header.at.u64(Field.stamp) >= Sizes.rebaseStampsAt { run() }
+        if header[Field.stamp] >= Sizes.rebaseStampsAt { run() }
     }
 
     /// For a shard that is only read: now and then a reader takes the lock for it.
@@ -51,7 +51,7 @@ struct Rebase {
     func run() {
         // Odd while slots are ranked. (A killed writer had done all.)
         let isUnderWay = header[Field.rebases] & 1 != 0,
-            mustSetBack = header.at.u64(Field.stamp) >= Sizes.rebaseStampsAt
+            mustSetBack = header[Field.stamp] >= Sizes.rebaseStampsAt
         guard isUnderWay || mustSetBack else { return header.finish(ShardHeader.Pending.rebase) }
         let count = header[Field.used]
         // No memory now: there are as many stamps left as were used, and the next change tries again.
@@ -62,7 +62,7 @@ struct Rebase {
         header.pend(ShardHeader.Pending.rebase)
         if !isUnderWay { header[Field.rebases] += 1 }
         var stamps = Stamps(base: header[Field.rebases] & 2 == 0 ? Rebase.bases.1 : Rebase.bases.0, count: count)
-        if mustSetBack { shim_store64(header.at + Field.stamp, stamps.drawn) }
+        if mustSetBack { shim_store64(header.address(Field.stamp), stamps.drawn) }
         shim_fence()
         var sorted = UnsafeMutableBufferPointer(
             rebasing: items[0..<collect(into: items, isSecond: !mustSetBack, &stamps)])
@@ -78,7 +78,7 @@ struct Rebase {
         var found = 0
         shard.forEachSlot { slot, _ in
             let stamp = Slot.stamp(slot.u64(8))
-            if isSecond, stamp >= stamps.ranks.upperBound, stamp <= header.at.u64(Field.stamp) {
+            if isSecond, stamp >= stamps.ranks.upperBound, stamp <= header[Field.stamp] {
                 // Stored since a writer that was killed had set the counter back.
                 if stamp < stamps.drawn { stamps.late = max(stamps.late, stamp + 1) }
             } else if found < items.count {
@@ -99,7 +99,7 @@ struct Rebase {
             let word1 = slot.u64(8), its = Slot.stamp(word1)
             if its != Slot.stamp(item.stamp) {
                 // Used meanwhile. A new stamp stays; an old one is the newest of all that are ranked.
-                if its > stamps.drawn, its <= header.at.u64(Field.stamp) { return }
+                if its > stamps.drawn, its <= header[Field.stamp] { return }
                 stamp = stamps.late
                 stamps.late += 1
             }

@@ -44,13 +44,13 @@ struct Rebuild {
         #if SHALE_FAULTS
         shim_tell(SHIM_REPLAYED, header.at)
         #endif
-        header.at.release(Field.epoch, header.at.u64(Field.epoch) | 1)
-        header.at.set(Field.state, ShardHeader.State.rebuilding)
+        header.release(Field.epoch, header[Field.epoch] | 1)
+        header[Field.state] = ShardHeader.State.rebuilding
         shim_fence()
         // What a killed writer was changing is in the log, or is not.
-        for field in [Field.transaction, Field.copiedSlot, Field.relocation, Field.moveCount, Field.pending] {
-            header.at.set(field, 0)
-        }
+        for field in [
+            Field.transaction, Field.copiedSlot.word, Field.relocation, Field.moveCount.word, Field.pending.word,
+        ] { header[field] = 0 }
         if header[Field.tablePages] == 0 {
             header[Field.tablePages] = geometry.shardIndexBytes(buckets: Table.leastBuckets)
         }
@@ -70,12 +70,12 @@ struct Rebuild {
     private func finish() {
         var change = Change.withoutTime
         // Its size was guessed before anything was known of pins.
-        if !log.pinsFit(in: log.budgetedPlaces) { _ = shard.shrinkTable(&change) }
+        if !log.pinsFit(in: log.budgetedFrames) { _ = shard.shrinkTable(&change) }
         enforceLimits(&change)
         reclaimDeadTail(&change)
         header[Field.rebuilds] += 1
         shim_fence()
-        header.at.release(Field.epoch, header.at.u64(Field.epoch) &+ 1)
+        header.release(Field.epoch, header[Field.epoch] &+ 1)
         header.endChange()
     }
 
@@ -84,7 +84,7 @@ struct Rebuild {
         let count = header[Field.queueCount]
         guard count > 1 else { return }
         var offset = SegmentHeader.size, records = 0
-        let base = shard.engine.pointee.data + log.offset(ofPlace: log.queued(count / 2))
+        let base = shard.engine.pointee.data + log.offset(ofFrame: log.queued(count / 2))
         while offset <= log.segmentSize - RecordHeader.size {
             let record = RecordHeader(at: base + offset)
             guard record.isPlausible(room: log.segmentSize - offset), !record.isKind(.end) else { break }
@@ -103,7 +103,7 @@ struct Rebuild {
         if shard.engine.pointee.isReadOnly { return }
         // Once round at most: with pinned entries over the limit it would never end.
         var left = header[Field.queueCount] * log.segmentSize
-        while left > 0, log.availablePlaces < log.wantedFree, let cleaned = try? Cleaner(shard).cleanRecord(&change),
+        while left > 0, log.availableFrames < log.wantedFree, let cleaned = try? Cleaner(shard).cleanRecord(&change),
             cleaned > 0
         {
             left -= cleaned

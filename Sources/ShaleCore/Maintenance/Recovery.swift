@@ -22,14 +22,14 @@ struct Recovery {
         // (Words that no writer leaves: the index is damaged.)
         guard isRecoverable else { return try Rebuild(shard).run() }
         table.endMoves()
-        if header.at.u64(Field.transaction) != 0 {
+        if header[Field.transaction] != 0 {
             if !isCommitted { undo() }
-            header.at.release(Field.transaction, 0)
+            header.release(Field.transaction, 0)
         }
         endCopy()
         guard isLogAgreed else { return try Rebuild(shard).run() }
         discardUnfinishedRecord()
-        header.at.release(Field.entriesHint, header.at.u64(Field.entries))
+        header.release(Field.entriesHint, header[Field.entries.word])
         shard.tags.recount()
         shard.victims.reset()
         try finishPending()
@@ -38,12 +38,12 @@ struct Recovery {
 
     private var isCommitted: Bool {
         let commitAt = header[Field.commitAt]
-        return commitAt != 0 && header.at.u64(commitAt) == header.at.u64(Field.commitValue)
+        return commitAt != 0 && header.at.u64(commitAt) == header[Field.commitValue]
     }
 
     /// As it was; where a reader has used the entry meanwhile, with that stamp.
     private func restoreSecondWord(_ slot: Memory) {
-        let new = header.at.u64(Field.stampedNew), old = header.at.u64(Field.stampedOld)
+        let new = header[Field.stampedNew], old = header[Field.stampedOld]
         while true {
             let found = slot.acquire(8)
             let used = Slot.word1(stamp: Slot.stamp(found), hits: Slot.hits(found), expiry: Slot.expiry(old))
@@ -56,15 +56,15 @@ struct Recovery {
         if header[Field.stampedSlot] != 0 {
             restoreSecondWord(at + header[Field.stampedSlot])
         }
-        let noted = at.u64(Field.frame)
+        let noted = header[Field.frame]
         if noted != 0 {
             let frame = Int(noted & 0xFFFF_FFFF)
             if noted >> 40 & 1 != 0 {
-                // A head that never was: a rebuild would take its header for one. The place holds no segment any more.
-                SegmentHeader.destroy(at: shard.engine.pointee.data + log.offset(ofPlace: frame))
+                // A head that never was: a rebuild would take its header for one. The frame holds no segment any more.
+                SegmentHeader.destroy(at: shard.engine.pointee.data + log.offset(ofFrame: frame))
                 log.numberWord(frame).release(0, 0)
             }
-            log.setState(ofPlace: frame, Log.PlaceState(rawValue: UInt8(truncatingIfNeeded: noted >> 32)) ?? .absent)
+            log.setState(ofFrame: frame, Log.FrameState(rawValue: UInt8(truncatingIfNeeded: noted >> 32)) ?? .absent)
         }
         shim_copy(at + ShardHeader.saved, at + ShardHeader.savepoint, ShardHeader.savedSize)
         shim_fence_release()
@@ -74,11 +74,11 @@ struct Recovery {
     private func endCopy() {
         let slot = header[Field.copiedSlot]
         if slot == 0 { return }
-        let head = log.location(place: header[Field.headPlace], offset: header[Field.headOffset])
+        let head = log.location(frame: header[Field.headFrame], offset: header[Field.headOffset])
         if Slot.location(header.at.u64(slot)) == head {
-            header.at.release(Field.headOffset, header.at.u64(Field.copyEnd))
+            header.release(Field.headOffset, header[Field.copyEnd])
         }
-        header.at.release(Field.copiedSlot, 0)
+        header.release(Field.copiedSlot, 0)
     }
 
     /// A record behind the head's end was sealed by a call that never returned, and nothing shows it to readers. Left
@@ -87,7 +87,7 @@ struct Recovery {
         guard header[Field.queueCount] > 0, header[Field.headOffset] <= log.segmentSize - RecordHeader.size else {
             return
         }
-        log.address(log.location(place: header[Field.headPlace], offset: header[Field.headOffset])).release(16, 0)
+        log.address(log.location(frame: header[Field.headFrame], offset: header[Field.headOffset])).release(16, 0)
     }
 
     private func finishPending() throws(Failure) {
@@ -103,7 +103,7 @@ struct Recovery {
     /// Whether all that recovery goes by lies inside the shard.
     private var isRecoverable: Bool {
         let rows = geometry.rows
-        func isOffset(_ field: Int) -> Bool {
+        func isOffset(_ field: ShardHeader.Count) -> Bool {
             let offset = header[field]
             return offset & 7 == 0 && offset >= 0
                 && (offset <= geometry.region - 16 || offset < geometry.indexSize && table.isSlot(header.at + offset))
@@ -111,7 +111,7 @@ struct Recovery {
         func isQueue(_ base: Int) -> Bool {
             let words = ShardHeader(at: header.at + base - ShardHeader.saved)
             let offset = words[Field.headOffset]
-            return words[Field.headPlace] >= 0 && words[Field.headPlace] < rows && words[Field.queueCount] >= 0
+            return words[Field.headFrame] >= 0 && words[Field.headFrame] < rows && words[Field.queueCount] >= 0
                 && words[Field.queueCount] <= rows
                 && words[Field.queueFirst] >= 0 && words[Field.queueFirst] < rows && offset >= 0
                 && offset <= log.segmentSize && offset & 7 == 0
@@ -122,11 +122,11 @@ struct Recovery {
             && isFrameRecoverable
     }
 
-    /// A head that never was took a free place, which lies inside the file.
+    /// A head that never was took a free frame, which lies inside the file.
     private var isFrameRecoverable: Bool {
-        let noted = header.at.u64(Field.frame), frame = Int(noted & 0xFFFF_FFFF)
+        let noted = header[Field.frame], frame = Int(noted & 0xFFFF_FFFF)
         guard frame < geometry.rows else { return false }
-        let state = log.state(ofPlace: frame)
+        let state = log.state(ofFrame: frame)
         return noted >> 40 & 1 == 0 || state == .free || state == .inLog
     }
 

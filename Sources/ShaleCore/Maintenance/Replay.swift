@@ -29,20 +29,20 @@ struct Replay {
         let count = header[Field.queueCount]
         var previous: UInt64 = 0
         for i in 0..<count {
-            let place = log.queued(i), segment = log.numberWord(place).u64(0), isHead = i == count - 1
-            if i == 0 { fetchSegment(place) }
+            let frame = log.queued(i), segment = log.numberWord(frame).u64(0), isHead = i == count - 1
+            if i == 0 { fetchSegment(frame) }
             if !isHead { fetchSegment(log.queued(i + 1)) }
-            if i > 0 { try closeHole(before: place, previous) }
+            if i > 0 { try closeHole(before: frame, previous) }
             previous = segment
-            highestLSN = max(highestLSN, lsnAtBegin(ofPlace: place))
-            let end = replay(place, from: i == 0 ? header[Field.tailOffset] : SegmentHeader.size, isHead: isHead)
+            highestLSN = max(highestLSN, lsnAtBegin(ofFrame: frame))
+            let end = replay(frame, from: i == 0 ? header[Field.tailOffset] : SegmentHeader.size, isHead: isHead)
             guard isHead else { continue }
             // Nothing that verifies is behind this offset: writing goes on here.
             header[Field.headOffset] = end.isMarked ? log.segmentSize : end.offset
             if !end.isMarked, synced.covers(segment, end.offset) { abandonLog() }
         }
         // The newest segment that was synced is not there at all.
-        if synced.number != .max, synced.number > header.at.u64(Field.headNumber) { abandonLog() }
+        if synced.number != .max, synced.number > header[Field.headNumber] { abandonLog() }
         raiseLSN(above: highestLSN, by: lead)
     }
 
@@ -51,9 +51,9 @@ struct Replay {
     mutating func replayParts(othersAreKnown: Bool) {
         let count = header[Field.queueCount]
         for i in 0..<count {
-            let place = log.queued(i), end = i == count - 1 ? header[Field.headOffset] : log.segmentSize
+            let frame = log.queued(i), end = i == count - 1 ? header[Field.headOffset] : log.segmentSize
             var offset = i == 0 ? header[Field.tailOffset] : SegmentHeader.size
-            while offset <= end - RecordHeader.size, let record = log.nextRecord(place: place, from: offset),
+            while offset <= end - RecordHeader.size, let record = log.nextRecord(frame: frame, from: offset),
                 record.kind != .end
             {
                 if let key = record.view.partKey, shard.isOwned(key, othersAreKnown: othersAreKnown) { apply(record) }
@@ -90,34 +90,34 @@ struct Replay {
     }
 
     /// What may have to come from the disk, and would come page by page.
-    private func fetchSegment(_ place: Int) {
+    private func fetchSegment(_ frame: Int) {
         if engine.pointee.geometry.hasSmallPages {
-            shim_sys_will_need(engine.pointee.data + log.offset(ofPlace: place), log.segmentSize)
+            shim_sys_will_need(engine.pointee.data + log.offset(ofFrame: frame), log.segmentSize)
         }
     }
 
-    private func lsnAtBegin(ofPlace place: Int) -> UInt64 {
+    private func lsnAtBegin(ofFrame frame: Int) -> UInt64 {
         SegmentHeader(
-            at: engine.pointee.data + log.offset(ofPlace: place), shard: shard.number, place: place, secret: secret)?
+            at: engine.pointee.data + log.offset(ofFrame: frame), shard: shard.number, frame: frame, secret: secret)?
             .lsn ?? 0
     }
 
     /// Returns where the segment's records end, and whether that is marked.
-    private mutating func replay(_ place: Int, from start: Int, isHead: Bool) -> (offset: Int, isMarked: Bool) {
+    private mutating func replay(_ frame: Int, from start: Int, isHead: Bool) -> (offset: Int, isMarked: Bool) {
         withUnsafeTemporaryAllocation(of: SoundRecord.self, capacity: Lookahead.most) { ring in
             var ahead = Lookahead(ring)
-            let end = walk(place, from: start, isHead: isHead, &ahead)
+            let end = walk(frame, from: start, isHead: isHead, &ahead)
             apply(&ahead, leaving: 0)
             return end
         }
     }
 
-    private mutating func walk(_ place: Int, from start: Int, isHead: Bool, _ ahead: inout Lookahead) -> (
+    private mutating func walk(_ frame: Int, from start: Int, isHead: Bool, _ ahead: inout Lookahead) -> (
         offset: Int, isMarked: Bool
     ) {
         var offset = start
         while offset <= log.segmentSize - RecordHeader.size {
-            if let record = log.soundRecord(place: place, offset: offset), record.view.header.lsn < SegmentHeader.beyond
+            if let record = log.soundRecord(frame: frame, offset: offset), record.view.header.lsn < SegmentHeader.beyond
             {
                 note(record)
                 if record.kind == .end { return (offset, true) }
@@ -129,10 +129,10 @@ struct Replay {
                 offset = record.end
                 continue
             }
-            let next = log.nextRecord(place: place, from: offset + 8)?.offset
+            let next = log.nextRecord(frame: frame, from: offset + 8)?.offset
             if next == nil, isHead { break }
             apply(&ahead, leaving: 0)
-            stepOver(place, offset, next)
+            stepOver(frame, offset, next)
             guard let next else { return (offset, true) }
             offset = next
         }
@@ -151,8 +151,8 @@ struct Replay {
     // MARK: What cannot be read
 
     /// Nothing verifies from an offset to the next record, or to the segment's end.
-    private func stepOver(_ place: Int, _ offset: Int, _ next: Int?) {
-        let segment = log.numberWord(place).u64(0)
+    private func stepOver(_ frame: Int, _ offset: Int, _ next: Int?) {
+        let segment = log.numberWord(frame).u64(0)
         header[Field.corrupt] += 1
         // No record was ever in less than a header. (A power cut may leave an older record in front of a newer
         // one, which is a little further than it reaches; no gap record fits there.)
@@ -161,36 +161,37 @@ struct Replay {
             forgetOlder()
         } else {
             // A later sync will cover this place, and must not make it look like a loss of what was synced.
-            fill(place, offset, next ?? log.segmentSize, next == nil ? .end : .gap)
+            fill(frame, offset, next ?? log.segmentSize, next == nil ? .end : .gap)
         }
     }
 
     /// Covers bytes that nothing can be read from with a record that says so.
-    private func fill(_ place: Int, _ from: Int, _ to: Int, _ kind: RecordHeader.Kind) {
+    private func fill(_ frame: Int, _ from: Int, _ to: Int, _ kind: RecordHeader.Kind) {
         guard !engine.pointee.isReadOnly, to - from >= RecordHeader.size else { return }
         let length = kind == .end ? 0 : to - from - RecordHeader.size
         var record = RecordHeader(kind: kind, keyLength: 0, storedLength: length, rawLength: length)
-        let p = log.address(log.location(place: place, offset: from))
+        let p = log.address(log.location(frame: frame, offset: from))
         record.writeUnsealed(to: p)
-        let here = Place(number: log.numberWord(place).u64(0), offset: UInt64(log.offset(ofPlace: place) + from))
-        record.setHeadCheck(record.computeHeadCheck(at: p, keyHash: 0, place: here, secret: secret))
+        let here = RecordAddress(
+            number: log.numberWord(frame).u64(0), offset: UInt64(log.offset(ofFrame: frame) + from))
+        record.setHeadCheck(record.computeHeadCheck(at: p, keyHash: 0, address: here, secret: secret))
         record.seal(at: p)
     }
 
     /// A segment is missing before this one. What it held may have superseded anything older, if it was synced.
-    private func closeHole(before place: Int, _ previous: UInt64) throws(Failure) {
-        let p = engine.pointee.data + log.offset(ofPlace: place)
-        guard let found = SegmentHeader(at: p, shard: shard.number, place: place, secret: secret),
+    private func closeHole(before frame: Int, _ previous: UInt64) throws(Failure) {
+        let p = engine.pointee.data + log.offset(ofFrame: frame)
+        guard let found = SegmentHeader(at: p, shard: shard.number, frame: frame, secret: secret),
             found.previous != previous
         else { return }
         if synced.number > previous {
             forgetOlder()
         } else if !engine.pointee.isReadOnly {
             try SegmentHeader(
-                shard: shard.number, place: place, number: found.number, previous: previous, tail: found.tail,
+                shard: shard.number, frame: frame, number: found.number, previous: previous, tail: found.tail,
                 lsn: found.lsn
             )
-            .replace(at: log.offset(ofPlace: place), engine.pointee.files, secret: secret)
+            .replace(at: log.offset(ofFrame: frame), engine.pointee.files, secret: secret)
         }
     }
 
@@ -200,7 +201,7 @@ struct Replay {
         header[Field.corrupt] += 1
         forgetOlder()
         if synced.number != .max {
-            header.at.set(Field.lastNumber, max(header.at.u64(Field.lastNumber), synced.number))
+            header[Field.lastNumber] = max(header[Field.lastNumber], synced.number)
         }
         while header[Field.queueCount] > 0 { log.releaseTail() }
         log.setTail(LogPosition(number: log.nextNumber))
@@ -212,7 +213,7 @@ struct Replay {
         let table = self.table
         for position in table.positions { table.bucket(position).zero(Table.bucketSize) }
         shard.recount()
-        header.at.set(Field.ghost, header.at.u64(Field.headNumber))
+        header[Field.ghost] = header[Field.headNumber]
     }
 
     private func raiseLSN(above highest: UInt64, by step: UInt64) {
@@ -268,11 +269,11 @@ struct Replay {
             if let slot, shard.lsn(of: slot) != record.lsn { shard.drop(slot, &change) }
             return
         }
-        guard let place = slot ?? freeSlot(for: key) else { return }
+        guard let target = slot ?? freeSlot(for: key) else { return }
         var draft = Draft(record, keyHash: key.hash, key: key.bytes)
         draft.lifetime = record.lifetime(at: view.at)
         header.begin()
-        shard.publish(&draft, at: view.location, in: place, isNew: slot == nil, &change)
+        shard.publish(&draft, at: view.location, in: target, isNew: slot == nil, &change)
     }
 
     /// Nil where not even evicting helps: the key is known to the log alone.
@@ -284,7 +285,7 @@ struct Replay {
             tries += 1
             table.advance(Int.max) { shard.drop($0, &change) }
             if !shard.maintainTable(&change, mayShrink: false) || tries > 4, !shard.evict(&change) || tries > 1000 {
-                header.at.set(Field.ghost, header.at.u64(Field.headNumber))
+                header[Field.ghost] = header[Field.headNumber]
                 return nil
             }
         }
@@ -311,7 +312,7 @@ struct Replay {
         }
         shard.account(shard.measure(old), sign: -1)
         let word1 = slot.u64(8),
-            expiry = SlotExpiry.of(gone: view.header.gone(at: view.at), base: engine.pointee.block.expiryBase)
+            expiry = SlotExpiry.of(deadline: view.header.deadline(at: view.at), base: engine.pointee.block.expiryBase)
         slot.set(8, Slot.word1(stamp: Slot.stamp(word1), expiry: expiry))
         slot.release(0, Slot.with(slot.u64(0), location: view.location) & ~Slot.Kind.mask | Slot.Kind.touched)
         shard.account(shard.measure(view.location), sign: 1)
@@ -320,14 +321,14 @@ struct Replay {
     /// Whether the value that was touched is still where it was then, and whole.
     private func isInLog(_ target: TouchTarget) -> Bool {
         guard let value = log.record(target.location), log.segment(of: target.location) == target.number,
-            log.state(ofPlace: log.place(of: target.location)) == .inLog
+            log.state(ofFrame: log.frame(of: target.location)) == .inLog
         else { return false }
         return value.header.lsn == target.lsn && log.isHeadSound(value) && log.isBodySound(value)
     }
 
     private mutating func apply(_ loss: Loss) {
         table.probe(loss.fraction) { slot, word0 in
-            let at = Slot.location(word0), segment = log.numberWord(log.place(of: at)).u64(0)
+            let at = Slot.location(word0), segment = log.numberWord(log.frame(of: at)).u64(0)
             let isOlder =
                 segment < loss.segment || segment == loss.segment && log.offsetInSegment(at) <= Int(loss.offset)
             if isOlder, !Slot.isPart(word0) { shard.drop(slot, &change) }

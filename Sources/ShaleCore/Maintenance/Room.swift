@@ -20,7 +20,7 @@ extension Shard {
     {
         change.pinning = pins > 0 ? length - own : 0
         let needed = pins > 0 ? try admitPin(length, most: pins, replacing: own, &change) : 0
-        let usable = log.usablePlaces, loss = log.loss
+        let usable = log.usableFrames, loss = log.loss
         // (An entry that replaces a pinned one of its length needs nothing.)
         if live, own == 0 || length > own {
             var limit = log.liveLimit(of: usable, loss) + own
@@ -54,19 +54,19 @@ extension Shard {
                 left -= cleaned
             }
         }
-        if length > log.headRoom || log.freePlaces < needed {
+        if length > log.headRoom || log.freeFrames < needed {
             try makeHeadRoom(length, live: live, needed: needed, replacing: own, &change)
         }
     }
 
-    /// A head that has room for `length` bytes, and `needed` free places.
+    /// A head that has room for `length` bytes, and `needed` free frames.
     private func makeHeadRoom(_ length: Int, live: Bool, needed: Int, replacing own: Int, _ change: inout Change)
         throws(Failure)
     {
         var rounds = 0, idle = 0
-        while length > log.headRoom || log.freePlaces < needed {
+        while length > log.headRoom || log.freeFrames < needed {
             let reserve = max(log.reserve, needed)
-            if log.availablePlaces > reserve {
+            if log.availableFrames > reserve {
                 do throws(Failure) {
                     try provideHead(length, reserve)
                     break
@@ -92,7 +92,7 @@ extension Shard {
                 // The disk may have room again; if not, the attempt says why.
                 header[Field.noSpace] = 0
                 // More is pinned than may be: an older library has done that. What makes it less is not refused.
-                guard log.availablePlaces > reserve else {
+                guard log.availableFrames > reserve else {
                     guard needed == 0, !live || own > 0 else { throw log.filled() }
                     if length > log.headRoom { try log.roll(overdraws: true) }
                     break
@@ -180,8 +180,8 @@ extension Shard {
 
     /// Evicts what is left in the tail's segment. False where nothing is, or where some of it is pinned.
     private func evictTail(_ change: inout Change) -> Bool {
-        let low = log.location(place: log.queued(0), offset: header[Field.tailOffset]),
-            high = log.location(place: log.queued(0), offset: log.segmentSize - 8)
+        let low = log.location(frame: log.queued(0), offset: header[Field.tailOffset]),
+            high = log.location(frame: log.queued(0), offset: log.segmentSize - 8)
         var found = 0, hasPinned = false
         forEachSlot { _, word0 in
             guard needs(word0, from: low, through: high) else { return }
@@ -205,7 +205,7 @@ extension Shard {
         else { return false }
         // (A damaged age ends nothing: whoever reads the entry notes its loss.)
         guard let record = log.record(Slot.location(word0)), log.isHeadSound(record),
-            change.now >= record.header.gone(at: record.at)
+            change.now >= record.header.deadline(at: record.at)
         else { return false }
         drop(slot, &change)
         header[Field.expirations] += 1
@@ -311,7 +311,7 @@ extension Shard {
             header[Field.noSpace] = 0
             return false
         }
-        header.at.release(Field.shape, Table.Shape(buckets: buckets, frontier: 0, mode: Table.Shape.Mode.steady).word)
+        header.release(Field.shape, Table.Shape(buckets: buckets, frontier: 0, mode: Table.Shape.Mode.steady).word)
         return true
     }
 
@@ -325,13 +325,13 @@ extension Shard {
         var mayReach: Bool { engine.pointee.files.mayIndexReach(geometry.indexEnd(number, buckets: buckets)) }
         if wanted > header[Field.tablePages] {
             func fits(beside segments: Int) -> Bool { segments * log.segmentSize + wanted <= geometry.shardBudget }
-            // What is pinned needs its places.
+            // What is pinned needs its frames.
             guard
                 log.pinsFit(adding: pinning, in: max(0, geometry.shardBudget - wanted) >> geometry.segmentShift)
             else { return false }
             if !fits(beside: header[Field.allocated]) {
                 // No segment goes for a table that does not fit beside those that `trim` leaves at least.
-                guard log.availablePlaces > log.reserve, fits(beside: header[Field.queueCount] + log.reserve) else {
+                guard log.availableFrames > log.reserve, fits(beside: header[Field.queueCount] + log.reserve) else {
                     return false
                 }
                 guard mayReach else { return false }
@@ -390,9 +390,9 @@ extension Shard {
         var isOver: Bool { header[Field.allocated] * log.segmentSize + header[Field.tablePages] > geometry.shardBudget }
         // (The log may fill all that is left, and the cleaner needs its reserve.)
         log.trim()
-        while isOver || log.availablePlaces < log.reserve {
+        while isOver || log.availableFrames < log.reserve {
             if (header[Field.allocated] + 1) * log.segmentSize + header[Field.tablePages] <= budget {
-                do throws(Failure) { try log.provide(min(Log.reserve, log.freePlaces + 1)) } catch {
+                do throws(Failure) { try log.provide(min(Log.reserve, log.freeFrames + 1)) } catch {
                     // On a full disk, what there is has to do: the tail's segment goes.
                     guard error.isDiskFull || error.isFileLimit else { throw error }
                 }

@@ -35,10 +35,10 @@ struct SegmentChain {
         let newest = all.last?.number ?? 0
         // (A synced tail may name a number that was about to be given, and nothing below it would count.)
         let last = max(
-            newest, afterPowerLoss ? 0 : header.at.u64(Field.lastNumber),
+            newest, afterPowerLoss ? 0 : header[Field.lastNumber],
             SyncedPosition.tail(engine, shard: shard.number).number)
-        header.at.set(Field.lastNumber, last + lead)
-        header.at.set(Field.headNumber, newest)
+        header[Field.lastNumber] = last + lead
+        header[Field.headNumber] = newest
         header[Field.headOffset] = log.segmentSize
 
         beginLog(all)
@@ -50,22 +50,22 @@ struct SegmentChain {
         let tail = log.tail
         var missing = 0, previous: UInt64 = 0
         for segment in all {
-            log.numberWord(segment.place).release(0, segment.number)
+            log.numberWord(segment.frame).release(0, segment.number)
             guard segment.number >= tail.number else {
-                addLastFree(segment.place)
+                addLastFree(segment.frame)
                 continue
             }
-            // (The tail may have moved on since anything named it, and its place may be gone.)
+            // (The tail may have moved on since anything named it, and its frame may be gone.)
             if header[Field.queueCount] == 0
                 ? segment.number != tail.number && !afterPowerLoss : segment.previous != previous
             {
                 missing += 1
             }
             previous = segment.number
-            log.setQueued(header[Field.queueCount], segment.place)
+            log.setQueued(header[Field.queueCount], segment.frame)
             header[Field.queueCount] += 1
-            log.setState(ofPlace: segment.place, .inLog)
-            header[Field.headPlace] = segment.place
+            log.setState(ofFrame: segment.frame, .inLog)
+            header[Field.headFrame] = segment.frame
         }
         if header[Field.queueCount] == 0 {
             log.setTail(LogPosition(number: log.nextNumber))
@@ -76,47 +76,47 @@ struct SegmentChain {
     }
 
     /// Before the ring holds any of the log.
-    private func addLastFree(_ place: Int) {
-        log.setQueued(0, place)
+    private func addLastFree(_ frame: Int) {
+        log.setQueued(0, frame)
         header[Field.queueFirst] = (header[Field.queueFirst] + 1) % geometry.rows
         header[Field.freeCount] += 1
-        log.setState(ofPlace: place, .free)
+        log.setState(ofFrame: frame, .free)
     }
 
-    /// Notes the sound headers of all places, and puts the places without one in front of the ring: they hold nothing.
+    /// Notes the sound headers of all frames, and puts the frames without one in front of the ring: they hold nothing.
     private func collectSegments(
         _ fileSize: Int, page: Memory, _ found: UnsafeMutableBufferPointer<SegmentHeader>
     ) throws(Failure) -> Int {
         var count = 0, allocated = 0
-        for place in 0..<geometry.rows {
-            let known = log.state(ofPlace: place)
+        for frame in 0..<geometry.rows {
+            let known = log.state(ofFrame: frame)
             if !afterPowerLoss, known == .absent { continue }
-            if log.offset(ofPlace: place) >= fileSize {
-                log.numberWord(place).release(0, 0)
-                log.setState(ofPlace: place, .absent)
+            if log.offset(ofFrame: frame) >= fileSize {
+                log.numberWord(frame).release(0, 0)
+                log.setState(ofFrame: frame, .absent)
                 continue
             }
             var sound: SegmentHeader?
             // The whole segment must be inside the file before the mapping is used.
-            if log.offset(ofPlace: place) + log.segmentSize <= fileSize,
-                try engine.pointee.files.readData(log.offset(ofPlace: place), into: page, SegmentHeader.size)
+            if log.offset(ofFrame: frame) + log.segmentSize <= fileSize,
+                try engine.pointee.files.readData(log.offset(ofFrame: frame), into: page, SegmentHeader.size)
             {
-                sound = SegmentHeader(at: page, shard: shard.number, place: place, secret: shard.secret)
+                sound = SegmentHeader(at: page, shard: shard.number, frame: frame, secret: shard.secret)
             }
             if let sound {
                 found[count] = sound
                 count += 1
-                log.setState(ofPlace: place, .free)
+                log.setState(ofFrame: frame, .free)
                 allocated += 1
             } else if afterPowerLoss {
                 // Allocated or not, nobody knows: give it back, so that the sum is right, or count it.
-                let released = engine.pointee.files.releaseData(log.offset(ofPlace: place), log.segmentSize)
-                log.numberWord(place).release(0, 0)
-                log.setState(ofPlace: place, released ? .absent : .preparing)
+                let released = engine.pointee.files.releaseData(log.offset(ofFrame: frame), log.segmentSize)
+                log.numberWord(frame).release(0, 0)
+                log.setState(ofFrame: frame, released ? .absent : .preparing)
                 if !released { allocated += 1 }
             } else {
-                log.numberWord(place).release(0, 0)
-                if known != .preparing { addLastFree(place) }
+                log.numberWord(frame).release(0, 0)
+                if known != .preparing { addLastFree(frame) }
                 allocated += 1
             }
         }
@@ -131,8 +131,8 @@ struct SegmentChain {
         for segment in all where proven.isBefore(segment.tail) { proven = segment.tail }
         let isKnown = !afterPowerLoss && proven.isBefore(log.tail)
         if !isKnown { log.setTail(proven) }
-        header.at.set(Field.provenTail, proven.number)
+        header[Field.provenTail] = proven.number
         // A later rebuild may begin earlier than this one, and finds what this one does not see.
-        header.at.set(Field.ghost, isKnown ? log.tail.number : 0)
+        header[Field.ghost] = isKnown ? log.tail.number : 0
     }
 }

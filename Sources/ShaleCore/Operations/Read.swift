@@ -71,7 +71,7 @@ private struct Sighting {
     let spot: Spot
 
     /// Whether it still points there, to what it pointed to.
-    @inline(__always) var isUnchanged: Bool { Sighting.isUnchanged(slot, word0, spot.numberWord, spot.place.number) }
+    @inline(__always) var isUnchanged: Bool { Sighting.isUnchanged(slot, word0, spot.numberWord, spot.address.number) }
     /// (By words: a struct would be kept in memory for the call, by every read.)
     @inline(never)
     private static func isUnchanged(_ slot: Memory, _ word0: UInt64, _ numberWord: Memory, _ number: UInt64) -> Bool {
@@ -88,12 +88,12 @@ extension Shard {
     {
         var unreadable: UInt32 = 0
         while true {
-            let epoch = header.at.acquire(Field.epoch)
+            let epoch = header.acquire(Field.epoch)
             if epoch & 1 != 0 {
                 try waitForRebuild()
                 continue
             }
-            let moves = header.at.acquire(Field.moves)
+            let moves = header.acquire(Field.moves)
             var outcome = Outcome.absent
             var location: UInt32 = 0
             let table = self.table
@@ -116,7 +116,7 @@ extension Shard {
                 return .miss
             case .absent, .otherKey:
                 shim_fence_acquire()
-                if header.at.acquire(Field.moves) == moves, header.at.acquire(Field.epoch) == epoch { return .miss }
+                if header.acquire(Field.moves) == moves, header.acquire(Field.epoch) == epoch { return .miss }
             case .moved:
                 continue
             case .noMemory:
@@ -160,7 +160,7 @@ extension Shard {
                 try takeMeta(value, sighting, &buffer)
             } else {
                 guard buffer.reserve(value.header.rawLength &+ value.header.metaLength) else { throw .noMemory }
-                guard readBody(value.header, value.spot.at, value.spot.place, into: buffer) else {
+                guard readBody(value.header, value.spot.at, value.spot.address, into: buffer) else {
                     throw unreadable(sighting, value.spot)
                 }
             }
@@ -169,7 +169,7 @@ extension Shard {
             ReadHook.runBeforeValidation()
             #endif
             shim_fence_acquire()
-            guard sighting.spot.isUnchanged, value.spot.isUnchanged, header.at.acquire(Field.epoch) == epoch
+            guard sighting.spot.isUnchanged, value.spot.isUnchanged, header.acquire(Field.epoch) == epoch
             else { throw .moved }
 
             found.created = Age.publicPoint(value.header.created)
@@ -185,17 +185,17 @@ extension Shard {
     // MARK: Steps of a read
     // (What fails one is thrown, and means the same to each. They are all inlined, and are small enough for that.)
 
-    /// Where the slot points, as of a moment at which the place held this segment.
+    /// Where the slot points, as of a moment at which the frame held this segment.
     @inline(__always)
     private func locate(_ slot: Memory, _ word0: UInt64) throws(Outcome) -> Sighting {
         guard let spot = log.spot(Slot.location(word0)) else { throw .damaged }
         // The lines of a small record together, rather than one wait after the other.
         prefetch(spot.at, to: 192)
         let word1 = slot.acquire(8)
-        // Pointed to while the place held this segment: so the location is the current one's. And word 1 is this
+        // Pointed to while the frame held this segment: so the location is the current one's. And word 1 is this
         // entry's.
         if (slot.acquire(0) ^ word0) & ~Slot.reachBit != 0 { throw .moved }
-        if spot.place.number == 0 { throw .damaged }
+        if spot.address.number == 0 { throw .damaged }
         return Sighting(slot: slot, word0: word0, word1: word1, spot: spot)
     }
 
@@ -206,10 +206,10 @@ extension Shard {
         // (All of `isPlausible` that keeps the reads inside; its rest shows when the record is used.)
         guard record.keyLength == key.length, record.length <= log.segmentSize &- log.offsetInSegment(spot.location),
             memcmp(p + record.keyOffset, key.bytes, key.length) == 0
-        else { throw isOther(p, spot.place, spot.location) ? .otherKey : unreadable(sighting) }
+        else { throw isOther(p, spot.address, spot.location) ? .otherKey : unreadable(sighting) }
         // The rest of a larger one while its head is verified.
         prefetch(p, from: 192, to: record.length)
-        guard record.verifiesHead(at: p, keyHash: key.hash, place: spot.place, secret: secret) else {
+        guard record.verifiesHead(at: p, keyHash: key.hash, address: spot.address, secret: secret) else {
             throw unreadable(sighting)
         }
         return SpottedRecord(spot: spot, header: record)
@@ -222,12 +222,12 @@ extension Shard {
         var value = record
         if record.header.isKind(.touch) {
             guard let target = record.view.touchTarget else { throw .damaged }
-            guard let spot = log.spot(target.location), spot.place.number == target.number else {
+            guard let spot = log.spot(target.location), spot.address.number == target.number else {
                 throw unreadable(sighting)
             }
             guard let found = log.record(at: spot), found.header.keyLength == key.length,
                 found.header.lsn == target.lsn,
-                found.header.verifiesHead(at: spot.at, keyHash: key.hash, place: spot.place, secret: secret)
+                found.header.verifiesHead(at: spot.at, keyHash: key.hash, address: spot.address, secret: secret)
             else { throw unreadable(sighting, spot) }
             value = SpottedRecord(spot: spot, header: found.header)
         }
@@ -242,17 +242,18 @@ extension Shard {
     {
         let expires = record.header.expires
         if expires == Age.neverPoint || engine.pointee.clock.isWellBefore(expires) { return false }
-        let gone = record.header.gone(at: record.spot.at), now = engine.pointee.clock.now48, isStale = now >= expires
+        let deadline = record.header.deadline(at: record.spot.at), now = engine.pointee.clock.now48,
+            isStale = now >= expires
         // (What has replaced it meanwhile may be fresh.)
         if isStale, !stands(sighting, epoch) { throw .moved }
-        if now >= gone || isStale && !options.contains(.stale) { throw .gone }
+        if now >= deadline || isStale && !options.contains(.stale) { throw .gone }
         return isStale
     }
 
     /// Whether none of the value's tags was invalidated since.
     @inline(__always)
     private func judgeTags(_ value: SpottedRecord, _ sighting: Sighting, _ epoch: UInt64) throws(Outcome) {
-        if value.header.tagCount > 0, header.at.acquire(Field.tagCount) != 0,
+        if value.header.tagCount > 0, header.acquire(Field.tagCount) != 0,
             tags.invalidates(value.header, at: value.spot.at)
         {
             throw stands(sighting, epoch) && value.spot.isUnchanged ? .gone : .moved
@@ -268,7 +269,7 @@ extension Shard {
             record.metaLength == 0
                 || readMeta(
                     p + record.metaOffset, record.metaLength, p + record.storedOffset, record.storedLength,
-                    check: record.bodyCheck ^ value.spot.place.mix(secret: secret), into: buffer.start)
+                    check: record.bodyCheck ^ value.spot.address.mix(secret: secret), into: buffer.start)
         else { throw unreadable(sighting, value.spot) }
     }
     /// Copies and checks meta. One check covers it and the value. (Words, as for `readLarge`.)
@@ -290,8 +291,8 @@ extension Shard {
         let record = value.header, spot = value.spot
         guard record.storedLength == Manifest.size else { throw unreadable(sighting, spot) }
         let outcome = readLarge(
-            spot.at + record.metaOffset, record.metaLength, check: record.bodyCheck ^ spot.place.mix(secret: secret),
-            spot.numberWord, spot.place.number, key, options, &buffer, &found)
+            spot.at + record.metaOffset, record.metaLength, check: record.bodyCheck ^ spot.address.mix(secret: secret),
+            spot.numberWord, spot.address.number, key, options, &buffer, &found)
         switch outcome {
         case .hit: break
         case .moved, .noMemory: throw outcome
@@ -314,8 +315,8 @@ extension Shard {
         if engine.pointee.isReadOnly { return }
         if engine.pointee.geometry.shards > 1 {
             // Order need not be exact over the whole cache: the newest stay as they are, and their page clean.
-            let age = header.at.u64(Field.stamp) &- Slot.stamp(word1)
-            if age < header.at.u64(Field.entriesHint) >> 5 { return }
+            let age = header[Field.stamp] &- Slot.stamp(word1)
+            if age < header[Field.entriesHint] >> 5 { return }
         }
         let stamp = nextStamp()
         if stamp >= Sizes.rebaseStampsAt, stamp & 0xFFFF == 0 { Rebase(self).request() }
@@ -327,7 +328,7 @@ extension Shard {
     @inline(never)
     private func useAgain(_ key: Key, _ stamp: UInt64) {
         while true {
-            let epoch = header.at.acquire(Field.epoch), moves = header.at.acquire(Field.moves)
+            let epoch = header.acquire(Field.epoch), moves = header.acquire(Field.moves)
             if epoch & 1 != 0 { return } // all stamps are new after a rebuild
             var isDone = false, isThere = false
             table.probe(key.fraction) { slot, word0 in
@@ -342,38 +343,40 @@ extension Shard {
                     // (A stamp above the counter's is from before they were rebased.)
                     let its = Slot.stamp(word1)
                     isDone =
-                        its > stamp && its <= header.at.u64(Field.stamp)
+                        its > stamp && its <= header[Field.stamp]
                         || shim_cas64(slot + 8, word1, Slot.used(word1, stamp: nextStamp()))
                 }
                 return true
             }
             if isDone { return }
             shim_fence_acquire()
-            if !isThere, header.at.acquire(Field.moves) == moves, header.at.acquire(Field.epoch) == epoch { return }
+            if !isThere, header.acquire(Field.moves) == moves, header.acquire(Field.epoch) == epoch { return }
         }
     }
 
     /// Whether what is stale, or gone by age or tags, was the key's entry when that was decided.
     @inline(__always)
     private func stands(_ sighting: Sighting, _ epoch: UInt64) -> Bool {
-        sighting.isUnchanged && header.at.acquire(Field.epoch) == epoch
+        sighting.isUnchanged && header.acquire(Field.epoch) == epoch
     }
     /// Whether a sound record of another key is there, with the same fraction by chance.
     @inline(never)
-    private func isOther(_ p: Memory, _ at: Place, _ location: UInt32) -> Bool {
+    private func isOther(_ p: Memory, _ at: RecordAddress, _ location: UInt32) -> Bool {
         RecordHeader(at: p).isSound(
-            at: p, room: log.segmentSize - log.offsetInSegment(location), place: at, secret: secret)
+            at: p, room: log.segmentSize - log.offsetInSegment(location), address: at, secret: secret)
     }
 
     // MARK: Bodies
 
     /// Copies or decompresses value and meta, and checks them. False: damaged, or recycled meanwhile.
     @inline(__always)
-    private func readBody(_ record: RecordHeader, _ p: Memory, _ place: Place, into buffer: ValueBuffer) -> Bool {
+    private func readBody(_ record: RecordHeader, _ p: Memory, _ address: RecordAddress, into buffer: ValueBuffer)
+        -> Bool
+    {
         let size = record.rawLength
         let out = buffer.start
         let stored = p + record.storedOffset
-        let expected = record.bodyCheck ^ place.mix(secret: secret)
+        let expected = record.bodyCheck ^ address.mix(secret: secret)
         let metaLength = record.metaLength
         if metaLength > 0 { memcpy(out + size, p + record.metaOffset, metaLength) }
         let seed = metaLength == 0 ? secret : shim_hash(out + size, metaLength, secret)
@@ -444,12 +447,12 @@ extension Shard {
 
     private func readPart(_ key: Key, into out: Memory, _ size: Int) -> Outcome {
         while true {
-            let epoch = header.at.acquire(Field.epoch)
+            let epoch = header.acquire(Field.epoch)
             if epoch & 1 != 0 {
                 guard (try? waitForRebuild()) != nil else { return .damaged }
                 continue
             }
-            let moves = header.at.acquire(Field.moves)
+            let moves = header.acquire(Field.moves)
             var outcome = Outcome.absent
             let table = self.table
             table.probe(key.fraction) { slot, word0 in
@@ -461,7 +464,7 @@ extension Shard {
             case .moved: continue
             case .absent, .otherKey:
                 shim_fence_acquire()
-                if header.at.acquire(Field.moves) == moves, header.at.acquire(Field.epoch) == epoch { return .absent }
+                if header.acquire(Field.moves) == moves, header.acquire(Field.epoch) == epoch { return .absent }
             default: return outcome
             }
         }
@@ -475,7 +478,7 @@ extension Shard {
             guard record.isKind(.part) else { throw .otherKey }
             let isSound =
                 record.rawLength == size && record.metaLength == 0
-                && readBody(record, spot.at, spot.place, into: ValueBuffer(data: out, capacity: size))
+                && readBody(record, spot.at, spot.address, into: ValueBuffer(data: out, capacity: size))
             return sighting.isUnchanged ? isSound ? .hit : .damaged : .moved
         } catch { return error }
     }

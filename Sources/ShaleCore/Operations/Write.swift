@@ -23,11 +23,11 @@ extension Shard {
     }
     /// And where its record will be.
     @inline(__always) func prefetchHead(_ length: Int) {
-        let place = header[Field.headPlace], offset = header[Field.headOffset]
-        guard UInt(bitPattern: place) < UInt(bitPattern: geometry.rows),
+        let frame = header[Field.headFrame], offset = header[Field.headOffset]
+        guard UInt(bitPattern: frame) < UInt(bitPattern: geometry.rows),
             UInt(bitPattern: offset) < UInt(bitPattern: log.segmentSize)
         else { return }
-        prefetch(engine.pointee.data + (log.offset(ofPlace: place) &+ offset), to: length)
+        prefetch(engine.pointee.data + (log.offset(ofFrame: frame) &+ offset), to: length)
     }
 
     // MARK: Set
@@ -87,8 +87,8 @@ extension Shard {
         header.begin()
         let location = log.append(&draft, lsn: drawLSN())
         // Half a segment ahead, so that it is there in time, and a shard that is hardly used takes one only.
-        if before < log.segmentSize / 2, header[Field.headOffset] >= log.segmentSize / 2, log.wantsPlace {
-            change.wantsPlace = true
+        if before < log.segmentSize / 2, header[Field.headOffset] >= log.segmentSize / 2, log.wantsFrame {
+            change.wantsFrame = true
         }
         publish(&draft, at: location, in: slot, isNew: found == nil, &change)
         return .done
@@ -198,8 +198,8 @@ extension Shard {
     /// Whether a rebuild could find records that the index does not know: it begins at the tail that the file proves,
     /// not at the one of the moment.
     private var mayHaveGhosts: Bool {
-        let ghost = header.at.u64(Field.ghost)
-        return ghost != 0 && ghost >= header.at.u64(Field.provenTail)
+        let ghost = header[Field.ghost]
+        return ghost != 0 && ghost >= header[Field.provenTail]
     }
 
     /// Drops an entry that a reader found damaged or incomplete, if it is still the current one.
@@ -275,7 +275,8 @@ extension Shard {
             return log.append(&draft, lsn: drawLSN())
         }
         account(measure(location), sign: 1)
-        header.restamp(slot, 0, expiry: SlotExpiry.of(gone: lifetime.gone, base: engine.pointee.block.expiryBase))
+        header.restamp(
+            slot, 0, expiry: SlotExpiry.of(deadline: lifetime.deadline, base: engine.pointee.block.expiryBase))
         header.commit(slot, Slot.with(old, location: location) & ~Slot.Kind.mask | Slot.Kind.touched)
         return .ok
     }

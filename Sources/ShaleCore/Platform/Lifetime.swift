@@ -20,7 +20,7 @@ struct Lifetime {
 
     static let forever = Lifetime(expires: Age.neverPoint, keepsStale: false, staleWord: 0)
 
-    var gone: UInt64 { keepsStale && expires != Age.neverPoint ? staleWord : expires }
+    var deadline: UInt64 { keepsStale && expires != Age.neverPoint ? staleWord : expires }
     var stale: Int64 {
         if !keepsStale { return Age.none }
         if expires == Age.neverPoint { return Int64(bitPattern: staleWord) }
@@ -35,14 +35,14 @@ enum SlotExpiry {
     static let unit: UInt64 = 64_000
     static let far: UInt64 = 0xFF_FFFF
 
-    static func of(gone: UInt64, base: UInt64) -> UInt64 {
-        if gone == Age.neverPoint { return 0 }
+    static func of(deadline: UInt64, base: UInt64) -> UInt64 {
+        if deadline == Age.neverPoint { return 0 }
         // (A damaged stale word may say any 64 bits.)
-        let units = gone / unit + (gone % unit == 0 ? 0 : 1)
+        let units = deadline / unit + (deadline % unit == 0 ? 0 : 1)
         if units <= base &+ 1 { return 1 }
         return min(units - base, far)
     }
-    /// Whether the entry may be gone; the record decides.
+    /// Whether the deadline may be over; the record decides.
     @inline(__always) static func mayBeGone(_ expiry: UInt64, now: UInt64, base: UInt64) -> Bool {
         if expiry == 0 { return false }
         if expiry == 1 || expiry == far { return true }

@@ -43,7 +43,7 @@ extension Shard {
         return m
     }
 
-    private func adjust(_ field: Int, _ delta: Int) { header[field] = max(0, header[field] &+ delta) }
+    private func adjust(_ field: ShardHeader.Count, _ delta: Int) { header[field] = max(0, header[field] &+ delta) }
 
     func account(_ m: Measure, sign: Int) {
         adjust(Field.live, sign * m.bytes)
@@ -85,15 +85,15 @@ extension Shard {
     }
 
     /// How many current records of this shard need a dictionary; by its number, modulo the places.
-    func dictionaryField(_ number: UInt16) -> Int {
-        Field.dictionaries + Int(number) % max(1, geometry.dictionaryPlaces) * 8
+    func dictionaryField(_ number: UInt16) -> ShardHeader.Count {
+        Field.dictionaries[Int(number) % max(1, geometry.dictionaryPlaces)]
     }
 
     func count(_ word0: UInt64, sign: Int) {
         adjust(Field.used, sign)
         if Slot.isPart(word0) { return }
         adjust(Field.entries, sign)
-        header.at.release(Field.entriesHint, UInt64(header[Field.entries]))
+        header.release(Field.entriesHint, UInt64(header[Field.entries]))
         if Slot.isPinned(word0) { adjust(Field.pinned, sign) }
     }
 
@@ -104,7 +104,7 @@ extension Shard {
             Field.entries, Field.used, Field.live, Field.raw, Field.stored, Field.pinned, Field.pinnedBytes,
             Field.pinnedMost,
         ] { header[field] = 0 }
-        for i in 0..<16 { header[Field.dictionaries + i * 8] = 0 }
+        for i in 0..<16 { header[Field.dictionaries[i]] = 0 }
         forEachSlot { slot, word0 in
             account(measure(Slot.location(word0)), sign: 1)
             count(word0, sign: 1)

@@ -6,8 +6,8 @@ struct Change {
     var blobs: (Blob, Blob, Blob, Blob) = (Blob(), Blob(), Blob(), Blob())
     static let mostBlobs = 4
     var blobCount = 0
-    /// A place that the next roll will want.
-    var wantsPlace = false
+    /// A frame that the next roll will want.
+    var wantsFrame = false
     /// A shard full of other shards' parts names one, whose owner should go.
     var crowdedBy: PartKey?
     /// The key that the call is about: its entry is the last to make room for the call.

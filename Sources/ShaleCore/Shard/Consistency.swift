@@ -1,8 +1,8 @@
 import CShalePlatform
 
 /// What must hold of an index before it is believed. It has no checksums, so
-/// who attaches alone looks once whether all that is used without a further
-/// look is possible: every length, count and place of a shard header, and that
+/// the sole writer looks once whether all that is used without a further
+/// look is possible: every length, count and position of a shard header, and that
 /// they agree with each other, with the files' sizes and with the synced
 /// position. Where they do not, the index is made anew from the log.
 ///
@@ -12,11 +12,11 @@ extension Shard {
     /// `isClean`: a close left the index as it is, so the log ends where it was synced.
     func isConsistent(dataSize: Int, indexSize: Int, isClean: Bool) -> Bool {
         // No number that later sums could carry over an edge.
-        for field in stride(from: Field.state, to: Field.unsure + 8, by: 8)
-        where header.at.u64(field) >= SegmentHeader.beyond { return false }
-        let isQuiet = header.at.u64(Field.state) == ShardHeader.State.quiet
-        return header.at.u64(Field.state) <= ShardHeader.State.rebuilding
-            && !(isQuiet && header.at.u64(Field.epoch) & 1 != 0)
+        for offset in stride(from: Field.state.offset, through: Field.unsure.offset, by: 8)
+        where header[ShardHeader.Word(offset)] >= SegmentHeader.beyond { return false }
+        let isQuiet = header[Field.state] == ShardHeader.State.quiet
+        return header[Field.state] <= ShardHeader.State.rebuilding
+            && !(isQuiet && header[Field.epoch] & 1 != 0)
             && isTableConsistent(indexSize, isQuiet) && isLogConsistent(dataSize: dataSize, isQuiet: isQuiet)
             && !(isQuiet && header[Field.queueCount] > 0 && !agreesWithSynced(isClean))
     }
@@ -31,7 +31,7 @@ extension Shard {
             geometry.indexEnd(number, buckets: shape.extent) <= indexSize
         else { return false }
         // (After a pass that made the table smaller there may be more of them than it wants.)
-        let items = max(header[Field.heapCounts], header[Field.heapCounts + 8])
+        let items = max(header[Field.heapCounts[0]], header[Field.heapCounts[1]])
         guard items <= Victims.capacity(buckets: geometry.maxBuckets),
             header.at + (indexSize - geometry.region(number)) > victims.item(1, items), header[Field.heapCurrent] <= 1,
             header[Field.sweepState] <= Victims.State.complete,
@@ -45,25 +45,25 @@ extension Shard {
 
     func isLogConsistent(dataSize: Int, isQuiet: Bool) -> Bool {
         let rows = geometry.rows, count = header[Field.queueCount], free = header[Field.freeCount]
-        guard header[Field.queueFirst] < rows, count <= rows, free <= rows, header[Field.headPlace] < rows,
+        guard header[Field.queueFirst] < rows, count <= rows, free <= rows, header[Field.headFrame] < rows,
             log.isOffset(header[Field.headOffset]), log.isOffset(header[Field.tailOffset]),
-            header.at.u64(Field.provenTail) <= header.at.u64(Field.tailNumber),
-            header.at.u64(Field.tailNumber) <= log.nextNumber
+            header[Field.provenTail] <= header[Field.tailNumber],
+            header[Field.tailNumber] <= log.nextNumber
         else { return false }
         var allocated = 0, inLog = 0, isFree = 0
-        for place in 0..<rows {
-            let state = (header.at + geometry.states + place).load(as: UInt8.self),
-                number = log.numberWord(place).u64(0)
-            // A place that is read or written is inside the file.
-            if number != 0 || state == Log.PlaceState.free.rawValue || state == Log.PlaceState.inLog.rawValue {
-                guard log.offset(ofPlace: place) + log.segmentSize <= dataSize else { return false }
+        for frame in 0..<rows {
+            let state = (header.at + geometry.states + frame).load(as: UInt8.self),
+                number = log.numberWord(frame).u64(0)
+            // A frame that is read or written is inside the file.
+            if number != 0 || state == Log.FrameState.free.rawValue || state == Log.FrameState.inLog.rawValue {
+                guard log.offset(ofFrame: frame) + log.segmentSize <= dataSize else { return false }
             }
-            guard state <= Log.PlaceState.preparing.rawValue, number < SegmentHeader.beyond,
-                number == 0 || state != Log.PlaceState.absent.rawValue
+            guard state <= Log.FrameState.preparing.rawValue, number < SegmentHeader.beyond,
+                number == 0 || state != Log.FrameState.absent.rawValue
             else { return false }
-            if state != Log.PlaceState.absent.rawValue { allocated += 1 }
-            if state == Log.PlaceState.inLog.rawValue { inLog += 1 }
-            if state == Log.PlaceState.free.rawValue { isFree += 1 }
+            if state != Log.FrameState.absent.rawValue { allocated += 1 }
+            if state == Log.FrameState.inLog.rawValue { inLog += 1 }
+            if state == Log.FrameState.free.rawValue { isFree += 1 }
         }
         if !isQuiet { return true }
         guard allocated == header[Field.allocated], inLog == count, isFree == free,
@@ -72,21 +72,21 @@ extension Shard {
         else { return false }
         var previous: UInt64 = 0
         for i in -free..<count {
-            let place = log.queued(i), segment = log.numberWord(place).u64(0)
-            guard log.state(ofPlace: place) == (i < 0 ? .free : .inLog),
+            let frame = log.queued(i), segment = log.numberWord(frame).u64(0)
+            guard log.state(ofFrame: frame) == (i < 0 ? .free : .inLog),
                 segment > previous || i < 0 && segment == 0 && previous == 0
             else { return false }
             previous = segment
         }
         return count == 0
-            || log.queued(count - 1) == header[Field.headPlace] && previous == header.at.u64(Field.headNumber)
-                && log.numberWord(log.queued(0)).u64(0) == header.at.u64(Field.tailNumber)
+            || log.queued(count - 1) == header[Field.headFrame] && previous == header[Field.headNumber]
+                && log.numberWord(log.queued(0)).u64(0) == header[Field.tailNumber]
     }
 
     /// The log goes at least as far as it was synced; after a clean close, exactly as far.
     private func agreesWithSynced(_ isClean: Bool) -> Bool {
         let synced = SyncedPosition.read(engine, shard: number)
-        let segment = header.at.u64(Field.headNumber), offset = header[Field.headOffset]
+        let segment = header[Field.headNumber], offset = header[Field.headOffset]
         if synced.number == .max { return true }
         if log.tail.isBefore(SyncedPosition.tail(engine, shard: number)) { return false }
         return isClean ? synced.number == segment && synced.offset == offset : !synced.covers(segment, offset)

@@ -10,7 +10,7 @@ extension Shard {
         let isPart = draft.record.isKind(.part)
         let kind = isPart ? Slot.Kind.part : draft.record.tagCount > 0 ? Slot.Kind.tagged : Slot.Kind.plain
         let flags = (draft.record.isPinned ? Slot.pinnedBit : 0) | kind
-        let expiry = SlotExpiry.of(gone: draft.lifetime.gone, base: engine.pointee.block.expiryBase)
+        let expiry = SlotExpiry.of(deadline: draft.lifetime.deadline, base: engine.pointee.block.expiryBase)
         let new = draft.record.isKind(.value) ? Measure(draft.record) : measure(location)
         if isNew {
             account(new, sign: 1)
@@ -41,7 +41,7 @@ extension Shard {
         let m = measure(Slot.location(word0))
         account(m, sign: -1)
         count(word0, sign: -1)
-        header.at.set(Field.ghost, header.at.u64(Field.headNumber))
+        header[Field.ghost] = header[Field.headNumber]
         header.commit(slot, word0 & Slot.reachBit)
         if m.blob.blob != 0 {
             if isEvicted { engine.pointee.largeWriters.giveUp(m.blob.blob) }

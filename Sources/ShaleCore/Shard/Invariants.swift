@@ -28,8 +28,8 @@ extension Shard {
                 broken.append("bucket \(position): the record at \(location) is not sound")
                 return
             }
-            if log.state(ofPlace: log.place(of: location)) != .inLog {
-                broken.append("location \(location) is in a place outside the log")
+            if log.state(ofFrame: log.frame(of: location)) != .inLog {
+                broken.append("location \(location) is in a frame outside the log")
             }
             let record = view.header, key = view.key
             if UInt32(truncatingIfNeeded: shim_hash(key, record.keyLength, secret)) != fraction {
@@ -56,7 +56,7 @@ extension Shard {
         let shape = table.shape, current = header[Field.heapCurrent], state = header[Field.sweepState]
         var lowest: [[UInt32: UInt64]] = [[:], [:]]
         for which in 0..<2 {
-            for i in 0..<header[Field.heapCounts + which * 8] {
+            for i in 0..<header[Field.heapCounts[which]] {
                 let item = victims.item(which, i + 1).u64(0)
                 let group = Victims.Item.lowestFraction(item)
                 lowest[which][group] = min(lowest[which][group] ?? UInt64.max, Victims.Item.rank(item))
@@ -68,12 +68,12 @@ extension Shard {
             let group = table.fraction(at: position, word0, shape) & ~Victims.Item.groupMask
             let here = (lowest[current][group] ?? UInt64.max) <= rank,
                 next = (lowest[1 - current][group] ?? UInt64.max) <= rank
-            if rank <= header.at.u64(Field.heapLimit), !here {
+            if rank <= header[Field.heapLimit], !here {
                 broken.append("bucket \(position): stamp \(rank) will never leave")
             }
             let isSwept =
                 state == Victims.State.complete || state == Victims.State.sweeping && position < header[Field.sweepAt]
-            if isSwept, rank <= header.at.u64(Field.sweepLimit), !here, !next {
+            if isSwept, rank <= header[Field.sweepLimit], !here, !next {
                 broken.append("bucket \(position): the sweep left out stamp \(rank)")
             }
         }
@@ -97,31 +97,31 @@ extension Shard {
         let count = header[Field.queueCount]
         var previous: UInt64 = 0
         for i in 0..<count {
-            let place = log.queued(i)
-            let segment = log.numberWord(place).u64(0)
-            if log.state(ofPlace: place) != .inLog { broken.append("place \(place) is queued and not in the log") }
+            let frame = log.queued(i)
+            let segment = log.numberWord(frame).u64(0)
+            if log.state(ofFrame: frame) != .inLog { broken.append("frame \(frame) is queued and not in the log") }
             if segment <= previous { broken.append("segment numbers do not ascend at \(i)") }
             if SegmentHeader(
-                at: engine.pointee.data + log.offset(ofPlace: place), shard: number, place: place, secret: secret)?
+                at: engine.pointee.data + log.offset(ofFrame: frame), shard: number, frame: frame, secret: secret)?
                 .number != segment
             {
                 broken.append("segment \(segment) has another header")
             }
             previous = segment
         }
-        if count > 0, log.queued(count - 1) != header[Field.headPlace] || previous != header.at.u64(Field.headNumber) {
+        if count > 0, log.queued(count - 1) != header[Field.headFrame] || previous != header[Field.headNumber] {
             broken.append("the head is not the last of the queue")
         }
-        let states = (0..<geometry.rows).map { log.state(ofPlace: $0) }
-        if states.filter({ $0 == .inLog }).count != count { broken.append("places in the log and queue differ") }
+        let states = (0..<geometry.rows).map { log.state(ofFrame: $0) }
+        if states.filter({ $0 == .inLog }).count != count { broken.append("frames in the log and queue differ") }
         if states.filter({ $0 != .absent }).count != header[Field.allocated] {
-            broken.append("allocated is \(header[Field.allocated]), places \(states.filter { $0 != .absent }.count)")
+            broken.append("allocated is \(header[Field.allocated]), frames \(states.filter { $0 != .absent }.count)")
         }
         if header[Field.allocated] * log.segmentSize + header[Field.tablePages] > geometry.shardBudget {
             broken.append("the budget is overdrawn")
         }
-        if header[Field.noSpace] == 0, count > 0, log.availablePlaces < Log.reserve {
-            broken.append("\(log.availablePlaces) places are left for the cleaner")
+        if header[Field.noSpace] == 0, count > 0, log.availableFrames < Log.reserve {
+            broken.append("\(log.availableFrames) frames are left for the cleaner")
         }
         return broken
     }

@@ -6,18 +6,18 @@ extension Shard {
     /// `othersAreKnown`: also of a shard that is being rebuilt, since all manifests were replayed.
     func isOwned(_ key: PartKey, othersAreKnown: Bool = false) -> Bool {
         let shard = Shard(engine, keyHash: key.owner)
-        let epoch = shard.header.at.acquire(Field.epoch)
+        let epoch = shard.header.acquire(Field.epoch)
         if shard.number != number, !othersAreKnown, epoch & 1 != 0 { return true }
         let fraction = UInt32(truncatingIfNeeded: key.owner)
         var owned = false
-        let moves = shard.header.at.acquire(Field.moves)
+        let moves = shard.header.acquire(Field.moves)
         shard.table.probe(fraction) { slot, word0 in
             // A slot that changes meanwhile may have pointed to bytes that were rewritten: in doubt, yes.
             owned = shard.manifest(at: Slot.location(word0))?.blob == key.blob || slot.acquire(0) != word0
             return owned
         }
         shim_fence_acquire()
-        return owned || shard.header.at.acquire(Field.moves) != moves || shard.header.at.acquire(Field.epoch) != epoch
+        return owned || shard.header.acquire(Field.moves) != moves || shard.header.acquire(Field.epoch) != epoch
             || isBeingWritten(key.blob)
     }
 
@@ -39,14 +39,14 @@ extension Shard {
     }
 
     private func hasPart(_ part: Key) -> Bool {
-        let epoch = header.at.acquire(Field.epoch), moves = header.at.acquire(Field.moves)
+        let epoch = header.acquire(Field.epoch), moves = header.acquire(Field.moves)
         var isThere = epoch & 1 != 0
         table.probe(part.fraction) { slot, word0 in
             isThere = isThere || isPart(slot, word0, part)
             return isThere
         }
         shim_fence_acquire()
-        return isThere || header.at.acquire(Field.moves) != moves || header.at.acquire(Field.epoch) != epoch
+        return isThere || header.acquire(Field.moves) != moves || header.acquire(Field.epoch) != epoch
     }
     @inline(never) // five calls in the probe
     private func isPart(_ slot: Memory, _ word0: UInt64, _ part: Key) -> Bool {

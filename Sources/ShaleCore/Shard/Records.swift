@@ -65,7 +65,7 @@ extension Shard {
         else { return nil }
         if value.location != record.location, !log.isHeadSound(value) { return nil }
         let lifetime = record.header.lifetime(at: record.at)
-        let isGone = now >= lifetime.gone || tags.invalidates(value.header, at: value.at)
+        let isGone = now >= lifetime.deadline || tags.invalidates(value.header, at: value.at)
         return Entry(
             slot: slot, value: value, lifetime: lifetime, isGone: isGone, isFresh: !isGone && now < lifetime.expires)
     }

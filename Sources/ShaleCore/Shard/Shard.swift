@@ -5,8 +5,8 @@ import CShalePlatform
 /// Invariants, under the lock while `state` is quiet
 /// - every slot points to a record of the log whose key has the slot's fraction;
 /// - `entries`, `used`, `live`, `raw`, `stored` and `pinned` are the sums over the slots;
-/// - the queue holds the log's places from the tail to the head, numbers ascending;
-/// - at least `Log.reserve` places are left for the cleaner.
+/// - the queue holds the log's frames from the tail to the head, numbers ascending;
+/// - at least `Log.reserve` frames are left for the cleaner.
 struct Shard {
     typealias Field = ShardHeader.Field
 
@@ -39,11 +39,11 @@ struct Shard {
     // MARK: Time and recency
 
     @inline(__always) func nextStamp() -> UInt64 {
-        let stamp = shim_add64(header.at + Field.stamp, 1) &+ 1
+        let stamp = shim_add64(header.address(Field.stamp), 1) &+ 1
         return stamp
     }
     func raiseEpoch(by step: UInt64) {
-        header.at.release(Field.epoch, header.at.u64(Field.epoch) &+ step)
+        header.release(Field.epoch, header[Field.epoch] &+ step)
         shim_fence()
     }
 
