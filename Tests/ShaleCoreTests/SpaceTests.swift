@@ -69,7 +69,9 @@ extension CoreTests {
             let allocated = shard.header[ShardHeader.Field.allocated]
             try #require(shard.log.freeFrames > Log.reserve)
             // 8 MB and more, for the table alone.
-            #expect(!shard.growTable(Table.Shape(buckets: 110_000, frontier: 0, mode: Table.Shape.Mode.steady)))
+            #expect(
+                !shard.growTable(
+                    Table.Shape(buckets: 110_000, frontier: 0, mode: Table.Shape.Mode.steady), Change.withoutTime))
             #expect(shard.header[ShardHeader.Field.allocated] == allocated)
         }
 
@@ -86,7 +88,7 @@ extension CoreTests {
             shard.log.giveBack(downTo: shard.header[ShardHeader.Field.queueCount])
             try #require(shard.log.state(ofFrame: mine.frame) == .absent)
             let other = try #require(shard.log.beginPreparing())
-            try #require(other.place == mine.frame)
+            try #require(other.frame == mine.frame)
             shard.log.endPreparing(mine, .done)
             #expect(shard.log.state(ofFrame: mine.frame) == .preparing)
             shard.log.endPreparing(other, .done)
