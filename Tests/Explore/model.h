@@ -76,7 +76,8 @@ typedef enum {
     /* space.md, "When room runs out": "Any other set of a large value evicts the one that it replaces" */
     excuse_makes_room,
     /* space.md, "When room runs out": "If both do not fit, a set that pins or has a condition fails with
-     * `SHALE_E_FULL`" */
+     * `SHALE_E_FULL`"; space.md, "When room runs out": "if nothing but its own entry could make that room, it fails
+     * with `SHALE_E_FULL` too" */
     excuse_both_do_not_fit,
     /* design.md, "Eviction": "Live bytes are held below 82 % of what the shard may use" */
     excuse_evicted,

@@ -56,9 +56,9 @@ struct Attachment {
             try block.upgrade(files)
             try files.syncData()
         }
-        if isSoleWriter, !isNew { try Superblock.raiseGeneration(files) }
         let recorded = block
         let change = try block.change(to: configuration, files, isSoleWriter: isSoleWriter)
+        if isSoleWriter, !isNew { try Superblock.raiseGeneration(files) }
         if change == .grow { try recoverReplacedIndex(of: recorded, &files, configuration) }
         let geometry = Geometry(block)
         let data = try files.mapData(geometry, writable: !configuration.isReadOnly)

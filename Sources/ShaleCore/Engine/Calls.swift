@@ -202,9 +202,7 @@ extension Engine {
             draft.lifetime = entry.lifetime
             draft.tags = tagWords.start.assumingMemoryBound(to: UInt64.self)
             let outcome = try shard.make(&change) { change throws(Failure) in
-                let outcome = try shard.put(&draft, entry.key, condition: condition, &change)
-                if outcome == .done, kind != .part { shard.header[ShardHeader.Field.sets] += 1 }
-                return outcome
+                try shard.put(&draft, entry.key, condition: condition, &change)
             }
             lsn = draft.record.lsn
             return outcome
@@ -238,10 +236,8 @@ extension Engine {
         let shard = Shard(ref, keyHash: key.hash)
         var change = try Change(ref, of: key)
         return try shard.make(&change) { change throws(Failure) in
-            let sum = try shard.increment(
+            try shard.increment(
                 key, delta: delta, initial: initial, maxAge: maxAge, stale: stale, room: scratch.buffer, &change)
-            shard.header[ShardHeader.Field.sets] += 1
-            return sum
         }
     }
 

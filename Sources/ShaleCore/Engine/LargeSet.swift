@@ -43,7 +43,7 @@ struct LargeSet {
             }
             if !mayBegin { return .conflict }
         }
-        do throws(Failure) { return try store(shard.drawLSN(), &version, &change) } catch {
+        do throws(Failure) { return try store(try drawBlob(), &version, &change) } catch {
             guard error.status == .full, try replacesUnpinned() else { throw error }
             if isConditional || options.isPinned {
                 throw shard.log.noSpace(
@@ -52,14 +52,30 @@ struct LargeSet {
                     and both do not fit; set it without a condition, or raise the capacity
                     """)
             }
-            let blob = shard.drawLSN()
-            guard try fitsBesidePins(blob) else { throw error }
+            let blob = try drawBlob()
+            guard try misfit(blob, isExact: true) == nil else { throw error }
             _ = try make(&change) { change in
                 if let slot = shard.lookup(entry.key) { shard.evict(slot, &change) }
                 return true
             }
             return try store(blob, &version, &change)
         }
+    }
+
+    /// A number under which no shard gets more of the parts than it has room for: which shards they go to is by chance.
+    /// An error where none is found, before anything has made room.
+    private func drawBlob() throws(Failure) -> UInt64 {
+        var blob = shard.drawLSN()
+        // Any shard has room for so much, unless others' entries are pinned there, which shows later.
+        if value.count <= ref.pointee.geometry.shardBudget / 8 { return blob }
+        for _ in 0..<64 {
+            if try misfit(blob, isExact: false) == nil { return blob }
+            blob = shard.drawLSN()
+        }
+        guard let full = try misfit(blob, isExact: true) else { return blob }
+        throw full.header[ShardHeader.Field.pinnedBytes] > 0
+            ? full.log.filled()
+            : full.log.noSpace("the shards are too small for values of this size; use fewer, or raise the capacity")
     }
 
     /// In the shard of the user's key.
@@ -203,8 +219,9 @@ struct LargeSet {
         look(shard) { shard.lookup(entry.key).map { !Slot.isPinned($0.u64(0)) } ?? false }
     }
 
-    /// Whether all of it would fit if nothing else were there but what is pinned.
-    private func fitsBesidePins(_ blob: UInt64) throws(Failure) -> Bool {
+    /// A shard without room for what it gets of the value, even if nothing else were there but what is pinned.
+    /// `isExact`: compresses all parts, to know their lengths.
+    private func misfit(_ blob: UInt64, isExact: Bool) throws(Failure) -> Shard? {
         let shards = ref.pointee.geometry.shards
         return try withUnsafeTemporaryAllocation(of: Shard.Need.self, capacity: shards) { needs throws(Failure) in
             needs.initialize(repeating: Shard.Need())
@@ -212,15 +229,18 @@ struct LargeSet {
                 entry.header(.manifest, options, manifest(value.start), raw: value.count).length)
             for i in 0..<count {
                 let bytes = bytes(ofPart: i)
-                let encoded = engine.encode(bytes.start, bytes.count, uncompressed: options.isUncompressed, scratch)
+                let encoded =
+                    isExact
+                    ? engine.encode(bytes.start, bytes.count, uncompressed: options.isUncompressed, scratch)
+                    : Encoded(codec: RecordHeader.Codec.raw, dictionary: 0, bytes: bytes.start, count: bytes.count)
                 try withPart(i, blob) { key throws(Failure) in
                     let part = Engine.Pending(key: key, lifetime: .forever, created: entry.created)
                     needs[Shard(ref, keyHash: key.hash).number].add(
                         part.header(.part, SetOptions(), encoded, raw: bytes.count).length)
                 }
             }
-            for i in 0..<shards where !Shard(ref, i).hasRoomBesidePins(needs[i]) { return false }
-            return true
+            for i in 0..<shards where !Shard(ref, i).hasRoomBesidePins(needs[i]) { return Shard(ref, i) }
+            return nil
         }
     }
 }

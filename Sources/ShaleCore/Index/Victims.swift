@@ -142,6 +142,13 @@ struct Victims {
         return nil
     }
 
+    /// An entry that `next` chose stays, and keeps its rank. (There is room: its item was popped.)
+    func putBack(_ slot: Memory) {
+        let word0 = slot.u64(0), rank = Victims.rank(slot.u64(8))
+        if Slot.isFree(word0) || rank > header[Field.heapLimit] { return }
+        push(current, Item.make(rank, table.fraction(at: table.position(of: slot), word0, table.shape)))
+    }
+
     /// The slot of an item that was popped; nil where its entry is gone, or was used since. Then all others of its
     /// group get one that bounds them: each heap the lowest that it has to know.
     private func entry(of item: UInt64) -> Memory? {

@@ -92,8 +92,7 @@ struct Cleaner {
             return
         }
         if change.now >= latest.header.deadline(at: latest.at) {
-            header[Field.expirations] += 1
-            shard.drop(slot, &change)
+            shard.drop(slot, counting: Field.expirations, &change)
         } else if isTouched {
             try merge(slot, found, touch: latest, &change)
         } else {

@@ -22,16 +22,27 @@ extension Shard {
     func hasRoomBesidePins(_ need: Need) -> Bool {
         let pinned = header[Field.pinnedBytes]
         if need.records == 0 { return true }
-        // (A table that is larger than its entries need gives way.)
-        if pinned == 0 { return header[Field.noSpace] == 0 || need.bytes <= log.liveLimit }
-        // (The table may grow on the way, and takes frames from the log.)
-        var buckets = table.shape.buckets
-        while (header[Field.used] + need.records) * 64 >= buckets * 4 * Load.grow {
-            buckets = Table.Shape.grown(buckets)
-        }
-        let tables = max(header[Field.tablePages], geometry.shardIndexBytes(buckets: buckets))
-        let frames = min(log.usableFrames, max(0, geometry.shardBudget - tables) >> geometry.segmentShift)
+        // The table may grow on the way, and takes frames from the log. (One that is larger than its entries need gives
+        // way, and nothing else but pins is there for good.)
+        let used = pinned == 0 ? 0 : header[Field.used]
+        var buckets = pinned == 0 ? Table.leastBuckets : table.shape.buckets
+        while (used + need.records) * 64 >= buckets * 4 * Load.grow { buckets = Table.Shape.grown(buckets) }
+        let tables = max(pinned == 0 ? 0 : header[Field.tablePages], geometry.shardIndexBytes(buckets: buckets))
+        var frames = min(geometry.rows, max(0, geometry.shardBudget - tables) >> geometry.segmentShift)
+        if header[Field.noSpace] > 0 { frames = min(frames, header[Field.allocated]) }
         return pinned + need.bytes <= log.liveLimit(of: frames, log.loss)
+    }
+
+    /// What is gone does not count, nor what damage has added.
+    @inline(never)
+    func dropGone(_ change: inout Change) {
+        if header[Field.tagCount] != 0 { sweepTags(&change) }
+        _ = purge(&change)
+        _ = dropOrphans(&change)
+        if header[Field.unsure] != 0 || header[Field.pinnedMost] & 1 != 0 {
+            header[Field.unsure] = 0
+            recount()
+        }
     }
 
     /// Before a record pins: that it can be kept, and that the frames for it are on disk, as a full one gives no more.
@@ -44,14 +55,7 @@ extension Shard {
                 in: log.budgetedFrames)
         }
         if !fits() {
-            // What is gone does not count, nor what damage has added.
-            if header[Field.tagCount] != 0 { sweepTags(&change) }
-            _ = purge(&change)
-            _ = dropOrphans(&change)
-            if header[Field.unsure] != 0 || header[Field.pinnedMost] & 1 != 0 {
-                header[Field.unsure] = 0
-                recount()
-            }
+            dropGone(&change)
             guard fits() else {
                 throw log.noSpace(
                     header[Field.pinnedBytes] > own

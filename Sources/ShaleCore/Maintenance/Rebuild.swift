@@ -112,8 +112,10 @@ struct Rebuild {
 
     /// What a smaller capacity, or evicted entries that came back, put over the limits.
     private func enforceLimits(_ change: inout Change) {
-        let limit = geometry.entriesPerShard
-        while limit > 0, header[Field.entries] > limit, shard.evict(&change) { header[Field.evictions] -= 1 }
-        while header[Field.live] > log.liveLimit, shard.evict(&change) { header[Field.evictions] -= 1 }
+        let limit = geometry.entriesPerShard, evictions = header[Field.evictions]
+        while limit > 0, header[Field.entries] > limit, shard.evict(&change) {}
+        while header[Field.live] > log.liveLimit, shard.evict(&change) {}
+        // (They had been evicted before.)
+        header[Field.evictions] = evictions
     }
 }

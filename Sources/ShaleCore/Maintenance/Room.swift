@@ -21,24 +21,33 @@ extension Shard {
         change.pinning = pins > 0 ? length - own : 0
         let needed = pins > 0 ? try admitPin(length, most: pins, replacing: own, &change) : 0
         let usable = log.usableFrames, loss = log.loss
+        var ownBytes = 0
         // (An entry that replaces a pinned one of its length needs nothing.)
         if live, own == 0 || length > own {
+            var hasSwept = false
             var limit = log.liveLimit(of: usable, loss) + own
             if length > limit {
                 limit = limitAnew() + own
                 if length > limit { throw tooLarge(length) }
             }
-            while header[Field.live] + length > limit {
+            while header[Field.live] - ownBytes + length > limit {
                 let canEvict = header[Field.pinnedBytes] + length <= limit
                 // A manifest's parts are in other shards mostly: evicting more here would empty this one in vain.
                 if change.blobCount == 0, canEvict && evict(&change) || dropOrphans(&change) { continue }
+                // What is pinned and gone is nobody's victim.
+                if !canEvict, !hasSwept {
+                    hasSwept = true
+                    dropGone(&change)
+                    continue
+                }
                 if header[Field.noSpace] > 0 || shrinkTable(&change) {
                     limit = limitAnew() + own
                     continue
                 }
                 if canEvict { change.crowdedBy = crowdingPart(&change) }
-                if change.crowdedBy == nil, change.blobCount == 0, canEvict, evictOwn(for: length, limit, &change) {
-                    continue
+                if change.crowdedBy == nil, change.blobCount == 0, canEvict, ownBytes == 0 {
+                    ownBytes = bytesOfOwn(&change)
+                    if ownBytes > 0 { continue }
                 }
                 throw log.filled()
             }
@@ -57,6 +66,8 @@ extension Shard {
         if length > log.headRoom || log.freeFrames < needed {
             try makeHeadRoom(length, live: live, needed: needed, replacing: own, &change)
         }
+        // (Last, when nothing can fail any more.)
+        if ownBytes > 0, let key = change.key, let slot = lookup(key) { evict(slot, &change) }
     }
 
     /// A head that has room for `length` bytes, and `needed` free frames.
@@ -136,36 +147,49 @@ extension Shard {
         return true
     }
 
-    /// The least recently used entry that is not the call's own. Nil where none is left.
+    /// The least recently used entry that is not the call's own, which keeps its place in the order. Nil where none is
+    /// left.
     private func nextVictim(_ change: inout Change) -> Memory? {
-        var tries = 0
-        while let slot = victims.next(expired: { dropIfGone($0, &change) }) {
+        var own: Memory?
+        defer { if let own { victims.putBack(own) } }
+        // (A sweep that finds nobody else finds it again.)
+        for _ in 0..<3 {
+            guard let slot = victims.next(expired: { dropIfGone($0, &change) }) else { break }
             guard isOwn(slot, change) else { return slot }
-            use(slot)
-            tries += 1
-            // (Others that readers use all the time may rank above it again and again.)
-            if header[Field.entries] - header[Field.pinned] < 2 || tries > 8 { return nil }
+            own = slot
+            if header[Field.entries] - header[Field.pinned] < 2 { return nil }
         }
-        return nil
+        return leastUsed(&change)
     }
 
-    /// The entry that the call replaces makes room for it, where that is all that is missing.
+    /// The same, where readers use the few that are left faster than sweeps can choose from them.
     @inline(never)
-    private func evictOwn(for length: Int, _ limit: Int, _ change: inout Change) -> Bool {
+    private func leastUsed(_ change: inout Change) -> Memory? {
+        var least: Memory?, lowest = UInt64.max
+        guard header[Field.entries] > header[Field.pinned] else { return nil }
+        forEachSlot { slot, word0 in
+            let rank = Victims.rank(slot.u64(8))
+            if Slot.isPart(word0) || Slot.isPinned(word0) || rank >= lowest || isOwn(slot, change) { return }
+            (least, lowest) = (slot, rank)
+        }
+        return least
+    }
+
+    /// What the entry that the call replaces takes of this shard, if it may make room for the call. 0 where it may not.
+    @inline(never)
+    private func bytesOfOwn(_ change: inout Change) -> Int {
         guard !change.keepsOwn, let key = change.key, let slot = lookup(key), !Slot.isPinned(slot.u64(0)) else {
-            return false
+            return 0
         }
         let own = measure(Slot.location(slot.u64(0)))
-        var freed = own.bytes
+        var bytes = own.bytes
         for i in 0..<own.blob.parts {
             // (Those in other shards are not found.)
-            freed += PartKey(blob: own.blob.blob, owner: own.blob.owner, part: i).withKey(secret) {
+            bytes += PartKey(blob: own.blob.blob, owner: own.blob.owner, part: i).withKey(secret) {
                 lookup($0, isPart: true).map { measure(Slot.location($0.u64(0))).bytes } ?? 0
             }
         }
-        if header[Field.live] - freed + length > limit { return false }
-        evict(slot, &change)
-        return true
+        return bytes
     }
 
     /// Cleans a record. Where not even the cleaner has room, what is at the tail goes without being copied.
@@ -207,8 +231,7 @@ extension Shard {
         guard let record = log.record(Slot.location(word0)), log.isHeadSound(record),
             change.now >= record.header.deadline(at: record.at)
         else { return false }
-        drop(slot, &change)
-        header[Field.expirations] += 1
+        drop(slot, counting: Field.expirations, &change)
         return true
     }
 

@@ -85,6 +85,7 @@ extension Shard {
             }
         let before = header[Field.headOffset]
         header.begin()
+        if !isPart { header[Field.sets] += 1 }
         let location = log.append(&draft, lsn: drawLSN())
         // Half a segment ahead, so that it is there in time, and a shard that is hardly used takes one only.
         if before < log.segmentSize / 2, header[Field.headOffset] >= log.segmentSize / 2, log.wantsFrame {
@@ -167,8 +168,7 @@ extension Shard {
         try makeRoom(draft.record.length, live: false, &change)
         slot = lookup(key)
         existing = nil
-        bury(&draft, slot, &change)
-        if answer == .ok { header[Field.removes] += 1 }
+        bury(&draft, slot, counting: answer == .ok ? Field.removes : nil, &change)
         return answer
     }
 
@@ -185,12 +185,15 @@ extension Shard {
     }
 
     /// Appends a tombstone, and with it takes the key's entry out.
-    private func bury(_ draft: inout Draft, _ slot: Memory?, _ change: inout Change) {
+    private func bury(
+        _ draft: inout Draft, _ slot: Memory?, counting field: ShardHeader.Count? = nil, _ change: inout Change
+    ) {
         guard let slot else {
             log.append(&draft, lsn: drawLSN())
             return
         }
         header.begin()
+        if let field { header[field] += 1 }
         log.append(&draft, lsn: drawLSN())
         takeOut(slot, &change)
     }
@@ -253,8 +256,13 @@ extension Shard {
             kind: .touch, flags: flags, keyLength: key.length, storedLength: TouchTarget.size,
             rawLength: TouchTarget.size,
             created: before.value.header.created, expires: lifetime.expires)
+        // (It is not replaced by what needs the room.)
+        change.keepsOwn = true
+        let word0 = found.u64(0)
+        let replaced = record.isPinned && Slot.isTouched(word0) ? record.length : 0
         try makeRoom(
-            record.length, live: true, pins: record.isPinned ? record.length + before.value.length : 0, &change)
+            record.length, live: true, pins: record.isPinned ? record.length + before.value.length : 0,
+            replacing: replaced, &change)
         // Cleaning may have moved the value, or let it go.
         guard let current = entry(key, now: change.now), !current.isGone else { return .miss }
         let target = TouchTarget(

@@ -19,6 +19,13 @@ extension Shard {
             && !(isQuiet && header[Field.epoch] & 1 != 0)
             && isTableConsistent(indexSize, isQuiet) && isLogConsistent(dataSize: dataSize, isQuiet: isQuiet)
             && !(isQuiet && header[Field.queueCount] > 0 && !agreesWithSynced(isClean))
+            && (!isQuiet || isAtRest)
+    }
+
+    /// Nothing is under way.
+    private var isAtRest: Bool {
+        header[Field.transaction] | header[Field.relocation] == 0
+            && header[Field.copiedSlot] | header[Field.moveCount] | header[Field.pending] == 0
     }
 
     private func isTableConsistent(_ indexSize: Int, _ isQuiet: Bool) -> Bool {

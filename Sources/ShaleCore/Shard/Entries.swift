@@ -29,8 +29,10 @@ extension Shard {
     }
 
     /// Takes an entry out of the index. Its record stays in the log as a ghost until the tail has passed.
-    func drop(_ slot: Memory, _ change: inout Change) {
+    /// `field`: what counts that.
+    func drop(_ slot: Memory, counting field: ShardHeader.Count? = nil, _ change: inout Change) {
         header.begin()
+        if let field { header[field] += 1 }
         takeOut(slot, &change)
     }
 
@@ -53,12 +55,12 @@ extension Shard {
     func evict(_ slot: Memory, _ change: inout Change) {
         if Slot.isPart(slot.u64(0)) {
             if let key = partKey(of: slot.u64(0)) {
+                // (A part of the new value is none of the old one's.)
+                if key.owner == change.key?.hash, !isBeingWritten(key.blob) { change.ownIsGone = true }
                 engine.pointee.largeWriters.giveUp(key.blob)
-                if key.owner == change.key?.hash { change.ownIsGone = true }
             }
         } else {
             if isOwn(slot, change) { change.ownIsGone = true }
-            header[Field.evictions] += 1
             #if !hasFeature(Embedded)
             if let listener = engine.pointee.evictionListener { tell(listener, of: Slot.location(slot.u64(0))) }
             #endif
@@ -67,6 +69,7 @@ extension Shard {
             #endif
         }
         header.begin()
+        if !Slot.isPart(slot.u64(0)) { header[Field.evictions] += 1 }
         takeOut(slot, isEvicted: true, &change)
     }
 

@@ -1,0 +1,273 @@
+/* Who makes room for a call, and who does not: the entry that is touched stays, and keeps its place in the order of use;
+ * what is pinned and has expired makes room; a value that readers use all the time does as well; a large value finds a
+ * number under which its parts fit into many small shards. And what is counted of that, after kills too. */
+#include "check.h"
+#include "faults.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+enum { capacity = 1 << 20, most_meta = 65535 };
+
+static int64_t clock_ms = 1700000000000;
+static unsigned char bytes[16 << 20], meta[most_meta];
+
+static int64_t read_clock(void *context UNUSED) {
+    return clock_ms;
+}
+
+static shale_cache *open_at(const char *directory, uint64_t size, uint32_t shards, uint64_t max_entries) {
+    shale_options options = {.struct_size = sizeof options,
+                             .capacity = size,
+                             .shards = shards,
+                             .segment_size = 128 << 10,
+                             .max_entries = max_entries,
+                             .compression = SHALE_COMPRESSION_NONE,
+                             .flags = SHALE_OPEN_NO_SYNC,
+                             .now_ms = read_clock};
+    shale_cache *cache = NULL;
+    REQUIRE_STATUS(SHALE_OK, shale_open(directory, &options, &cache));
+    return cache;
+}
+
+static shale_status put(shale_cache *cache, const char *key, size_t size, shale_set_options how) {
+    how.struct_size = sizeof how;
+    how.meta = meta;
+    return shale_set(cache, key, strlen(key), bytes, size, &how);
+}
+
+static shale_status look(shale_cache *cache, const char *key, uint32_t flags) {
+    shale_value value = SHALE_VALUE_INIT;
+    shale_status status = get_text(cache, key, flags, &value);
+    shale_value_free(&value);
+    return status;
+}
+
+static shale_stats stats_now(shale_cache *cache) {
+    shale_stats stats = {.struct_size = sizeof stats};
+    CHECK_STATUS(SHALE_OK, shale_get_stats(cache, &stats));
+    return stats;
+}
+
+static const shale_set_options plain, pinned = {.flags = SHALE_SET_PINNED};
+
+static const char *name(char kind, unsigned n) {
+    static char text[16];
+    snprintf(text, sizeof text, "%c%06u", kind, n);
+    return text;
+}
+
+/* Smaller and smaller ones, until nothing more can be pinned; how many there are. */
+static unsigned pin_all(shale_cache *cache, shale_set_options how, size_t least) {
+    unsigned count = 0;
+    for (size_t size = 8000; size >= least; size /= 2)
+        while (put(cache, name('p', count), size, how) == SHALE_OK)
+            count++;
+    return count;
+}
+
+static void test_what_is_touched_stays(void) {
+    shale_cache *cache = open_at(NULL, capacity, 1, 0);
+    pin_all(cache, pinned, 8);
+    /* The largest that fits beside them. */
+    shale_set_options how = {.meta_size = most_meta / 8 * 8};
+    while (how.meta_size > 0 && put(cache, "own", 8000, how) != SHALE_OK)
+        how.meta_size -= 8;
+    CHECK(how.meta_size > 0);
+    for (int i = 0; i < 3; i++) {
+        CHECK_STATUS(SHALE_E_FULL, shale_touch(cache, "own", 3, SHALE_NEVER));
+        CHECK_STATUS(SHALE_OK, look(cache, "own", SHALE_GET_PEEK));
+    }
+    CHECK_EQUAL(0, stats_now(cache).evictions);
+    CHECK_STATUS(SHALE_OK, shale_close(cache));
+}
+
+static unsigned oldest(shale_cache *cache, unsigned from) {
+    while (look(cache, name('k', from), SHALE_GET_PEEK) != SHALE_OK)
+        from++;
+    return from;
+}
+
+/* In a full cache the least recently used entry is touched, which may evict the next one: it is still the next to go. */
+static void test_a_touch_is_no_use(void) {
+    shale_cache *cache = open_at(NULL, capacity, 1, 0);
+    unsigned count = 0;
+    for (int round = 0; round < 40; round++) {
+        uint64_t before = stats_now(cache).evictions, evicted = 0;
+        while (stats_now(cache).evictions == before)
+            CHECK_STATUS(SHALE_OK, put(cache, name('k', count++), 200, plain));
+        unsigned first = oldest(cache, 0);
+        CHECK_STATUS(SHALE_OK, shale_touch(cache, name('k', first), 7, SHALE_NEVER));
+        unsigned second = oldest(cache, first + 1);
+        CHECK_STATUS(SHALE_OK, shale_evict(cache, 1, &evicted));
+        CHECK_STATUS(SHALE_MISS, look(cache, name('k', first), SHALE_GET_PEEK));
+        CHECK_STATUS(SHALE_OK, look(cache, name('k', second), SHALE_GET_PEEK));
+    }
+    CHECK_STATUS(SHALE_OK, shale_close(cache));
+}
+
+static void test_a_pinned_entry_is_touched_again(void) {
+    shale_cache *cache = open_at(NULL, capacity, 1, 0);
+    unsigned count = pin_all(cache, pinned, 64), touched = 0;
+    CHECK_STATUS(SHALE_OK, shale_remove(cache, name('p', count - 1), 7, 0));
+    while (touched < count && shale_touch(cache, name('p', touched), 7, SHALE_NEVER) == SHALE_OK)
+        touched++;
+    CHECK(touched > 0 && touched < count);
+    for (unsigned i = 0; i < touched; i++)
+        CHECK_STATUS(SHALE_OK, shale_touch(cache, name('p', i), 7, SHALE_NEVER));
+    CHECK_STATUS(SHALE_OK, shale_close(cache));
+}
+
+static void test_pinned_and_gone(bool by_tag) {
+    shale_cache *cache = open_at(NULL, capacity, 1, 0);
+    shale_bytes tag = {"tag", 3};
+    shale_set_options how = {
+        .flags = SHALE_SET_PINNED, .max_age_ms = by_tag ? SHALE_NEVER : 1000, .tags = &tag, .tag_count = 1};
+    unsigned count = 0;
+    while (put(cache, name('p', count), 8000, how) == SHALE_OK)
+        count++;
+    if (by_tag)
+        CHECK_STATUS(SHALE_OK, shale_invalidate(cache, "tag", 3));
+    else
+        clock_ms += 1000000;
+    shale_set_options large = {.meta_size = 60000};
+    for (int i = 0; i < 3; i++)
+        CHECK_STATUS(SHALE_OK, put(cache, "large", 8000, large));
+    CHECK_STATUS(SHALE_OK, shale_close(cache));
+}
+
+static _Atomic bool stops;
+static void *read_on(void *cache) {
+    while (!atomic_load(&stops))
+        (void)look(cache, "other", SHALE_GET_INFO);
+    return NULL;
+}
+
+/* Two entries beside pinned ones, of which readers use one all the time: it leaves for the other all the same. */
+static void test_beside_readers(void) {
+    shale_cache *cache = open_at(NULL, capacity, 1, 0);
+    while (put(cache, name('p', (unsigned)stats_now(cache).entries), 8000, pinned) == SHALE_OK) {
+    }
+    uint64_t live = stats_now(cache).live_bytes;
+    /* (The live limit of such a shard: 480 KiB.) */
+    size_t each = ((480u << 10) - live) / 2 - 300;
+    shale_set_options how = {.meta_size = each - 1000};
+    pthread_t threads[2];
+    atomic_store(&stops, false);
+    for (int i = 0; i < 2; i++)
+        REQUIRE(pthread_create(&threads[i], NULL, read_on, cache) == 0);
+    for (int i = 0; i < 3000; i++) {
+        CHECK_STATUS(SHALE_OK, put(cache, "other", 1000, how));
+        CHECK_STATUS(SHALE_OK, put(cache, "own", 1000, how));
+        CHECK_STATUS(SHALE_OK, put(cache, "own", 6000, how));
+    }
+    atomic_store(&stops, true);
+    for (int i = 0; i < 2; i++)
+        pthread_join(threads[i], NULL);
+    CHECK_STATUS(SHALE_OK, shale_close(cache));
+}
+
+/* A quarter of the capacity, in shards of few segments. */
+static void test_many_small_shards(void) {
+    for (uint32_t shards = 16; shards <= 64; shards *= 2) {
+        uint64_t size = (uint64_t)shards * 7 * (128 << 10) + (1 << 20);
+        shale_cache *cache = open_at(NULL, size, shards, 0);
+        for (int i = 0; i < 20; i++) {
+            memcpy(bytes, &i, sizeof i);
+            CHECK_STATUS(SHALE_OK, put(cache, "key", size / 4, plain));
+            CHECK_STATUS(SHALE_OK, look(cache, "key", SHALE_GET_PEEK));
+        }
+        CHECK_STATUS(SHALE_OK, shale_close(cache));
+    }
+}
+
+static long stores_left;
+static void before_store(const void *at UNUSED) {
+    if (stores_left > 0 && --stores_left == 0)
+        _exit(42);
+}
+
+/* A set that is killed before any of its stores counts if it happened, and so does the eviction that it needs. */
+static void test_counts_after_kills(uint64_t max_entries) {
+    bool was_killed = true;
+    for (long store = 1; was_killed; store++) {
+        char *directory = path_to("counts");
+        shale_cache *cache = open_at(directory, capacity, 1, max_entries);
+        for (unsigned i = 0; i < 4; i++)
+            CHECK_STATUS(SHALE_OK, put(cache, name('a', i), 100, plain));
+        shale_stats before = stats_now(cache);
+        pid_t child = fork();
+        if (child == 0) {
+            stores_left = store;
+            shim_faults.store = before_store;
+            (void)put(cache, "new", 100, plain);
+            _exit(0);
+        }
+        int status = 0;
+        REQUIRE(child > 0 && waitpid(child, &status, 0) == child && WIFEXITED(status));
+        was_killed = WEXITSTATUS(status) == 42;
+        unsigned lost = 0;
+        for (unsigned i = 0; i < 4; i++)
+            lost += look(cache, name('a', i), SHALE_GET_PEEK) != SHALE_OK;
+        bool is_there = look(cache, "new", SHALE_GET_PEEK) == SHALE_OK;
+        CHECK_STATUS(SHALE_MISS, shale_remove(cache, "absent", 6, 0)); /* recovers */
+        CHECK_STATUS(SHALE_OK, shale_verify(cache, NULL));
+        shale_stats after = stats_now(cache);
+        if (!CHECK_EQUAL(is_there, after.sets - before.sets) | !CHECK_EQUAL(lost, after.evictions - before.evictions))
+            fprintf(stderr, "  killed before store %ld\n", store);
+        CHECK_STATUS(SHALE_OK, shale_close(cache));
+        remove_tree(directory);
+        free(directory);
+    }
+}
+
+static int replays;
+static void count_replays(enum shim_event event, const void *at UNUSED) {
+    replays += event == SHIM_REPLAYED;
+}
+
+/* Entries that come back over the limit with a new index leave uncounted; what had been invalidated is no such. */
+static void test_counts_after_a_rebuild(void) {
+    char *directory = path_to("rebuilt"), path[512];
+    pid_t child = fork();
+    if (child == 0) {
+        shale_cache *cache = open_at(directory, 4 << 20, 1, 10);
+        shale_bytes tag = {"tag", 3};
+        shale_set_options how = {.flags = SHALE_SET_PINNED, .tags = &tag, .tag_count = 1};
+        for (unsigned i = 0; i < 10; i++)
+            CHECK_STATUS(SHALE_OK, put(cache, name('a', i), 1, how));
+        CHECK_STATUS(SHALE_OK, shale_invalidate(cache, "tag", 3));
+        for (unsigned i = 0; i < 5; i++)
+            CHECK_STATUS(SHALE_OK, put(cache, name('b', i), 1, pinned));
+        _exit(check_failures != 0);
+    }
+    int status = 0;
+    REQUIRE(waitpid(child, &status, 0) == child && status == 0);
+    snprintf(path, sizeof path, "%s/shale.index", directory);
+    CHECK_EQUAL(0, unlink(path));
+    shim_faults.event = count_replays;
+    for (int round = 0; round < 3; round++) {
+        replays = 0;
+        shale_cache *cache = open_at(directory, 0, 0, 0);
+        CHECK_EQUAL(round == 0, replays);
+        CHECK_EQUAL(0, stats_now(cache).evictions);
+        CHECK_STATUS(SHALE_OK, shale_close(cache));
+    }
+    shim_faults.event = NULL;
+    free(directory);
+}
+
+int main(void) {
+    watch(240);
+    RUN(test_what_is_touched_stays);
+    RUN(test_a_touch_is_no_use);
+    RUN(test_a_pinned_entry_is_touched_again);
+    test_pinned_and_gone(false);
+    test_pinned_and_gone(true);
+    RUN(test_beside_readers);
+    RUN(test_many_small_shards);
+    test_counts_after_kills(0);
+    test_counts_after_kills(4);
+    RUN(test_counts_after_a_rebuild);
+    return finish();
+}
