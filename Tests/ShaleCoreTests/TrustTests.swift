@@ -44,6 +44,24 @@ extension CoreTests {
             #expect(try word("shale.data", UInt64(Superblock.cleanMark)) == 0)
         }
 
+        @Test("a quiet shard whose header says that something is under way is not believed")
+        func underWay() throws {
+            defer { try? FileManager.default.removeItem(atPath: directory) }
+            let store = try open()
+            try store.set("v", for: "k")
+            let header = Shard(store.engine.ref, 0).header
+            #expect(try store.engine.isConsistent())
+            typealias Field = ShardHeader.Field
+            for word in [
+                Field.transaction, Field.relocation, Field.copiedSlot.word, Field.moveCount.word, Field.pending.word,
+            ] {
+                header[word] = 1 << 20
+                #expect(try !store.engine.isConsistent())
+                header[word] = 0
+            }
+            #expect(try store.engine.isConsistent())
+        }
+
         @Test("without a clean close the next boot rebuilds, and finds everything")
         func unclean() throws {
             defer { try? FileManager.default.removeItem(atPath: directory) }

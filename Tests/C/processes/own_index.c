@@ -65,6 +65,11 @@ static void test_while_a_writer_opens(uint64_t smaller) {
     for (uint64_t key = 0; key < keys; key++)
         there += was_hit[key] = look(key) == SHALE_OK;
     CHECK(there > keys / 2);
+    /* Who fails to open changes nothing, and ends nobody's handle. */
+    shale_options wrong = {.struct_size = sizeof wrong, .shards = 7};
+    shale_cache *none = NULL;
+    CHECK_STATUS(SHALE_E_INVALID, shale_open(directory, &wrong, &none));
+    CHECK(look(0) != SHALE_E_BUSY);
     shim_faults.store = before_store;
     shale_options options = {.struct_size = sizeof options, .capacity = smaller};
     shale_cache *cache = NULL;
