@@ -123,6 +123,7 @@ static inline void shim_zero(void *p, size_t n) {
     SHIM_STORE(p);
     memset(p, 0, n);
 }
+static inline uint8_t shim_load8(const void *p) { return __atomic_load_n((const uint8_t *)p, __ATOMIC_RELAXED); }
 static inline void shim_store8(void *p, uint8_t v) {
     SHIM_STORE(p);
     __atomic_store_n((uint8_t *)p, v, __ATOMIC_RELAXED);

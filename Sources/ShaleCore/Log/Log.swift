@@ -82,7 +82,7 @@ struct Log {
     }
 
     func state(ofFrame frame: Int) -> Log.FrameState {
-        Log.FrameState(rawValue: (header.at + geometry.states + frame).load(as: UInt8.self)) ?? .absent
+        Log.FrameState(rawValue: shim_load8(header.at + geometry.states + frame)) ?? .absent
     }
     func setState(ofFrame frame: Int, _ state: Log.FrameState) {
         shim_store8(header.at + geometry.states + frame, state.rawValue)

@@ -89,10 +89,10 @@ static void test_the_oldest_is_set_again(void) {
 }
 
 /* With more and more pinned, a larger value fits beside the old one, then only without it, then not at all. */
-static void test_beside_pins(void) {
-    enum { pin = 10000, small = 30000, large = 250000 };
+static void test_beside_pins(size_t large) {
+    enum { pin = 10000, small = 30000 };
     unsigned refused = 0, stored = 0;
-    for (uint64_t pins = 0; pins <= 36; pins++) {
+    for (uint64_t pins = 0; pins <= 41; pins++) {
         shale_cache *cache = open_it(1 << 20, 1);
         uint64_t pinned = 0;
         while (pinned < pins && put(cache, 100 + pinned, 1, pin, SHALE_SET_PINNED, NULL) == SHALE_OK)
@@ -107,13 +107,14 @@ static void test_beside_pins(void) {
             holds(cache, 100 + i, 1, pin);
         CHECK_STATUS(SHALE_OK, shale_close(cache));
     }
-    CHECK(refused > 5 && stored > 5);
+    CHECK(refused > 0 && stored > 5);
 }
 
 int main(void) {
     watch(240);
     RUN(test_both_do_not_fit);
     RUN(test_the_oldest_is_set_again);
-    RUN(test_beside_pins);
+    test_beside_pins(250000);
+    test_beside_pins(100000);
     return finish();
 }
