@@ -52,7 +52,7 @@ static char failure[512];
 static uint32_t events, kill_at;
 static uint64_t kills, cuts, operations_done;
 static bool is_forced; /* evictions of this operation need not follow the order of use */
-static int replays;
+static int replays; /* of logs, in this operation */
 static uint16_t new_id; /* of the value that it sets, or 0 */
 static int own_key;     /* the one that it is about, or -1 */
 static bool sets_large, own_is_evicted;
@@ -200,9 +200,10 @@ static void before_event(enum shim_event event, const void *at) {
     const uint64_t stamps = ((uint64_t)1 << 38) - 1;
     slot s;
     checks++;
-    if (is_forced)
+    if (is_forced) {
         excuses_used[excuse_forced_eviction]++;
-    else if (key >= 0 && key == own_key && id != new_id && sets_large) {
+        own_is_evicted |= key >= 0 && key == own_key && id != new_id;
+    } else if (key >= 0 && key == own_key && id != new_id && sets_large) {
         excuses_used[excuse_makes_room]++;
         own_is_evicted = true;
     } else if (event == SHIM_EVICTED)
@@ -846,7 +847,7 @@ static void check_status(const operation *op) {
         is_right = true;
     }
     /* shale.h: "A call that fails leaves its key as it was." */
-    if (s == SHALE_E_FULL && own_is_evicted && !machine.is_full && !is_forced)
+    if (s == SHALE_E_FULL && own_is_evicted && !machine.is_full)
         complain("%c%u fails, and its key is gone: %s", op->what, op->key, shale_last_error());
     if (!is_right && s == SHALE_E_FULL && op->what == 'p') {
         size_t part = bytes_of_a_part(), parts = op->size == 2 ? (size_of(2) + part - 1) / part : 0;

@@ -10,6 +10,11 @@ struct Encoded {
     var count: Int
     /// Whether a dictionary is to be made of it, and others.
     var isSample = false
+
+    /// As it is.
+    @inline(__always) static func raw(_ bytes: UnsafeRawPointer, _ count: Int) -> Encoded {
+        Encoded(codec: RecordHeader.Codec.raw, dictionary: 0, bytes: bytes, count: count)
+    }
 }
 
 /// LZ4 for each value by itself, kept only where it saves at least an eighth.
@@ -24,7 +29,7 @@ enum Compressor {
         _ value: UnsafeRawPointer, _ count: Int, _ compression: Compression, _ dictionaries: DictionaryCache,
         _ scratch: Scratch
     ) -> Encoded {
-        var raw = Encoded(codec: RecordHeader.Codec.raw, dictionary: 0, bytes: value, count: count)
+        var raw = Encoded.raw(value, count)
         if count < least || compression == .none { return raw }
         // The bound, not the limit, is LZ4's room: a stream that ran out of room is undefined afterwards.
         let limit = count - count / 8, bound = shim_lz4_bound(Int32(count))

@@ -167,8 +167,7 @@ extension Engine {
             case .done: return .ok
             case .conflict: return .conflict
             // The dictionary made room for another between compressing and the lock.
-            case .dictionaryRetired:
-                encoded = Encoded(codec: RecordHeader.Codec.raw, dictionary: 0, bytes: value.start, count: value.count)
+            case .dictionaryRetired: encoded = .raw(value.start, value.count)
             }
         }
     }

@@ -28,22 +28,16 @@ public struct Cursor {
         let ref = engine.ref
         while shard < ref.pointee.geometry.shards {
             let here = Shard(ref, shard)
-            let epoch = here.header.acquire(ShardHeader.Field.epoch)
-            if epoch & 1 != 0 {
+            let version = here.header.version
+            if version.isOfRebuild {
                 try here.waitForRebuild()
                 continue
             }
-            let moves = here.header.acquire(ShardHeader.Field.moves)
             let shape = here.table.shape
             let home = shape.home(UInt32(truncatingIfNeeded: low >> 32)), end = shape.end(ofHome: home, from: low >> 32)
             let least = try least(here, home: home, buckets: shape.buckets(ofHome: home), end: end, &key)
-            shim_fence_acquire()
             // What moved may have been seen in neither place.
-            if here.header.acquire(ShardHeader.Field.moves) != moves || here.table.shape.word != shape.word
-                || here.header.acquire(ShardHeader.Field.epoch) != epoch
-            {
-                continue
-            }
+            if !here.header.isStill(version) || here.table.shape.word != shape.word { continue }
             guard let least else {
                 go(to: end << 32)
                 continue

@@ -38,13 +38,13 @@ struct LargeSet {
     func store(_ version: inout UInt64, _ change: inout Change) throws(Failure) -> Status {
         // Before anything makes room for parts that need not be stored; the manifest's put asks again.
         if isConditional {
-            let mayBegin = try make(&change) { change in
+            let mayBegin = try make(in: shard, &change) { change in
                 shard.mayReplace(entry.key, options.condition, now: change.now)
             }
             if !mayBegin { return .conflict }
         }
-        do throws(Failure) { return try store(try drawBlob(), &version, &change) } catch {
-            guard error.status == .full, try replacesUnpinned() else { throw error }
+        do throws(Failure) { return try store(try drawBlob(keepsOwn: true, &change), &version, &change) } catch {
+            guard error.status == .full, replacesUnpinned() else { throw error }
             if isConditional || options.isPinned {
                 throw shard.log.noSpace(
                     """
@@ -52,9 +52,8 @@ struct LargeSet {
                     and both do not fit; set it without a condition, or raise the capacity
                     """)
             }
-            let blob = try drawBlob()
-            guard try misfit(blob, isExact: true) == nil else { throw error }
-            _ = try make(&change) { change in
+            let blob = try drawBlob(keepsOwn: false, &change)
+            _ = try make(in: shard, &change) { change in
                 if let slot = shard.lookup(entry.key) { shard.evict(slot, &change) }
                 return true
             }
@@ -63,24 +62,32 @@ struct LargeSet {
     }
 
     /// A number under which no shard gets more of the parts than it has room for: which shards they go to is by chance.
-    /// An error where none is found, before anything has made room.
-    private func drawBlob() throws(Failure) -> UInt64 {
+    /// An error where none is found, before anything has made room. `keepsOwn`: beside the value that it replaces.
+    private func drawBlob(keepsOwn: Bool, _ change: inout Change) throws(Failure) -> UInt64 {
         var blob = shard.drawLSN()
-        // Any shard has room for so much, unless others' entries are pinned there, which shows later.
-        if value.count <= ref.pointee.geometry.shardBudget / 8 { return blob }
+        // What is pinned stays whatever becomes of the new value.
+        let isKept = replacesUnpinned(), own = isKept && keepsOwn
         for _ in 0..<64 {
-            if try misfit(blob, isExact: false) == nil { return blob }
+            if try misfit(blob, isExact: false, isKept: isKept, beside: own) == nil { return blob }
             blob = shard.drawLSN()
         }
-        guard let full = try misfit(blob, isExact: true) else { return blob }
-        throw full.header[ShardHeader.Field.pinnedBytes] > 0
-            ? full.log.filled()
-            : full.log.noSpace("the shards are too small for values of this size; use fewer, or raise the capacity")
+        while let full = try misfit(blob, isExact: true, isKept: isKept, beside: own) {
+            let pinned = full.header[ShardHeader.Field.pinnedBytes]
+            // What is pinned and gone is nobody's victim.
+            _ = try make(in: full, &change) { change in
+                full.dropGone(&change)
+                return true
+            }
+            if full.header[ShardHeader.Field.pinnedBytes] < pinned { continue }
+            throw pinned > 0
+                ? full.log.filled()
+                : full.log.noSpace("the shards are too small for values of this size; use fewer, or raise the capacity")
+        }
+        return blob
     }
 
-    /// In the shard of the user's key.
     @inline(never)
-    private func make(_ change: inout Change, _ body: (inout Change) -> Bool) throws(Failure) -> Bool {
+    private func make(in shard: Shard, _ change: inout Change, _ body: (inout Change) -> Bool) throws(Failure) -> Bool {
         try shard.make(&change) { change throws(Failure) in body(&change) }
     }
 
@@ -114,7 +121,7 @@ struct LargeSet {
         // Since then, or with more than 64 writers at it, the cleaner may have met parts that seemed nobody's.
         do throws(Failure) { try replaceMissing(turn, isStored: true, &change) } catch {
             // It is stored, and goes again: evicted at once, but what is pinned may not be.
-            _ = try? make(&change) { change in
+            _ = try? make(in: shard, &change) { change in
                 shard.evictOwner(PartKey(blob: blob, owner: entry.key.hash, part: 0), evenPinned: true, &change)
                 return true
             }
@@ -133,17 +140,19 @@ struct LargeSet {
         ).words
         return try withUnsafeBytes(of: &body) { bytes throws(Failure) in
             try engine.put(
-                shard, entry, .manifest, manifest(bytes.start), raw: value.count, options, &version, &change)
+                shard, entry, .manifest, .raw(bytes.start, Manifest.size), raw: value.count, options, &version,
+                &change)
         }
-    }
-    private func manifest(_ bytes: UnsafeRawPointer) -> Encoded {
-        Encoded(codec: RecordHeader.Codec.raw, dictionary: 0, bytes: bytes, count: Manifest.size)
     }
 
     // MARK: Parts
 
     private func withPart<R>(_ i: Int, _ blob: UInt64, _ body: (Key) throws(Failure) -> R) throws(Failure) -> R {
         try PartKey(blob: blob, owner: entry.key.hash, part: i).withKey(ref.pointee.secret, body)
+    }
+
+    private func part(_ key: Key) -> Engine.Pending {
+        Engine.Pending(key: key, lifetime: .forever, created: entry.created)
     }
 
     private func bytes(ofPart i: Int) -> Bytes {
@@ -154,7 +163,7 @@ struct LargeSet {
         let bytes = bytes(ofPart: i)
         var encoded = engine.encode(bytes.start, bytes.count, uncompressed: options.isUncompressed, scratch)
         return try withPart(i, blob) { key throws(Failure) in
-            let part = Engine.Pending(key: key, lifetime: .forever, created: entry.created)
+            let part = part(key)
             var version: UInt64 = 0
             // What is pinned is lost with any of its parts.
             var own = SetOptions()
@@ -162,10 +171,7 @@ struct LargeSet {
             while try engine.put(
                 Shard(ref, keyHash: key.hash), part, .part, encoded, raw: bytes.count, own, &version, &change)
                 == .dictionaryRetired
-            {
-                encoded = Encoded(
-                    codec: RecordHeader.Codec.raw, dictionary: 0, bytes: bytes.start, count: bytes.count)
-            }
+            { encoded = .raw(bytes.start, bytes.count) }
             return encoded.count
         }
     }
@@ -215,32 +221,55 @@ struct LargeSet {
 
     // MARK: Where the old value and the new one do not fit
 
-    private func replacesUnpinned() throws(Failure) -> Bool {
+    private func replacesUnpinned() -> Bool {
         look(shard) { shard.lookup(entry.key).map { !Slot.isPinned($0.u64(0)) } ?? false }
     }
 
     /// A shard without room for what it gets of the value, even if nothing else were there but what is pinned.
-    /// `isExact`: compresses all parts, to know their lengths.
-    private func misfit(_ blob: UInt64, isExact: Bool) throws(Failure) -> Shard? {
+    /// `isExact`: compresses all parts, to know their lengths. `isKept`: nor may the cleaner ever have to let go of some,
+    /// `own`: nor of the value that it replaces.
+    private func misfit(_ blob: UInt64, isExact: Bool, isKept: Bool, beside own: Bool) throws(Failure) -> Shard? {
         let shards = ref.pointee.geometry.shards
         return try withUnsafeTemporaryAllocation(of: Shard.Need.self, capacity: shards) { needs throws(Failure) in
             needs.initialize(repeating: Shard.Need())
             needs[shard.number].add(
-                entry.header(.manifest, options, manifest(value.start), raw: value.count).length)
+                entry.header(.manifest, options, .raw(value.start, Manifest.size), raw: value.count).length)
             for i in 0..<count {
                 let bytes = bytes(ofPart: i)
                 let encoded =
                     isExact
                     ? engine.encode(bytes.start, bytes.count, uncompressed: options.isUncompressed, scratch)
-                    : Encoded(codec: RecordHeader.Codec.raw, dictionary: 0, bytes: bytes.start, count: bytes.count)
+                    : .raw(bytes.start, bytes.count)
                 try withPart(i, blob) { key throws(Failure) in
-                    let part = Engine.Pending(key: key, lifetime: .forever, created: entry.created)
                     needs[Shard(ref, keyHash: key.hash).number].add(
-                        part.header(.part, SetOptions(), encoded, raw: bytes.count).length)
+                        part(key).header(.part, SetOptions(), encoded, raw: bytes.count).length)
                 }
             }
-            for i in 0..<shards where !Shard(ref, i).hasRoomBesidePins(needs[i]) { return Shard(ref, i) }
+            if own { try addOwn(to: needs) }
+            for i in 0..<shards where !Shard(ref, i).hasRoomBesidePins(needs[i], isKept: isKept) {
+                return Shard(ref, i)
+            }
             return nil
+        }
+    }
+
+    /// What is to be kept of the value that the set replaces, beside what is pinned.
+    private func addOwn(to needs: UnsafeMutableBufferPointer<Shard.Need>) throws(Failure) {
+        func add(_ shard: Shard, _ key: Key, isPart: Bool) -> Change.Blob {
+            var own = Measure()
+            _ = look(shard) {
+                if let slot = shard.lookup(key, isPart: isPart) { own = shard.measure(Slot.location(slot.u64(0))) }
+                return true
+            }
+            needs[shard.number].kept += own.bytes
+            return own.blob
+        }
+        let own = add(shard, entry.key, isPart: false)
+        for i in 0..<own.parts {
+            try withPart(i, own.blob) { key throws(Failure) in
+                let shard = Shard(ref, keyHash: key.hash)
+                if shard.header[ShardHeader.Field.pinnedBytes] > 0 { _ = add(shard, key, isPart: true) }
+            }
         }
     }
 }

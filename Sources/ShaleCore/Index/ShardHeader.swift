@@ -101,6 +101,17 @@ struct ShardHeader {
         address(field.word).release(0, UInt64(truncatingIfNeeded: value))
     }
 
-    /// Its epoch is odd.
-    @inline(__always) var isBeingRebuilt: Bool { acquire(Field.epoch) & 1 != 0 }
+    @inline(__always) var isBeingRebuilt: Bool { version.isOfRebuild }
+
+    /// What a reader without the lock takes before it looks for a key, and compares behind it: what it has not found may
+    /// have moved meanwhile, or the shard may have been rebuilt.
+    struct Version {
+        let epoch, moves: UInt64
+        @inline(__always) var isOfRebuild: Bool { epoch & 1 != 0 }
+    }
+    @inline(__always) var version: Version { Version(epoch: acquire(Field.epoch), moves: acquire(Field.moves)) }
+    @inline(__always) func isStill(_ version: Version) -> Bool {
+        shim_fence_acquire()
+        return acquire(Field.moves) == version.moves && acquire(Field.epoch) == version.epoch
+    }
 }

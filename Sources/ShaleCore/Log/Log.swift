@@ -124,12 +124,12 @@ extension Log {
 
     private var indexBytes: Int { header[Field.tablePages] }
 
-    /// What the budget leaves beside the tables.
-    @inline(__always) var budgetedFrames: Int {
-        min(geometry.rows, max(0, geometry.shardBudget &- indexBytes) &>> geometry.segmentShift)
+    /// What the budget leaves beside tables of so many bytes.
+    @inline(__always) func budgetedFrames(beside tables: Int) -> Int {
+        min(geometry.rows, max(0, geometry.shardBudget &- tables) &>> geometry.segmentShift)
     }
-    /// How many frames the shard may use: what its budget leaves beside the tables, or, on a full
-    /// disk, what it has.
+    @inline(__always) var budgetedFrames: Int { budgetedFrames(beside: indexBytes) }
+    /// How many frames the shard may use: what its budget leaves, or, on a full disk, what it has.
     var usableFrames: Int {
         let byBudget = budgetedFrames
         return header[Field.noSpace] > 0 ? min(byBudget, header[Field.allocated]) : byBudget

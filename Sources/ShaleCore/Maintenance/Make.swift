@@ -21,10 +21,7 @@ extension Shard {
                 change.crowdedBy = nil
                 guard error.status == .full, part != nil || settled, crowded < 4096 else { throw error }
                 crowded += 1
-                guard let part else { continue }
-                let owner = Shard(engine, keyHash: part.owner)
-                try owner.makeLocked(&change) { change throws(Failure) in owner.evictOwner(part, &change) }
-                owner.follow(&change)
+                if let part { try Shard.evictOwner(part, engine, &change) }
             }
         }
     }
@@ -51,8 +48,21 @@ extension Shard {
         let blobs = change.blobs, count = change.blobCount
         change.blobCount = 0
         for i in 0..<count {
-            Shard.clearParts(i == 0 ? blobs.0 : i == 1 ? blobs.1 : i == 2 ? blobs.2 : blobs.3, engine)
+            let blob = i == 0 ? blobs.0 : i == 1 ? blobs.1 : i == 2 ? blobs.2 : blobs.3
+            if blob.parts > 0 {
+                Shard.clearParts(blob, engine)
+            } else {
+                try? Shard.evictOwner(PartKey(blob: blob.blob, owner: blob.owner, part: 0), engine, &change)
+            }
         }
+    }
+
+    /// Evicts the manifest of a part, in its own shard.
+    @inline(never)
+    private static func evictOwner(_ part: PartKey, _ engine: EngineRef, _ change: inout Change) throws(Failure) {
+        let owner = Shard(engine, keyHash: part.owner)
+        try owner.makeLocked(&change) { change throws(Failure) in owner.evictOwner(part, &change) }
+        owner.follow(&change)
     }
 
     /// Clears the parts of a manifest that went, each in its own shard.

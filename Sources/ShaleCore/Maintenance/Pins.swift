@@ -10,27 +10,32 @@ extension Shard {
 
     /// What a large value takes of a shard.
     struct Need {
-        var bytes = 0
-        var records = 0
+        var bytes = 0, longest = 0, records = 0
+        /// Of what it replaces.
+        var kept = 0
         mutating func add(_ length: Int) {
             bytes += length
+            longest = max(longest, length)
             records += 1
         }
     }
 
-    /// Whether it would fit if nothing else were there but what is pinned.
-    func hasRoomBesidePins(_ need: Need) -> Bool {
+    /// Whether it would fit if nothing else were there but what is pinned. `isKept`: so that the cleaner never has to let
+    /// go of some of it, or of what it replaces.
+    func hasRoomBesidePins(_ need: Need, isKept: Bool) -> Bool {
+        if need.records == 0, need.kept == 0 { return true }
         let pinned = header[Field.pinnedBytes]
-        if need.records == 0 { return true }
         // The table may grow on the way, and takes frames from the log. (One that is larger than its entries need gives
         // way, and nothing else but pins is there for good.)
-        let used = pinned == 0 ? 0 : header[Field.used]
-        var buckets = pinned == 0 ? Table.leastBuckets : table.shape.buckets
+        var used = 0, buckets = Table.leastBuckets, tables = 0
+        if pinned > 0 { (used, buckets, tables) = (header[Field.used], table.shape.buckets, header[Field.tablePages]) }
         while (used + need.records) * 64 >= buckets * 4 * Load.grow { buckets = Table.Shape.grown(buckets) }
-        let tables = max(pinned == 0 ? 0 : header[Field.tablePages], geometry.shardIndexBytes(buckets: buckets))
-        var frames = min(geometry.rows, max(0, geometry.shardBudget - tables) >> geometry.segmentShift)
-        if header[Field.noSpace] > 0 { frames = min(frames, header[Field.allocated]) }
-        return pinned + need.bytes <= log.liveLimit(of: frames, log.loss)
+        // (If the disk was full lately, the attempt says whether it still is.)
+        let frames = log.budgetedFrames(beside: max(tables, geometry.shardIndexBytes(buckets: buckets)))
+        let bytes = pinned + need.bytes
+        if bytes > log.liveLimit(of: frames, log.loss) { return false }
+        return pinned == 0 || !isKept
+            || log.frames(for: bytes + need.kept, most: max(header[Field.pinnedMost], need.longest)) <= frames
     }
 
     /// What is gone does not count, nor what damage has added.

@@ -350,7 +350,7 @@ extension Shard {
             func fits(beside segments: Int) -> Bool { segments * log.segmentSize + wanted <= geometry.shardBudget }
             // What is pinned needs its frames.
             guard
-                log.pinsFit(adding: pinning, in: max(0, geometry.shardBudget - wanted) >> geometry.segmentShift)
+                log.pinsFit(adding: pinning, in: log.budgetedFrames(beside: wanted))
             else { return false }
             if !fits(beside: header[Field.allocated]) {
                 // No segment goes for a table that does not fit beside those that `trim` leaves at least.
@@ -382,7 +382,7 @@ extension Shard {
     var canHoldPins: Bool {
         let slots = header[Field.pinned] * 64 / Load.shrunk
         let index = geometry.shardIndexBytes(buckets: max(Table.leastBuckets, slots / 4))
-        return log.pinsFit(in: min(geometry.rows, max(0, geometry.shardBudget - index) >> geometry.segmentShift))
+        return log.pinsFit(in: log.budgetedFrames(beside: index))
     }
 
     /// A smaller capacity or entry limit: evicts until it holds, or until parts of what has gone have to be cleared in

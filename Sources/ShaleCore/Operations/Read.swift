@@ -88,12 +88,11 @@ extension Shard {
     {
         var unreadable: UInt32 = 0
         while true {
-            let epoch = header.acquire(Field.epoch)
-            if epoch & 1 != 0 {
+            let version = header.version
+            if version.isOfRebuild {
                 try waitForRebuild()
                 continue
             }
-            let moves = header.acquire(Field.moves)
             var outcome = Outcome.absent
             var location: UInt32 = 0
             let table = self.table
@@ -104,7 +103,7 @@ extension Shard {
             table.probe(key.fraction, home: home) { slot, word0 in
                 if Slot.isPart(word0) { return false }
                 location = Slot.location(word0)
-                outcome = read(slot, word0, key, options, epoch, &buffer, &found)
+                outcome = read(slot, word0, key, options, version.epoch, &buffer, &found)
                 return outcome != .otherKey
             }
             switch outcome {
@@ -115,8 +114,7 @@ extension Shard {
             case .gone:
                 return .miss
             case .absent, .otherKey:
-                shim_fence_acquire()
-                if header.acquire(Field.moves) == moves, header.acquire(Field.epoch) == epoch { return .miss }
+                if header.isStill(version) { return .miss }
             case .moved:
                 continue
             case .noMemory:
@@ -328,8 +326,8 @@ extension Shard {
     @inline(never)
     private func useAgain(_ key: Key, _ stamp: UInt64) {
         while true {
-            let epoch = header.acquire(Field.epoch), moves = header.acquire(Field.moves)
-            if epoch & 1 != 0 { return } // all stamps are new after a rebuild
+            let version = header.version
+            if version.isOfRebuild { return } // all stamps are new after a rebuild
             var isDone = false, isThere = false
             table.probe(key.fraction) { slot, word0 in
                 if Slot.isPart(word0) { return false }
@@ -349,8 +347,7 @@ extension Shard {
                 return true
             }
             if isDone { return }
-            shim_fence_acquire()
-            if !isThere, header.acquire(Field.moves) == moves, header.acquire(Field.epoch) == epoch { return }
+            if !isThere, header.isStill(version) { return }
         }
     }
 
@@ -447,12 +444,11 @@ extension Shard {
 
     private func readPart(_ key: Key, into out: Memory, _ size: Int) -> Outcome {
         while true {
-            let epoch = header.acquire(Field.epoch)
-            if epoch & 1 != 0 {
+            let version = header.version
+            if version.isOfRebuild {
                 guard (try? waitForRebuild()) != nil else { return .damaged }
                 continue
             }
-            let moves = header.acquire(Field.moves)
             var outcome = Outcome.absent
             let table = self.table
             table.probe(key.fraction) { slot, word0 in
@@ -463,8 +459,7 @@ extension Shard {
             switch outcome {
             case .moved: continue
             case .absent, .otherKey:
-                shim_fence_acquire()
-                if header.acquire(Field.moves) == moves, header.acquire(Field.epoch) == epoch { return .absent }
+                if header.isStill(version) { return .absent }
             default: return outcome
             }
         }

@@ -48,8 +48,11 @@ extension Shard {
     /// make room for what others store meanwhile.
     func mayReplace(_ key: Key, _ condition: Condition, now: UInt64) -> Bool {
         guard holds(condition, key, now: now) else { return false }
-        if let slot = lookup(key) { use(slot) }
-        return true
+        guard let slot = lookup(key) else { return true }
+        while true {
+            let word1 = slot.u64(8)
+            if shim_cas64(slot + 8, word1, Slot.used(word1, stamp: nextStamp())) { return true }
+        }
     }
 
     /// Stores a value, manifest or part. Conflict where the condition does not hold.

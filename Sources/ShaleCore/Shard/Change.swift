@@ -2,7 +2,8 @@
 struct Change {
     /// Milliseconds since 1970.
     let now: UInt64
-    /// Manifests that went; their parts are cleared in their own shards.
+    /// Manifests that went, whose parts are cleared in their own shards; and some that a part was taken from to make
+    /// room, which go as well.
     var blobs: (Blob, Blob, Blob, Blob) = (Blob(), Blob(), Blob(), Blob())
     static let mostBlobs = 4
     var blobCount = 0
@@ -37,11 +38,14 @@ struct Change {
     struct Blob {
         var blob: UInt64 = 0
         var owner: UInt64 = 0
+        /// 0: it has lost one.
         var parts = 0
     }
 
-    /// More than a few at once are left to the cleaner, which drops parts that nobody owns.
+    /// More than a few at once are left to the cleaner, which drops parts that nobody owns, and to readers, who drop
+    /// what lacks one.
     mutating func add(_ blob: Blob) {
+        if blob.parts == 0, blobCount > 0, blobs.0.blob == blob.blob { return }
         switch blobCount {
         case 0: blobs.0 = blob
         case 1: blobs.1 = blob

@@ -53,11 +53,14 @@ extension Shard {
 
     /// Takes an entry, or a part, out to make room.
     func evict(_ slot: Memory, _ change: inout Change) {
-        if Slot.isPart(slot.u64(0)) {
+        let isPart = Slot.isPart(slot.u64(0))
+        if isPart {
             if let key = partKey(of: slot.u64(0)) {
                 // (A part of the new value is none of the old one's.)
                 if key.owner == change.key?.hash, !isBeingWritten(key.blob) { change.ownIsGone = true }
                 engine.pointee.largeWriters.giveUp(key.blob)
+                // Without it the value is nothing.
+                change.add(Change.Blob(blob: key.blob, owner: key.owner))
             }
         } else {
             if isOwn(slot, change) { change.ownIsGone = true }
@@ -69,7 +72,7 @@ extension Shard {
             #endif
         }
         header.begin()
-        if !Slot.isPart(slot.u64(0)) { header[Field.evictions] += 1 }
+        if !isPart { header[Field.evictions] += 1 }
         takeOut(slot, isEvicted: true, &change)
     }
 
@@ -79,14 +82,6 @@ extension Shard {
         let word0 = slot.u64(0)
         guard let key = change.key, Slot.mayBe(key.fraction, word0) else { return false }
         return holds(key, Slot.location(word0))
-    }
-
-    /// The entry becomes the newest.
-    func use(_ slot: Memory) {
-        while true {
-            let word1 = slot.u64(8)
-            if shim_cas64(slot + 8, word1, Slot.used(word1, stamp: nextStamp())) { return }
-        }
     }
 
     /// With a part goes the value that it belongs to, where that is in this shard: without one part it is nothing.

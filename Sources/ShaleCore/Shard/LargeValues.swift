@@ -6,19 +6,16 @@ extension Shard {
     /// `othersAreKnown`: also of a shard that is being rebuilt, since all manifests were replayed.
     func isOwned(_ key: PartKey, othersAreKnown: Bool = false) -> Bool {
         let shard = Shard(engine, keyHash: key.owner)
-        let epoch = shard.header.acquire(Field.epoch)
-        if shard.number != number, !othersAreKnown, epoch & 1 != 0 { return true }
+        let version = shard.header.version
+        if shard.number != number, !othersAreKnown, version.isOfRebuild { return true }
         let fraction = UInt32(truncatingIfNeeded: key.owner)
         var owned = false
-        let moves = shard.header.acquire(Field.moves)
         shard.table.probe(fraction) { slot, word0 in
             // A slot that changes meanwhile may have pointed to bytes that were rewritten: in doubt, yes.
             owned = shard.manifest(at: Slot.location(word0))?.blob == key.blob || slot.acquire(0) != word0
             return owned
         }
-        shim_fence_acquire()
-        return owned || shard.header.acquire(Field.moves) != moves || shard.header.acquire(Field.epoch) != epoch
-            || isBeingWritten(key.blob)
+        return owned || !shard.header.isStill(version) || isBeingWritten(key.blob)
     }
 
     func isBeingWritten(_ blob: UInt64) -> Bool {
@@ -39,14 +36,13 @@ extension Shard {
     }
 
     private func hasPart(_ part: Key) -> Bool {
-        let epoch = header.acquire(Field.epoch), moves = header.acquire(Field.moves)
-        var isThere = epoch & 1 != 0
+        let version = header.version
+        var isThere = version.isOfRebuild
         table.probe(part.fraction) { slot, word0 in
             isThere = isThere || isPart(slot, word0, part)
             return isThere
         }
-        shim_fence_acquire()
-        return isThere || header.acquire(Field.moves) != moves || header.acquire(Field.epoch) != epoch
+        return isThere || !header.isStill(version)
     }
     @inline(never) // five calls in the probe
     private func isPart(_ slot: Memory, _ word0: UInt64, _ part: Key) -> Bool {

@@ -23,12 +23,6 @@ static shale_status put(shale_cache *cache, char kind, int number, size_t size, 
     return shale_set(cache, key, (size_t)length, bytes, size, &options);
 }
 
-static uint64_t index_bytes(shale_cache *cache) {
-    shale_stats stats = {.struct_size = sizeof stats};
-    CHECK_STATUS(SHALE_OK, shale_get_stats(cache, &stats));
-    return stats.index_bytes;
-}
-
 static void pin_with_growth(uint64_t capacity, size_t size, size_t last) {
     char *directory = path_to("growing");
     shale_options options = {
@@ -48,8 +42,8 @@ static void pin_with_growth(uint64_t capacity, size_t size, size_t last) {
         int length = snprintf(key, sizeof key, "q%06d", i);
         CHECK_ANSWER(shale_remove(cache, key, (size_t)length, 0));
     }
-    uint64_t before = index_bytes(cache);
-    if (fits && put(cache, 'l', 0, last, SHALE_SET_PINNED) == SHALE_OK && index_bytes(cache) > before) {
+    uint64_t before = stats_of(cache).index_bytes;
+    if (fits && put(cache, 'l', 0, last, SHALE_SET_PINNED) == SHALE_OK && stats_of(cache).index_bytes > before) {
         grown++;
         bool holds = true;
         for (int i = 0; i < 200 && holds; i++)

@@ -43,12 +43,6 @@ static shale_status look(shale_cache *cache, const char *key, uint32_t flags) {
     return status;
 }
 
-static shale_stats stats_now(shale_cache *cache) {
-    shale_stats stats = {.struct_size = sizeof stats};
-    CHECK_STATUS(SHALE_OK, shale_get_stats(cache, &stats));
-    return stats;
-}
-
 static const shale_set_options plain, pinned = {.flags = SHALE_SET_PINNED};
 
 static const char *name(char kind, unsigned n) {
@@ -78,7 +72,7 @@ static void test_what_is_touched_stays(void) {
         CHECK_STATUS(SHALE_E_FULL, shale_touch(cache, "own", 3, SHALE_NEVER));
         CHECK_STATUS(SHALE_OK, look(cache, "own", SHALE_GET_PEEK));
     }
-    CHECK_EQUAL(0, stats_now(cache).evictions);
+    CHECK_EQUAL(0, stats_of(cache).evictions);
     CHECK_STATUS(SHALE_OK, shale_close(cache));
 }
 
@@ -93,8 +87,8 @@ static void test_a_touch_is_no_use(void) {
     shale_cache *cache = open_at(NULL, capacity, 1, 0);
     unsigned count = 0;
     for (int round = 0; round < 40; round++) {
-        uint64_t before = stats_now(cache).evictions, evicted = 0;
-        while (stats_now(cache).evictions == before)
+        uint64_t before = stats_of(cache).evictions, evicted = 0;
+        while (stats_of(cache).evictions == before)
             CHECK_STATUS(SHALE_OK, put(cache, name('k', count++), 200, plain));
         unsigned first = oldest(cache, 0);
         CHECK_STATUS(SHALE_OK, shale_touch(cache, name('k', first), 7, SHALE_NEVER));
@@ -146,9 +140,9 @@ static void *read_on(void *cache) {
 /* Two entries beside pinned ones, of which readers use one all the time: it leaves for the other all the same. */
 static void test_beside_readers(void) {
     shale_cache *cache = open_at(NULL, capacity, 1, 0);
-    while (put(cache, name('p', (unsigned)stats_now(cache).entries), 8000, pinned) == SHALE_OK) {
+    while (put(cache, name('p', (unsigned)stats_of(cache).entries), 8000, pinned) == SHALE_OK) {
     }
-    uint64_t live = stats_now(cache).live_bytes;
+    uint64_t live = stats_of(cache).live_bytes;
     /* (The live limit of such a shard: 480 KiB.) */
     size_t each = ((480u << 10) - live) / 2 - 300;
     shale_set_options how = {.meta_size = each - 1000};
@@ -181,6 +175,67 @@ static void test_many_small_shards(void) {
     }
 }
 
+/* Values of many sizes, between which and beside which others are pinned. */
+static unsigned pin_between_others(shale_cache *cache, unsigned most) {
+    unsigned i = 0;
+    for (; i < most && put(cache, name('p', i), 8000, pinned) == SHALE_OK; i++)
+        (void)put(cache, name('f', i), i * 37 % 9000, plain);
+    return i;
+}
+
+/* Also where pinned entries leave so little room that the cleaner could keep no other: a set that fails leaves the value
+ * that it was to replace. */
+static void test_large_beside_pins(void) {
+    unsigned refused = 0, stored = 0;
+    for (unsigned pins = 110; pins < 150; pins += 3)
+        for (size_t size = 60000; size < 400000; size += 66000) {
+            shale_cache *cache = open_at(NULL, 2 << 20, 1, 0);
+            CHECK(pin_between_others(cache, pins) > 100);
+            if (!CHECK_STATUS(SHALE_OK, put(cache, "own", 59, plain)))
+                fprintf(stderr, "  %u pins\n", pins);
+            shale_status status = put(cache, "own", size, plain);
+            shale_value value = SHALE_VALUE_INIT;
+            CHECK_STATUS(SHALE_OK, get_text(cache, "own", 0, &value));
+            if (status == SHALE_OK ? !CHECK_EQUAL(size, value.size) | !++stored
+                                   : !CHECK_STATUS(SHALE_E_FULL, status) | !CHECK_EQUAL(59, value.size) | !++refused)
+                fprintf(stderr, "  %u pins, a value of %zu bytes\n", pins, size);
+            shale_value_free(&value);
+            CHECK_STATUS(SHALE_OK, shale_close(cache));
+        }
+    CHECK(refused > 10 && stored > 10);
+}
+
+static int forced;
+static void count_forced(enum shim_event event, const void *at UNUSED) {
+    forced += event == SHIM_FORCED;
+}
+
+/* A large value from which the cleaner of another shard had to take a part is evicted as a whole. */
+static void test_parts_forced_out(void) {
+    shale_cache *cache = open_at(NULL, 3 << 20, 2, 0);
+    CHECK_EQUAL(190, pin_between_others(cache, 190));
+    random_source source = {1};
+    int with_parts_gone = 0;
+    shim_faults.event = count_forced;
+    for (int i = 0; i < 20000 && with_parts_gone < 10; i++) {
+        if (look(cache, "large", SHALE_GET_INFO | SHALE_GET_PEEK) != SHALE_OK)
+            CHECK_ANSWER(put(cache, "large", 240000, plain));
+        if (!CHECK_STATUS(SHALE_OK, look(cache, "large", 0)))
+            break;
+        forced = 0;
+        CHECK_ANSWER(put(cache, name('f', (unsigned)random_below(&source, 1000)), random_below(&source, 12000), plain));
+        shale_status known = look(cache, "large", SHALE_GET_INFO | SHALE_GET_PEEK);
+        if (!CHECK_STATUS(known, look(cache, "large", SHALE_GET_PEEK))) {
+            fprintf(stderr, "  after %d sets\n", i);
+            break;
+        }
+        with_parts_gone += forced > 0 && known == SHALE_MISS;
+    }
+    shim_faults.event = NULL;
+    CHECK(with_parts_gone > 0);
+    CHECK_STATUS(SHALE_OK, shale_close(cache));
+}
+
 static long stores_left;
 static void before_store(const void *at UNUSED) {
     if (stores_left > 0 && --stores_left == 0)
@@ -195,7 +250,7 @@ static void test_counts_after_kills(uint64_t max_entries) {
         shale_cache *cache = open_at(directory, capacity, 1, max_entries);
         for (unsigned i = 0; i < 4; i++)
             CHECK_STATUS(SHALE_OK, put(cache, name('a', i), 100, plain));
-        shale_stats before = stats_now(cache);
+        shale_stats before = stats_of(cache);
         pid_t child = fork();
         if (child == 0) {
             stores_left = store;
@@ -203,16 +258,15 @@ static void test_counts_after_kills(uint64_t max_entries) {
             (void)put(cache, "new", 100, plain);
             _exit(0);
         }
-        int status = 0;
-        REQUIRE(child > 0 && waitpid(child, &status, 0) == child && WIFEXITED(status));
-        was_killed = WEXITSTATUS(status) == 42;
+        REQUIRE(child > 0);
+        was_killed = wait_for(child) == 42;
         unsigned lost = 0;
         for (unsigned i = 0; i < 4; i++)
             lost += look(cache, name('a', i), SHALE_GET_PEEK) != SHALE_OK;
         bool is_there = look(cache, "new", SHALE_GET_PEEK) == SHALE_OK;
         CHECK_STATUS(SHALE_MISS, shale_remove(cache, "absent", 6, 0)); /* recovers */
         CHECK_STATUS(SHALE_OK, shale_verify(cache, NULL));
-        shale_stats after = stats_now(cache);
+        shale_stats after = stats_of(cache);
         if (!CHECK_EQUAL(is_there, after.sets - before.sets) | !CHECK_EQUAL(lost, after.evictions - before.evictions))
             fprintf(stderr, "  killed before store %ld\n", store);
         CHECK_STATUS(SHALE_OK, shale_close(cache));
@@ -241,8 +295,7 @@ static void test_counts_after_a_rebuild(void) {
             CHECK_STATUS(SHALE_OK, put(cache, name('b', i), 1, pinned));
         _exit(check_failures != 0);
     }
-    int status = 0;
-    REQUIRE(waitpid(child, &status, 0) == child && status == 0);
+    REQUIRE(child > 0 && wait_for(child) == 0);
     snprintf(path, sizeof path, "%s/shale.index", directory);
     CHECK_EQUAL(0, unlink(path));
     shim_faults.event = count_replays;
@@ -250,7 +303,7 @@ static void test_counts_after_a_rebuild(void) {
         replays = 0;
         shale_cache *cache = open_at(directory, 0, 0, 0);
         CHECK_EQUAL(round == 0, replays);
-        CHECK_EQUAL(0, stats_now(cache).evictions);
+        CHECK_EQUAL(0, stats_of(cache).evictions);
         CHECK_STATUS(SHALE_OK, shale_close(cache));
     }
     shim_faults.event = NULL;
@@ -266,6 +319,8 @@ int main(void) {
     test_pinned_and_gone(true);
     RUN(test_beside_readers);
     RUN(test_many_small_shards);
+    RUN(test_large_beside_pins);
+    RUN(test_parts_forced_out);
     test_counts_after_kills(0);
     test_counts_after_kills(4);
     RUN(test_counts_after_a_rebuild);
