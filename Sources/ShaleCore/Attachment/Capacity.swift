@@ -67,8 +67,13 @@ extension Engine {
         var mayFit = true
         for i in 0..<ref.pointee.geometry.shards where !Shard(ref, i).canHoldPins { mayFit = false }
         if mayFit { return }
-        // (What is pinned and belongs to nobody does not count.)
-        try dropOrphans()
+        // What is gone, or belongs to nobody, does not count: values first, then their parts.
+        for _ in 0..<2 {
+            try changeEach { shard, change throws(Failure) in
+                shard.dropGone(&change)
+                return true
+            }
+        }
         for i in 0..<ref.pointee.geometry.shards where !Shard(ref, i).canHoldPins {
             throw Shard(ref, i).cannotShrink()
         }

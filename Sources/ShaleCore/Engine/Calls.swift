@@ -182,12 +182,7 @@ extension Engine {
         shard.prefetchRecord(entry.key)
         var tags = options.tags
         let header = entry.header(kind, options, encoded, raw: raw)
-        if header.length + SegmentHeader.size + RecordHeader.size > ref.pointee.geometry.segmentSize {
-            throw Message().adding("key, meta and value take ").adding(header.length).adding(
-                " bytes, more than a segment of "
-            ).adding(ref.pointee.geometry.segmentSize)
-                .adding(" bytes; use a larger capacity or segment_size").failure(.tooLarge)
-        }
+        if header.length > shard.log.segmentRoom { throw tooLarge(header.length) }
         shard.prefetchHead(header.length)
         let body = bodyHash(
             meta: options.meta.start, metaLength: options.meta.count, stored: encoded.bytes,
@@ -208,6 +203,13 @@ extension Engine {
         }
         version = lsn
         return outcome
+    }
+
+    @inline(never)
+    func tooLarge(_ length: Int) -> Failure {
+        Message().adding("key, meta and value take ").adding(length).adding(" bytes, more than a segment of ").adding(
+            ref.pointee.geometry.segmentSize
+        ).adding(" bytes; use a larger capacity or segment_size").failure(.tooLarge)
     }
 
     // MARK: Remove, touch, increment

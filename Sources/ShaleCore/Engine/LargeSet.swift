@@ -37,6 +37,7 @@ struct LargeSet {
     @inline(never)
     func store(_ version: inout UInt64, _ change: inout Change) throws(Failure) -> Status {
         // Before anything makes room for parts that need not be stored; the manifest's put asks again.
+        if manifestLength > shard.log.segmentRoom { throw engine.tooLarge(manifestLength) }
         if isConditional {
             let mayBegin = try make(in: shard, &change) { change in
                 shard.mayReplace(entry.key, options.condition, now: change.now)
@@ -44,7 +45,7 @@ struct LargeSet {
             if !mayBegin { return .conflict }
         }
         do throws(Failure) { return try store(try drawBlob(keepsOwn: true, &change), &version, &change) } catch {
-            guard error.status == .full, replacesUnpinned() else { throw error }
+            guard error.status == .full, !error.isFileLimit, replacesUnpinned() else { throw error }
             if isConditional || options.isPinned {
                 throw shard.log.noSpace(
                     """
@@ -74,8 +75,8 @@ struct LargeSet {
         while let full = try misfit(blob, isExact: true, isKept: isKept, beside: own) {
             let pinned = full.header[ShardHeader.Field.pinnedBytes]
             // What is pinned and gone is nobody's victim.
-            _ = try make(in: full, &change) { change in
-                full.dropGone(&change)
+            _ = try make(in: full, &change) { change throws(Failure) in
+                try full.dropAllGone(&change)
                 return true
             }
             if full.header[ShardHeader.Field.pinnedBytes] < pinned { continue }
@@ -87,8 +88,10 @@ struct LargeSet {
     }
 
     @inline(never)
-    private func make(in shard: Shard, _ change: inout Change, _ body: (inout Change) -> Bool) throws(Failure) -> Bool {
-        try shard.make(&change) { change throws(Failure) in body(&change) }
+    private func make(
+        in shard: Shard, _ change: inout Change, _ body: (inout Change) throws(Failure) -> Bool
+    ) throws(Failure) -> Bool {
+        try shard.make(&change) { change throws(Failure) in try body(&change) }
     }
 
     private var isConditional: Bool {
@@ -149,6 +152,10 @@ struct LargeSet {
 
     private func withPart<R>(_ i: Int, _ blob: UInt64, _ body: (Key) throws(Failure) -> R) throws(Failure) -> R {
         try PartKey(blob: blob, owner: entry.key.hash, part: i).withKey(ref.pointee.secret, body)
+    }
+
+    private var manifestLength: Int {
+        entry.header(.manifest, options, .raw(value.start, Manifest.size), raw: value.count).length
     }
 
     private func part(_ key: Key) -> Engine.Pending {
@@ -232,8 +239,7 @@ struct LargeSet {
         let shards = ref.pointee.geometry.shards
         return try withUnsafeTemporaryAllocation(of: Shard.Need.self, capacity: shards) { needs throws(Failure) in
             needs.initialize(repeating: Shard.Need())
-            needs[shard.number].add(
-                entry.header(.manifest, options, .raw(value.start, Manifest.size), raw: value.count).length)
+            needs[shard.number].add(manifestLength)
             for i in 0..<count {
                 let bytes = bytes(ofPart: i)
                 let encoded =

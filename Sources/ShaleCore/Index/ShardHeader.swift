@@ -75,6 +75,8 @@ struct ShardHeader {
         static let relocation = Word(768), moveCount = Count(776), moveShape = Word(784)
         /// How often a frame was taken that somebody was preparing.
         static let takeovers = Count(816)
+        /// How many sets there had been when the longest pinned record was looked for.
+        static let pinsSoughtAt = Count(824)
     }
 
     /// State words: what a writer that died was doing.

@@ -57,11 +57,13 @@ extension Shard {
         }
     }
 
-    /// Evicts the manifest of a part, in its own shard.
+    /// Evicts the manifest of a part, in its own shard; with one that is gone, all that is.
     @inline(never)
     private static func evictOwner(_ part: PartKey, _ engine: EngineRef, _ change: inout Change) throws(Failure) {
         let owner = Shard(engine, keyHash: part.owner)
-        try owner.makeLocked(&change) { change throws(Failure) in owner.evictOwner(part, &change) }
+        try owner.makeLocked(&change) { change throws(Failure) in
+            if owner.isOwnerGone(part, change.now) { owner.dropGone(&change) } else { owner.evictOwner(part, &change) }
+        }
         owner.follow(&change)
     }
 

@@ -48,22 +48,57 @@ extension Shard {
             header[Field.unsure] = 0
             recount()
         }
+        if change.replaced > 0, change.key.flatMap({ lookup($0) }) == nil { change.replaced = 0 }
+    }
+
+    /// Also pinned parts whose owners, in other shards, are gone: these go first, and the call is made again.
+    @inline(never)
+    func dropAllGone(_ change: inout Change) throws(Failure) {
+        dropGone(&change)
+        guard geometry.shards > 1, header[Field.pinnedBytes] > 0, let part = partOfGone(change.now) else { return }
+        change.crowdedBy = part
+        throw log.filled()
+    }
+
+    private func partOfGone(_ now: UInt64) -> PartKey? {
+        var found: PartKey?
+        forEachSlot { _, word0 in
+            guard found == nil, Slot.isPart(word0), Slot.isPinned(word0), let key = partKey(of: word0) else { return }
+            let owner = Shard(engine, keyHash: key.owner)
+            if owner.number != number, owner.isOwnerGone(key, now) { found = key }
+        }
+        return found
+    }
+
+    /// The length of the longest pinned record counts until its removal is noticed, which a walk over the table takes:
+    /// one at most for a quarter as many sets as there are slots in use. Whether it has become less.
+    @inline(never)
+    func lookForLongestPin() -> Bool {
+        let most = header[Field.pinnedMost], sets = header[Field.sets]
+        guard most & 1 != 0, abs(sets - header[Field.pinsSoughtAt]) >= header[Field.used] / 4 else { return false }
+        header[Field.pinsSoughtAt] = sets
+        var longest = 0
+        forEachSlot { _, word0 in
+            if Slot.isPinned(word0) { longest = max(longest, measure(Slot.location(word0)).pinned) }
+        }
+        header[Field.pinnedMost] = longest
+        return longest < most
     }
 
     /// Before a record pins: that it can be kept, and that the frames for it are on disk, as a full one gives no more.
-    /// Where not, nothing has changed. `own`: pinned bytes of the entry that it replaces.
+    /// Where not, nothing has changed.
     @inline(never)
-    func admitPin(_ length: Int, most longest: Int, replacing own: Int, _ change: inout Change) throws(Failure) -> Int {
+    func admitPin(_ length: Int, most longest: Int, _ change: inout Change) throws(Failure) -> Int {
         func fits() -> Bool {
             log.pinsFit(
-                header[Field.pinnedBytes] - own + length, most: max(header[Field.pinnedMost], longest),
+                header[Field.pinnedBytes] - change.replaced + length, most: max(header[Field.pinnedMost], longest),
                 in: log.budgetedFrames)
         }
         if !fits() {
-            dropGone(&change)
+            try dropAllGone(&change)
             guard fits() else {
                 throw log.noSpace(
-                    header[Field.pinnedBytes] > own
+                    header[Field.pinnedBytes] > change.replaced
                         ? """
                         beside what is pinned already, this entry is more than can be kept pinned; unpin or remove \
                         some, or raise the capacity
@@ -71,7 +106,7 @@ extension Shard {
                         : "this entry is more than can be kept pinned; raise the capacity")
             }
         }
-        let bytes = header[Field.pinnedBytes] - own + length, most = max(header[Field.pinnedMost], longest)
+        let bytes = header[Field.pinnedBytes] - change.replaced + length, most = max(header[Field.pinnedMost], longest)
         try log.provide(log.frames(for: bytes, most: most) - header[Field.queueCount])
         return log.reserve(log.loss(bytes, most: most))
     }

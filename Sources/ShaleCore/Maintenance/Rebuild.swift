@@ -17,7 +17,7 @@ struct Rebuild {
     /// What a killed writer was changing; the lock is held.
     @inline(never)
     func run() throws(Failure) {
-        if try begin(afterPowerLoss: false) { replayParts(othersAreKnown: false) }
+        if try begin(afterPowerLoss: false) { try replayParts(othersAreKnown: false) }
         finish()
     }
 
@@ -32,7 +32,10 @@ struct Rebuild {
         for i in 0..<shards where try Rebuild(Shard(engine, i)).begin(afterPowerLoss: true, lead: lead) {
             hasParts = true
         }
-        if hasParts { for i in 0..<shards { Rebuild(Shard(engine, i)).replayParts(othersAreKnown: true) } }
+        if hasParts {
+            for i in 0..<shards { Rebuild(Shard(engine, i)).dropGonePins() }
+            for i in 0..<shards { try Rebuild(Shard(engine, i)).replayParts(othersAreKnown: true) }
+        }
         for i in 0..<shards { Rebuild(Shard(engine, i)).finish() }
     }
 
@@ -62,12 +65,20 @@ struct Rebuild {
         return replay.hasParts
     }
 
-    private func replayParts(othersAreKnown: Bool) {
+    private func replayParts(othersAreKnown: Bool) throws(Failure) {
         var replay = Replay(shard)
-        replay.replayParts(othersAreKnown: othersAreKnown)
+        try replay.replayParts(othersAreKnown: othersAreKnown)
+    }
+
+    /// What is pinned and has expired or been invalidated is nobody's victim, and would be in the way of all others.
+    private func dropGonePins() {
+        if header[Field.pinnedBytes] == 0 { return }
+        var change = Change(now: shard.engine.pointee.clock.now48)
+        shard.dropGone(&change)
     }
 
     private func finish() {
+        dropGonePins()
         var change = Change.withoutTime
         // Its size was guessed before anything was known of pins.
         if !log.pinsFit(in: log.budgetedFrames) { _ = shard.shrinkTable(&change) }

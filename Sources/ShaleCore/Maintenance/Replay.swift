@@ -16,6 +16,11 @@ struct Replay {
     private var synced = SyncedPosition(number: 0, offset: 0)
     private var highestLSN: UInt64 = 0
     private var change = Change.withoutTime
+    /// Where the table could not hold all: the time of the moment. What it ended goes then, and stays out of the index;
+    /// a touch record that comes later takes it back.
+    private var now: UInt64?
+    /// Whether tags were invalidated since.
+    private var hasNewInvalidations = false
     /// Whether there are parts of large values.
     private(set) var hasParts = false
 
@@ -35,7 +40,7 @@ struct Replay {
             if i > 0 { try closeHole(before: frame, previous) }
             previous = segment
             highestLSN = max(highestLSN, lsnAtBegin(ofFrame: frame))
-            let end = replay(frame, from: i == 0 ? header[Field.tailOffset] : SegmentHeader.size, isHead: isHead)
+            let end = try replay(frame, from: i == 0 ? header[Field.tailOffset] : SegmentHeader.size, isHead: isHead)
             guard isHead else { continue }
             // Nothing that verifies is behind this offset: writing goes on here.
             header[Field.headOffset] = end.isMarked ? log.segmentSize : end.offset
@@ -48,7 +53,7 @@ struct Replay {
 
     /// The parts of values that are current. Those of values that were replaced since are in the log as well, and
     /// would take the table's room, and with it entries, until the cleaner comes by.
-    mutating func replayParts(othersAreKnown: Bool) {
+    mutating func replayParts(othersAreKnown: Bool) throws(Failure) {
         let count = header[Field.queueCount]
         for i in 0..<count {
             let frame = log.queued(i), end = i == count - 1 ? header[Field.headOffset] : log.segmentSize
@@ -56,7 +61,9 @@ struct Replay {
             while offset <= end - RecordHeader.size, let record = log.nextRecord(frame: frame, from: offset),
                 record.kind != .end
             {
-                if let key = record.view.partKey, shard.isOwned(key, othersAreKnown: othersAreKnown) { apply(record) }
+                if let key = record.view.partKey, shard.isOwned(key, othersAreKnown: othersAreKnown) {
+                    try apply(record)
+                }
                 offset = record.end
             }
         }
@@ -103,18 +110,20 @@ struct Replay {
     }
 
     /// Returns where the segment's records end, and whether that is marked.
-    private mutating func replay(_ frame: Int, from start: Int, isHead: Bool) -> (offset: Int, isMarked: Bool) {
-        withUnsafeTemporaryAllocation(of: SoundRecord.self, capacity: Lookahead.most) { ring in
+    private mutating func replay(_ frame: Int, from start: Int, isHead: Bool) throws(Failure) -> (
+        offset: Int, isMarked: Bool
+    ) {
+        try withUnsafeTemporaryAllocation(of: SoundRecord.self, capacity: Lookahead.most) { ring throws(Failure) in
             var ahead = Lookahead(ring)
-            let end = walk(frame, from: start, isHead: isHead, &ahead)
-            apply(&ahead, leaving: 0)
+            let end = try walk(frame, from: start, isHead: isHead, &ahead)
+            try apply(&ahead, leaving: 0)
             return end
         }
     }
 
-    private mutating func walk(_ frame: Int, from start: Int, isHead: Bool, _ ahead: inout Lookahead) -> (
-        offset: Int, isMarked: Bool
-    ) {
+    private mutating func walk(_ frame: Int, from start: Int, isHead: Bool, _ ahead: inout Lookahead) throws(Failure)
+        -> (offset: Int, isMarked: Bool)
+    {
         var offset = start
         while offset <= log.segmentSize - RecordHeader.size {
             if let record = log.soundRecord(frame: frame, offset: offset), record.view.header.lsn < SegmentHeader.beyond
@@ -124,14 +133,14 @@ struct Replay {
                 if record.kind != .part, record.kind != .gap {
                     shim_prefetch(table.home(of: UInt32(truncatingIfNeeded: record.keyHash)))
                     ahead.add(record)
-                    apply(&ahead, leaving: Lookahead.most - 1)
+                    try apply(&ahead, leaving: Lookahead.most - 1)
                 }
                 offset = record.end
                 continue
             }
             let next = log.nextRecord(frame: frame, from: offset + 8)?.offset
             if next == nil, isHead { break }
-            apply(&ahead, leaving: 0)
+            try apply(&ahead, leaving: 0)
             stepOver(frame, offset, next)
             guard let next else { return (offset, true) }
             offset = next
@@ -227,19 +236,19 @@ struct Replay {
 
     // MARK: A record
 
-    private mutating func apply(_ ahead: inout Lookahead, leaving left: Int) {
-        while let record = ahead.next(leaving: left) { apply(record) }
+    private mutating func apply(_ ahead: inout Lookahead, leaving left: Int) throws(Failure) {
+        while let record = ahead.next(leaving: left) { try apply(record) }
     }
 
     @inline(never)
-    private mutating func apply(_ record: SoundRecord) {
+    private mutating func apply(_ record: SoundRecord) throws(Failure) {
         let view = record.view, header = view.header
         let key = Key(bytes: UnsafeRawPointer(view.key), length: header.keyLength, hash: record.keyHash)
         switch record.kind {
         case .value, .manifest, .part:
-            applyValue(view, key)
+            try applyValue(view, key)
         case .touch:
-            applyTouch(view, key)
+            try applyTouch(view, key)
         case .tombstone:
             if let slot = shard.lookup(key) { shard.drop(slot, &change) }
         case .invalidate:
@@ -247,6 +256,7 @@ struct Replay {
             let tag = view.key.loadUnaligned(as: UInt64.self)
             if tags.isFull, tags.invalidation(of: tag) == 0 { shard.sweepTags(&change) }
             tags.add(tag, lsn: header.lsn)
+            hasNewInvalidations = true
         case .loss:
             if key.length == Loss.size { apply(Loss(at: view.key)) }
         case .end, .gap: break
@@ -254,7 +264,7 @@ struct Replay {
     }
 
     @inline(never)
-    private mutating func applyValue(_ view: RecordView, _ key: Key) {
+    private mutating func applyValue(_ view: RecordView, _ key: Key, isTouched: Bool = false) throws(Failure) {
         let record = view.header, isPart = record.isKind(.part)
         if isPart, view.partKey == nil { return }
         let slot = shard.lookup(key, isPart: isPart)
@@ -269,31 +279,58 @@ struct Replay {
             if let slot, shard.lsn(of: slot) != record.lsn { shard.drop(slot, &change) }
             return
         }
-        guard let target = slot ?? freeSlot(for: key) else { return }
+        let lifetime = record.lifetime(at: view.at)
+        if let now, now >= lifetime.deadline, !isTouched {
+            if let slot { shard.drop(slot, &change) }
+            return
+        }
+        guard let target = slot != nil ? slot : try freeSlot(for: key, isPinned: record.isPinned) else { return }
         var draft = Draft(record, keyHash: key.hash, key: key.bytes)
-        draft.lifetime = record.lifetime(at: view.at)
+        draft.lifetime = lifetime
         header.begin()
         shard.publish(&draft, at: view.location, in: target, isNew: slot == nil, &change)
     }
 
-    /// Nil where not even evicting helps: the key is known to the log alone.
-    private mutating func freeSlot(for key: Key) -> Memory? {
+    /// Nil where not even evicting helps: the key is known to the log alone. What is pinned is not given up for that.
+    private mutating func freeSlot(for key: Key, isPinned: Bool) throws(Failure) -> Memory? {
         if !shard.maintainTable(&change, mayShrink: false) { _ = shard.evict(&change) }
         var tries = 0
         while true {
             if let free = table.reserve(key.fraction) { return free }
             tries += 1
             table.advance(Int.max) { shard.drop($0, &change) }
-            if !shard.maintainTable(&change, mayShrink: false) || tries > 4, !shard.evict(&change) || tries > 1000 {
+            guard !shard.maintainTable(&change, mayShrink: false) || tries > 4, !shard.evict(&change) || tries > 1000
+            else { continue }
+            if dropGone() {
+                tries = 0
+            } else if isPinned {
+                throw log.noSpace(
+                    "the index has no room for all that is pinned; free space on the disk, or raise the capacity")
+            } else {
                 header[Field.ghost] = header[Field.headNumber]
                 return nil
             }
         }
     }
 
+    /// What is gone by now, where that was not asked since anything more can be.
+    private mutating func dropGone() -> Bool {
+        if now != nil, !hasNewInvalidations { return false }
+        var timed = Change(now: engine.pointee.clock.now48)
+        now = timed.now
+        hasNewInvalidations = false
+        let used = header[Field.used]
+        shard.dropGone(&timed)
+        return header[Field.used] < used
+    }
+
     @inline(never)
-    private mutating func applyTouch(_ view: RecordView, _ key: Key) {
-        guard let target = view.touchTarget, let slot = shard.lookup(key) else { return }
+    private mutating func applyTouch(_ view: RecordView, _ key: Key) throws(Failure) {
+        guard let target = view.touchTarget else { return }
+        if now != nil, shard.lookup(key) == nil, isInLog(target), let value = log.record(target.location) {
+            try applyValue(value, key, isTouched: true)
+        }
+        guard let slot = shard.lookup(key) else { return }
         guard log.isBodySound(view) else {
             // It still supersedes the age that the value had before.
             header[Field.corrupt] += 1

@@ -13,15 +13,13 @@ extension Shard {
     }
 
     /// Makes room for a record of `length` bytes at the head; `live` where it will be current, `pins`: what may not be
-    /// evicted then, `own`: pinned bytes of the entry that it replaces.
+    /// evicted then.
     @inline(never)
-    func makeRoom(_ length: Int, live: Bool, pins: Int = 0, replacing own: Int = 0, _ change: inout Change)
-        throws(Failure)
-    {
-        change.pinning = pins > 0 ? length - own : 0
-        let needed = pins > 0 ? try admitPin(length, most: pins, replacing: own, &change) : 0
-        let usable = log.usableFrames, loss = log.loss
-        var ownBytes = 0
+    func makeRoom(_ length: Int, live: Bool, pins: Int = 0, _ change: inout Change) throws(Failure) {
+        let needed = pins > 0 ? try admitPin(length, most: pins, &change) : 0
+        change.pinning = pins > 0 ? length - change.replaced : 0
+        let usable = log.usableFrames
+        var loss = log.loss, own = change.replaced, ownBytes = 0
         // (An entry that replaces a pinned one of its length needs nothing.)
         if live, own == 0 || length > own {
             var hasSwept = false
@@ -31,13 +29,20 @@ extension Shard {
                 if length > limit { throw tooLarge(length) }
             }
             while header[Field.live] - ownBytes + length > limit {
+                if header[Field.pinnedMost] & 1 != 0, lookForLongestPin() {
+                    loss = log.loss
+                    limit = log.liveLimit(of: usable, loss) + own
+                    continue
+                }
                 let canEvict = header[Field.pinnedBytes] + length <= limit
                 // A manifest's parts are in other shards mostly: evicting more here would empty this one in vain.
                 if change.blobCount == 0, canEvict && evict(&change) || dropOrphans(&change) { continue }
                 // What is pinned and gone is nobody's victim.
                 if !canEvict, !hasSwept {
                     hasSwept = true
-                    dropGone(&change)
+                    try dropAllGone(&change)
+                    (loss, own) = (log.loss, change.replaced)
+                    limit = log.liveLimit(of: usable, loss) + own
                     continue
                 }
                 if header[Field.noSpace] > 0 || shrinkTable(&change) {
@@ -64,16 +69,12 @@ extension Shard {
             }
         }
         if length > log.headRoom || log.freeFrames < needed {
-            try makeHeadRoom(length, live: live, needed: needed, replacing: own, &change)
+            try makeHeadRoom(length, live: live, needed: needed, &change)
         }
-        // (Last, when nothing can fail any more.)
-        if ownBytes > 0, let key = change.key, let slot = lookup(key) { evict(slot, &change) }
     }
 
     /// A head that has room for `length` bytes, and `needed` free frames.
-    private func makeHeadRoom(_ length: Int, live: Bool, needed: Int, replacing own: Int, _ change: inout Change)
-        throws(Failure)
-    {
+    private func makeHeadRoom(_ length: Int, live: Bool, needed: Int, _ change: inout Change) throws(Failure) {
         var rounds = 0, idle = 0
         while length > log.headRoom || log.freeFrames < needed {
             let reserve = max(log.reserve, needed)
@@ -104,7 +105,7 @@ extension Shard {
                 header[Field.noSpace] = 0
                 // More is pinned than may be: an older library has done that. What makes it less is not refused.
                 guard log.availableFrames > reserve else {
-                    guard needed == 0, !live || own > 0 else { throw log.filled() }
+                    guard needed == 0, !live || change.replaced > 0 else { throw log.filled() }
                     if length > log.headRoom { try log.roll(overdraws: true) }
                     break
                 }

@@ -71,12 +71,11 @@ extension Shard {
             return .dictionaryRetired
         }
         let tableHasRoom = maintainTable(&change)
-        let own =
-            header[Field.pinnedBytes] == 0
-            ? 0 : lookup(key, isPart: isPart).map { self.measure(Slot.location($0.u64(0))).pinned } ?? 0
+        change.replaced =
+            header[Field.pinnedBytes] == 0 || isPart
+            ? 0 : lookup(key).map { self.measure(Slot.location($0.u64(0))).pinned } ?? 0
         try makeRoom(
-            draft.record.length, live: true, pins: draft.record.isPinned ? draft.record.length : 0, replacing: own,
-            &change)
+            draft.record.length, live: true, pins: draft.record.isPinned ? draft.record.length : 0, &change)
         let found = lookup(key, isPart: isPart)
         // (Making a slot leaves the room there: it evicts, or makes room again.)
         let slot =
@@ -262,10 +261,9 @@ extension Shard {
         // (It is not replaced by what needs the room.)
         change.keepsOwn = true
         let word0 = found.u64(0)
-        let replaced = record.isPinned && Slot.isTouched(word0) ? record.length : 0
+        change.replaced = record.isPinned && Slot.isTouched(word0) ? record.length : 0
         try makeRoom(
-            record.length, live: true, pins: record.isPinned ? record.length + before.value.length : 0,
-            replacing: replaced, &change)
+            record.length, live: true, pins: record.isPinned ? record.length + before.value.length : 0, &change)
         // Cleaning may have moved the value, or let it go.
         guard let current = entry(key, now: change.now), !current.isGone else { return .miss }
         let target = TouchTarget(

@@ -17,6 +17,8 @@ struct Change {
     var keepsOwn = false
     /// It had to make room all the same: what the call finds of it is no other's doing.
     var ownIsGone = false
+    /// Pinned bytes of the entry that is about to be replaced.
+    var replaced = 0
     /// Bytes that are about to be pinned, beside those that are.
     var pinning = 0
 
@@ -28,11 +30,12 @@ struct Change {
         self.key = key
     }
 
-    private init(now: UInt64) {
+    /// Of those who put a shard in order.
+    init(now: UInt64) {
         self.now = now
         key = nil
     }
-    /// Of those who put a shard in order: nothing expires in it.
+    /// Nothing expires in it.
     static var withoutTime: Change { Change(now: 0) }
 
     struct Blob {

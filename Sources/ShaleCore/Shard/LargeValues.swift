@@ -57,17 +57,25 @@ extension Shard {
     /// Evicts the manifest of a blob, to make room for others. `evenPinned`: it could not be stored whole.
     @inline(never)
     func evictOwner(_ part: PartKey, evenPinned: Bool = false, _ change: inout Change) {
-        let fraction = UInt32(truncatingIfNeeded: part.owner)
-        var found: Memory?
-        table.probe(fraction) { slot, word0 in
-            guard evenPinned || !Slot.isPinned(word0), manifest(at: Slot.location(word0))?.blob == part.blob
-            else { return false }
-            found = slot
-            return true
-        }
+        let found = owner(of: part).flatMap { evenPinned || !Slot.isPinned($0.u64(0)) ? $0 : nil }
         #if SHALE_FAULTS
         shim_tell(SHIM_FORCED, found)
         #endif
         if let found { evict(found, &change) }
+    }
+
+    private func owner(of part: PartKey) -> Memory? {
+        var found: Memory?
+        table.probe(UInt32(truncatingIfNeeded: part.owner)) { slot, word0 in
+            guard manifest(at: Slot.location(word0))?.blob == part.blob else { return false }
+            found = slot
+            return true
+        }
+        return found
+    }
+
+    /// Whether a part's value is gone by its age or its tags. (Also without the lock, where it is to be asked again.)
+    func isOwnerGone(_ part: PartKey, _ now: UInt64) -> Bool {
+        owner(of: part).flatMap { entry($0, now: now) }?.isGone ?? false
     }
 }
