@@ -15,9 +15,9 @@ from support import SMALL, Clock, run_child
 from test_threads import run_threads
 
 import shale
-from shale import _loading
+from shale import _chain, _policy
 
-PATIENCE = _loading.LEASE / 2
+PATIENCE = _policy.LEASE / 2
 
 
 class Failure(Exception):
@@ -203,7 +203,7 @@ def test_coroutines_load_once(cache: shale.Cache) -> None:
         load.go.set()
         assert await asyncio.gather(*waiting) == [1] * 50
         assert load.calls == 1
-        assert cache._loads == {}
+        assert _chain._loads == {}
 
     run(main)
 
@@ -392,20 +392,6 @@ def test_wait_bounds_the_waiting(cache: shale.Cache) -> None:
         begun = time.monotonic()
         assert await coroutines.get_or_load("k", Loader(), wait=0.1) == 1
         assert 0.1 <= time.monotonic() - begun < PATIENCE
-        load.go.set()
-        assert await first == 1
-
-    run(main)
-
-
-def test_a_lease_ends_with_its_time(cache: shale.Cache) -> None:
-    async def main() -> None:
-        load = Loader(held=True)
-        coroutines = shale.AsyncCache(cache)
-        first = asyncio.ensure_future(coroutines.get_or_load("k", load, lease=0.2))
-        await load.begun.wait()
-        second = coroutines.get_or_load("k", Loader(), lease=0.2)
-        assert await asyncio.wait_for(second, PATIENCE) == 1
         load.go.set()
         assert await first == 1
 

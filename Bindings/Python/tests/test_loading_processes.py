@@ -9,7 +9,7 @@ from pathlib import Path
 from support import SMALL, start_child
 
 import shale
-from shale import _loading
+from shale import _policy
 
 STAMPEDE = """
     import sys, time, shale
@@ -69,8 +69,8 @@ def test_the_lease_of_a_killed_process_ends_with_its_time(
     child.send_signal(signal.SIGKILL)
     assert child.wait(30) == -signal.SIGKILL
     child.stdout.close()
-    assert cache.get_or_load("k", lambda: "after", wait=_loading.LEASE) == "after"
-    assert time.monotonic() - begun < _loading.LEASE / 2
+    assert cache.get_or_load("k", lambda: "after", wait=_policy.LEASE) == "after"
+    assert time.monotonic() - begun < _policy.LEASE / 2
 
 
 def test_the_lease_of_another_process_holds_as_long_as_it_lasts(

@@ -18,11 +18,13 @@ from typing import TYPE_CHECKING
 from ._cache import Cache
 from ._errors import (
     BusyError,
+    DeadlockError,
     Error,
     FilesystemError,
     FormatError,
     FullError,
     InvalidError,
+    LoadTimeoutError,
     OutOfMemoryError,
     PermissionDeniedError,
     SystemCallError,
@@ -31,6 +33,7 @@ from ._errors import (
 )
 from ._keys import Key
 from ._library import library_version
+from ._loaded import Loaded, LoadResult, Missing, NotModified
 from ._options import Tag
 from ._records import Entry, Report, Stats
 from ._serializers import PickleSerializer, Serializer
@@ -47,6 +50,7 @@ __all__ = [
     "AsyncCache",
     "BusyError",
     "Cache",
+    "DeadlockError",
     "Entry",
     "Error",
     "FilesystemError",
@@ -54,6 +58,11 @@ __all__ = [
     "FullError",
     "InvalidError",
     "Key",
+    "LoadResult",
+    "LoadTimeoutError",
+    "Loaded",
+    "Missing",
+    "NotModified",
     "OutOfMemoryError",
     "PermissionDeniedError",
     "PickleSerializer",

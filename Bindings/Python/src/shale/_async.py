@@ -5,18 +5,21 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import AsyncIterator, Awaitable, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Callable, Final, TypeVar, Union
+from typing import TYPE_CHECKING, Any, Callable, Final, TypeVar, Union, cast
 
 from ._cache import Cache
 from ._keys import Key
-from ._loading import LEASE, Policy
 from ._loading_async import load_async
 from ._options import Tag
+from ._policy import Policy
 from ._records import Entry, Report, Stats
-from ._units import NEVER
 
 if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from ._loaded import Loaded, LoadResult, Missing, NotModified
     from ._memoize import Memoized, P
+    from ._policy import LoadOptions
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -170,60 +173,38 @@ class AsyncCache:
     async def get_or_load(
         self,
         key: Key,
-        load: Callable[[], Awaitable[V]],
+        load: Callable[[], Awaitable[Union[V, Loaded[V], Missing, NotModified]]],
         *,
-        max_age: float | None = None,
-        stale: float | None = None,
-        tag: Tag | None = None,
-        tags: Iterable[Tag] | None = None,
-        pinned: bool = False,
-        wait: float = NEVER,
-        lease: float = LEASE,
-        refresh_ahead: float = 0,
+        default: Any = None,
+        **options: Unpack[LoadOptions],
     ) -> V:
         """As ``Cache.get_or_load``, for a ``load`` that is awaited.
 
-        Where the one who loads is cancelled, one of those who waited loads.
+        Where the one who loads is cancelled, one of those who waited loads. With
+        ``soft_timeout`` or ``timeout``, the load is a task, and goes on where its caller
+        has gone on without it.
         """
-        policy = Policy(
-            max_age=max_age,
-            stale=stale,
-            tag=tag,
-            tags=tags,
-            pinned=pinned,
-            wait=wait,
-            lease=lease,
-            refresh_ahead=refresh_ahead,
-        )
-        return await load_async(self._cache, key, policy, load)
+        result = await load_async(self._cache, key, Policy(**options), lambda _previous: load())
+        return cast(V, default if result.missing else result.value)
+
+    async def entry_or_load(
+        self,
+        key: Key,
+        load: Callable[[Union[Entry, None]], Awaitable[Union[V, Loaded[V], Missing, NotModified]]],
+        **options: Unpack[LoadOptions],
+    ) -> LoadResult:
+        """As ``Cache.entry_or_load``, for a ``load`` that is awaited."""
+        return await load_async(self._cache, key, Policy(**options), load)
 
     def memoize(
         self,
         *,
-        max_age: float | None = None,
-        stale: float | None = None,
-        tag: Tag | None = None,
-        tags: Iterable[Tag] | None = None,
-        pinned: bool = False,
-        wait: float = NEVER,
-        lease: float = LEASE,
-        refresh_ahead: float = 0,
         name: str | None = None,
         key: Callable[..., Key] | None = None,
+        **options: Unpack[LoadOptions],
     ) -> Callable[[Callable[P, V]], Memoized[P, V]]:
         """``Cache.memoize``."""
-        return self._cache.memoize(
-            max_age=max_age,
-            stale=stale,
-            tag=tag,
-            tags=tags,
-            pinned=pinned,
-            wait=wait,
-            lease=lease,
-            refresh_ahead=refresh_ahead,
-            name=name,
-            key=key,
-        )
+        return self._cache.memoize(name=name, key=key, **options)
 
     # Removing
 

@@ -14,15 +14,18 @@ from ._handle import Handle, Loan, Pool
 from ._keys import MARKER, Key, encode_key
 from ._library import SIZES, fast_get, fast_set
 from ._options import Tag
+from ._policy import Policy
 from ._records import Entry, Report, Stats, report_of, stats_of
 from ._serializers import Serializer
-from ._units import NEVER, age_ms, unsigned
+from ._units import age_ms, unsigned
 from ._values import Codec, Unreadable
 
 if TYPE_CHECKING:
-    import asyncio
+    from typing_extensions import Unpack
 
+    from ._loaded import Loaded, LoadResult, Missing, NotModified
     from ._memoize import Memoized, P
+    from ._policy import LoadOptions
 
 V = TypeVar("V")
 
@@ -122,8 +125,6 @@ class Cache:
         self._plain = _options.plain_set_options(self._codec.serialized_meta)
         self._without_tags: dict[tuple[bytes, int, float | None, float | None], Any] = {}
         self._directory = path
-        # Loads that coroutines run, for the others of their event loop to wait for.
-        self._loads: dict[tuple[asyncio.AbstractEventLoop, bytes], asyncio.Future[None]] = {}
         # For another process to open it so. What belongs to the cache itself is kept in it.
         self._handle_arguments = {
             "max_age": max_age,
@@ -135,6 +136,8 @@ class Cache:
             "now": now,
         }
         self._pool = Pool(Handle(encoded, options, clock))
+        # The same for all caches that are open on one directory.
+        self._identity = object() if path is None else _file_identity(path)
 
     # The handle
 
@@ -358,16 +361,10 @@ class Cache:
     def get_or_load(
         self,
         key: Key,
-        load: Callable[[], V],
+        load: Callable[[], Union[V, Loaded[V], Missing, NotModified]],
         *,
-        max_age: float | None = None,
-        stale: float | None = None,
-        tag: Tag | None = None,
-        tags: Iterable[Tag] | None = None,
-        pinned: bool = False,
-        wait: float = NEVER,
-        lease: float = _loading.LEASE,
-        refresh_ahead: float = 0,
+        default: Any = None,
+        **options: Unpack[LoadOptions],
     ) -> V:
         """The value, or what ``load()`` gives, which is then stored.
 
@@ -376,54 +373,81 @@ class Cache:
         a stale one that is kept, they have that at once. What ``load`` raises goes
         to its caller alone, and stores nothing; one of those who waited then loads.
 
+        ``load`` may return ``shale.Loaded``, a value with an age, tags and meta of
+        its own, or ``shale.Missing()``: there is no such thing. That is stored too,
+        so that nobody loads it again until it is past its age, and this call gives
+        ``default``; for everything but loading, such a key is a miss.
+
+        All times are seconds. How the value is stored:
+
         max_age, stale, tag, tags, pinned: as in ``set``. ``stale=0``: a stale value
-        is not returned either, even if one is kept.
-        wait: how long to wait for another's load, seconds, before loading all the
-            same.
-        lease: how long the others leave a load alone, seconds, up to an hour. More
-            than it takes: a load that takes longer may be begun again, and the one
-            of a process that was killed is until then.
+            is not returned either, even if one is kept.
+        missing_age: the age of ``Missing()``. None, or not given: ``max_age``.
+        jitter: up to so much, drawn evenly, is taken off each age that is stored, but
+            never more than half of it: so that what was loaded together does not end
+            together. Needs ``max_age``.
+
+        When it is loaded:
+
+        wait: how long to wait for another's load before loading all the same.
+        lease: how soon the load of a process that was killed is begun again, up to an
+            hour. A load may take longer: its lease is renewed.
         refresh_ahead: above 0, a value is loaded anew shortly before it expires:
-            each caller draws a time by chance, with this mean, seconds, and loads
-            if less is left, so that the readers of a popular key never miss
-            together. What a load takes, or some times that, is a good mean. If it
-            fails, the value is still good, and is returned.
+            each caller draws a time by chance, with this mean, and loads if less is
+            left, so that the readers of a popular key never miss together. What a
+            load takes, or some times that, is a good mean. If it fails, the value
+            is still good, and is returned.
+
+        What is served where it takes long, or fails:
+
+        soft_timeout: where there is a stale value, it is returned after so long. The
+            load goes on in the background, and stores. 0: at once.
+        timeout: after so long, waiting included, the call raises
+            ``LoadTimeoutError``. The load goes on, and stores.
+        stale_if_error: a load that fails, or exceeds ``timeout``, gives the stale
+            value, if there is one, instead of raising.
+        retry_after: for so long after a failed load, this process serves what is
+            stale without another try.
+
+        With ``soft_timeout`` or ``timeout``, ``load`` runs in a thread of its own, in a
+        copy of the caller's context. A load that asks for its own key, directly or by
+        way of others, raises ``DeadlockError``.
 
         A value that there is no room for, or that is larger than the cache allows,
         is returned all the same. With ``read_only``, everybody loads and nothing is
         stored. Raises TypeError, after the load, for a value that can't be stored.
         """
-        policy = _loading.Policy(
-            max_age=max_age,
-            stale=stale,
-            tag=tag,
-            tags=tags,
-            pinned=pinned,
-            wait=wait,
-            lease=lease,
-            refresh_ahead=refresh_ahead,
-        )
-        return _loading.load(self, key, policy, load)
+        result = _loading.load(self, key, Policy(**options), lambda _previous: load())
+        return cast(V, default if result.missing else result.value)
+
+    def entry_or_load(
+        self,
+        key: Key,
+        load: Callable[[Union[Entry, None]], Union[V, Loaded[V], Missing, NotModified]],
+        **options: Unpack[LoadOptions],
+    ) -> LoadResult:
+        """As ``get_or_load``, and says how it came by the value.
+
+        ``load`` is given the old entry, fresh or stale, or None. It may return
+        ``shale.NotModified()``: the old entry gets a new age, and its value is the
+        result. What ``Loaded(meta=...)`` stored, an ETag for example, is the old
+        entry's ``meta``.
+        """
+        return _loading.load(self, key, Policy(**options), load)
 
     def memoize(
         self,
         *,
-        max_age: float | None = None,
-        stale: float | None = None,
-        tag: Tag | None = None,
-        tags: Iterable[Tag] | None = None,
-        pinned: bool = False,
-        wait: float = NEVER,
-        lease: float = _loading.LEASE,
-        refresh_ahead: float = 0,
         name: str | None = None,
         key: Callable[..., Key] | None = None,
+        **options: Unpack[LoadOptions],
     ) -> Callable[[Callable[P, V]], Memoized[P, V]]:
         """A decorator that stores what a function returns, by its arguments.
 
         For plain and for ``async`` functions; the options are those of
         ``get_or_load``, and so is what they promise. ``None`` is a result like any
-        other. An ``async`` function that waits doesn't hold the event loop.
+        other; ``Missing()`` gives None. An ``async`` function that waits doesn't
+        hold the event loop.
 
         Arguments may be str, bytes, int, float, bool, None, and tuples of these; an
         argument counts the same by position, by name and by default, and 1, 1.0 and
@@ -439,17 +463,7 @@ class Cache:
         ``invalidate(*args)``, which removes its entry, and says whether there was
         one; and ``__wrapped__``, the function itself.
         """
-        policy = _loading.Policy(
-            max_age=max_age,
-            stale=stale,
-            tag=tag,
-            tags=tags,
-            pinned=pinned,
-            wait=wait,
-            lease=lease,
-            refresh_ahead=refresh_ahead,
-        )
-        return _memoize.decorator(self, policy, name, key)
+        return _memoize.decorator(self, Policy(**options), name, key)
 
     # Removing
 
@@ -608,6 +622,11 @@ def _path(directory: object) -> tuple[str | None, bytes | None]:
         raise InvalidError(f"the directory's path contains a NUL: {path!r}")
     path = os.path.abspath(path)
     return path, os.fsencode(path)
+
+
+def _file_identity(path: str) -> tuple[int, int]:
+    status = os.stat(path)
+    return status.st_dev, status.st_ino
 
 
 def _reopen(kind: type[Cache], directory: str, arguments: dict[str, Any]) -> Cache:

@@ -1,15 +1,20 @@
-"""The exceptions, one for each error code of the library.
+"""The exceptions, one for each error code of the library, and two of loading.
 
-The text is the library's own: what failed, on which path, why, and what to do.
+Where it has a code, the text is the library's own: what failed, on which path, why,
+and what to do.
 A miss is never one of these: only ``cache[key]`` and ``del cache[key]`` raise,
 and what they raise is ``KeyError``.
 """
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from . import _abi, _library
+
+if TYPE_CHECKING:
+    from ._keys import Key
 
 
 class Error(Exception):
@@ -88,6 +93,33 @@ class PermissionDeniedError(Error):
     """The files are another user's, or the cache was opened with ``read_only=True``."""
 
     code = _abi.E_PERMISSION
+
+
+class LoadTimeoutError(Error, TimeoutError):  # type: ignore[misc]  # errno: int, or None
+    """A value was not there, and not loaded, in the time that the caller gave."""
+
+    def __init__(self, key: Key, timeout: float) -> None:
+        super().__init__(f"loading {key!r} took longer than timeout={timeout:g} seconds")
+        self.key = key
+        self.timeout = timeout
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.key, self.timeout)
+
+
+class DeadlockError(Error, RuntimeError):
+    """A load that could only wait for itself.
+
+    ``chain`` are the keys: each one's load asked for the next, the last is the first.
+    """
+
+    def __init__(self, chain: Sequence[Key], why: str = "each load waits for the next") -> None:
+        self.chain = tuple(chain)
+        self._why = why
+        super().__init__(f"{' -> '.join(map(repr, self.chain))}: {why}, so it would never end")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.chain, self._why)
 
 
 _BY_CODE: dict[int, type[Error]] = {

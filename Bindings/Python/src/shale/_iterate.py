@@ -8,18 +8,19 @@ from typing import Any
 from . import _abi
 from ._handle import Cursor, Loan, Pool
 from ._keys import Key, decode_key
-from ._values import Codec, Unreadable
+from ._values import MISSING, Codec, Unreadable
 
 
 def keys(pool: Pool, flags: int) -> Iterator[Key]:
     """The keys of a cache."""
-    for stored, _, _ in _walk(pool, flags, with_values=False):
-        yield decode_key(stored)
+    for stored, _, meta in _walk(pool, flags | _abi.GET_INFO):
+        if meta != MISSING:
+            yield decode_key(stored)
 
 
 def items(pool: Pool, flags: int, codec: Codec) -> Iterator[tuple[Key, Any]]:
     """(key, value) of what can be read."""
-    for stored, data, meta in _walk(pool, flags, with_values=True):
+    for stored, data, meta in _walk(pool, flags):
         try:
             value = codec.decode(meta, data)
         except Unreadable:
@@ -27,12 +28,12 @@ def items(pool: Pool, flags: int, codec: Codec) -> Iterator[tuple[Key, Any]]:
         yield decode_key(stored), value
 
 
-def _walk(pool: Pool, flags: int, *, with_values: bool) -> Iterator[tuple[bytes, bytes, bytes]]:
+def _walk(pool: Pool, flags: int) -> Iterator[tuple[bytes, bytes, bytes]]:
     """(key, data, meta) of each entry. A loan is held for each step alone."""
     cursor = pool.cursor()
     try:
         while True:
-            entry = pool.lend(_step, cursor, flags, with_values)
+            entry = pool.lend(_step, cursor, flags)
             if entry is None:
                 return
             yield entry
@@ -40,14 +41,11 @@ def _walk(pool: Pool, flags: int, *, with_values: bool) -> Iterator[tuple[bytes,
         cursor.close()
 
 
-def _step(
-    loan: Loan, cursor: Cursor, flags: int, with_values: bool
-) -> tuple[bytes, bytes, bytes] | None:
-    value = loan.buffer if with_values else None
-    if cursor.advance(flags, loan.key_buffer, value) == _abi.END:
+def _step(loan: Loan, cursor: Cursor, flags: int) -> tuple[bytes, bytes, bytes] | None:
+    if cursor.advance(flags, loan.key_buffer, loan.buffer) == _abi.END:
         return None
     stored = loan.key_buffer.take()[0]
-    if value is None:
-        return stored, b"", b""
-    data, meta = value.take()
+    if flags & _abi.GET_INFO:
+        return stored, b"", loan.buffer.take_meta()
+    data, meta = loan.buffer.take()
     return stored, data, meta

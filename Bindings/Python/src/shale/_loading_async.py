@@ -11,51 +11,74 @@ than all the rest.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
-from typing import TYPE_CHECKING, Callable, Final, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Callable
 
+from ._chain import end_of_load
 from ._keys import Key
-from ._loading import Policy, Turn
+from ._load import Load
+from ._loaded import LoadResult
+from ._policy import Policy
+from ._turn import Turn
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable
+
     from ._cache import Cache
+    from ._records import Entry
 
-V = TypeVar("V")
+    AsyncLoader = Callable[[Entry | None], Awaitable[Any]]
 
-# Seconds.
-_FIRST_PAUSE: Final = 0.001
-_LONGEST_PAUSE: Final = 0.025
+# Nobody else may hold a task whose caller has gone on without it.
+_tasks: set[asyncio.Task[LoadResult]] = set()
 
 
-async def load_async(
-    cache: Cache, key: Key, policy: Policy, loader: Callable[[], Awaitable[V]]
-) -> V:
+async def load_async(cache: Cache, key: Key, policy: Policy, loader: AsyncLoader) -> LoadResult:
     """As `load`, without keeping the event loop from running."""
-    with Turn(cache, key, policy) as turn:
-        loop = asyncio.get_running_loop()
-        loads = cache._loads
-        place = (loop, turn.stored_key)
-        pause = _FIRST_PAUSE
-        while not turn.look(0):
-            under_way = loads.get(place)
-            if under_way is not None:
-                await asyncio.wait({under_way}, timeout=min(turn.left, policy.lease))
-            else:
-                await asyncio.sleep(min(turn.left, pause))
-                pause = min(2 * pause, _LONGEST_PAUSE)
-        if not turn.loads:
-            return cast(V, turn.value)
-        ended = loads[place] = loop.create_future()
+    turn = Turn(cache, key, policy)
+    found = turn.look()
+    if found is None:
+        with turn.waiting(blocks=False):
+            while found is None:
+                ended = end_of_load(turn.place)
+                if ended is not None:
+                    await asyncio.wait({ended}, timeout=min(turn.left, policy.lease))
+                else:
+                    await asyncio.sleep(turn.pause())
+                found = turn.look()
+    if not isinstance(found, Load):
+        return found
+    return await (_limited(found, loader) if found.limited else _run(found, loader))
+
+
+async def _run(load: Load, loader: AsyncLoader) -> LoadResult:
+    with load:
         try:
-            value = await loader()
-        except Exception:
-            if turn.fresh:
-                return cast(V, turn.value)
-            raise
-        else:
-            return turn.store(value)
-        finally:
-            # Who waits goes on when this coroutine next awaits: the lease is given back by then.
-            ended.set_result(None)
-            if loads.get(place) is ended:
-                del loads[place]
+            answer = await loader(load.previous)
+        except Exception as error:
+            return load.failed(error)
+        return load.succeeded(answer)
+
+
+async def _limited(load: Load, loader: AsyncLoader) -> LoadResult:
+    task = asyncio.ensure_future(_run(load, loader))
+    _tasks.add(task)
+
+    def ended(task: asyncio.Task[LoadResult]) -> None:
+        _tasks.discard(task)
+        # One that is cancelled before its first step has not done so itself.
+        load.release()
+        if not task.cancelled() and load.left:
+            error = task.exception()
+            if error is not None:
+                load.log(error)
+
+    task.add_done_callback(ended)
+    try:
+        done, _ = await asyncio.wait({task}, timeout=load.patience())
+    except asyncio.CancelledError:
+        task.cancel()
+        await asyncio.wait({task})
+        if not task.cancelled():
+            task.exception()
+        raise
+    return task.result() if done else load.leave()

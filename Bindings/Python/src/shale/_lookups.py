@@ -7,8 +7,7 @@ from typing import Any
 from . import _abi, _library
 from ._errors import check
 from ._handle import Loan
-from ._records import Entry
-from ._units import seconds
+from ._records import Entry, details_of, entry_of
 from ._values import Codec, Unreadable
 
 
@@ -23,25 +22,12 @@ def entry(loan: Loan, key: bytes, flags: int, codec: Codec) -> Entry | None:
     """The value and what is known of it, or None."""
     if check(loan.get(key, flags)) == _abi.MISS:
         return None
-    # Before `take`, which may give the buffer back.
-    struct = loan.buffer.struct
-    created, expires = struct.created_ms, struct.expires_ms
-    bits, version, stored_size = struct.flags, struct.version, struct.stored_size
+    details = details_of(loan.buffer.struct)
     data, meta = loan.buffer.take()
     try:
-        value = codec.decode(meta, data)
+        return entry_of(codec.decode(meta, data), meta, details)
     except Unreadable:
         return None
-    return Entry(
-        value=value,
-        created=seconds(created),
-        expires=seconds(expires),
-        stale=bool(bits & _abi.VALUE_STALE),
-        pinned=bool(bits & _abi.VALUE_PINNED),
-        version=version,
-        stored_size=stored_size,
-        meta=meta,
-    )
 
 
 def pop(loan: Loan, key: bytes, default: Any, codec: Codec) -> Any:

@@ -25,7 +25,8 @@ from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Any, Callable, Final, TypeVar, cast
 
 from ._keys import Key
-from ._loading import Policy, load
+from ._loading import load
+from ._policy import Policy
 
 if TYPE_CHECKING:
     from typing import Protocol
@@ -74,17 +75,26 @@ def decorator(
 
             @functools.wraps(function)
             async def memoized(*args: P.args, **kwargs: P.kwargs) -> Any:
-                loader = functools.partial(
-                    cast("Callable[..., Awaitable[Any]]", function), *args, **kwargs
+                call = cast("Callable[..., Awaitable[Any]]", function)
+                result = await load_async(
+                    cache,
+                    call_key(*args, **kwargs),
+                    policy,
+                    lambda _previous: call(*args, **kwargs),
                 )
-                return await load_async(cache, call_key(*args, **kwargs), policy, loader)
+                return result.value
 
         else:
 
             @functools.wraps(function)
             def memoized(*args: P.args, **kwargs: P.kwargs) -> R:
-                loader = functools.partial(function, *args, **kwargs)
-                return load(cache, call_key(*args, **kwargs), policy, loader)
+                result = load(
+                    cache,
+                    call_key(*args, **kwargs),
+                    policy,
+                    lambda _previous: function(*args, **kwargs),
+                )
+                return cast(R, result.value)
 
         def invalidate(*args: P.args, **kwargs: P.kwargs) -> bool:
             return cache.remove(call_key(*args, **kwargs))

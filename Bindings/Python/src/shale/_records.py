@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, NamedTuple
 
 from . import _abi
+from ._units import seconds
+from ._values import split_meta
 
 
 @dataclass(frozen=True)
@@ -25,7 +27,18 @@ class Entry:
     stored_size: int
     """Bytes that the value takes after compression."""
     meta: bytes
-    """The bytes beside the value: what another program put there, or the type that Python did."""
+    """The bytes beside the value: what a loader or another program put there, or the type that
+    Python did."""
+
+
+class Details(NamedTuple):
+    """What the library says of an entry."""
+
+    created_ms: int
+    expires_ms: int
+    flags: int
+    version: int
+    stored_size: int
 
 
 @dataclass(frozen=True)
@@ -86,6 +99,26 @@ class Report:
     bytes: int
     corrupt_records: int
     """Found damaged by this call, and dropped."""
+
+
+def details_of(struct: _abi.Value) -> Details:
+    """To be called before the buffer's `take`, which may give it back."""
+    return Details(
+        struct.created_ms, struct.expires_ms, struct.flags, struct.version, struct.stored_size
+    )
+
+
+def entry_of(value: Any, meta: bytes, details: Details) -> Entry:
+    return Entry(
+        value=value,
+        created=seconds(details.created_ms),
+        expires=seconds(details.expires_ms),
+        stale=bool(details.flags & _abi.VALUE_STALE),
+        pinned=bool(details.flags & _abi.VALUE_PINNED),
+        version=details.version,
+        stored_size=details.stored_size,
+        meta=split_meta(meta)[1],
+    )
 
 
 def stats_of(struct: _abi.Stats) -> Stats:

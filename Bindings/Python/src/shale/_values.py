@@ -20,6 +20,10 @@ letter   type                 the entry's bytes
 ``x``    ``list``, ``tuple``, the form of ``_packed``: tuples, nested bytes, keys
          ``dict``             other than str, NaN, very long ints
 ``z``    anything             the serializer's name follows the letter
+``m``    any of these         with a loader's own bytes (an ETag): after the letter the
+                              size of the value's meta (seven bits a byte, lowest first),
+                              that meta, and the loader's
+``-``    no value             none: a loader found that there is no such thing
 =======  ===================  ===============================================
 
 Types are exact. A subclass (a named tuple, an ``IntEnum``, an ``OrderedDict``,
@@ -31,7 +35,8 @@ Reading never runs stored code, and never fails:
 * A meta that is not one of ours belongs to another program (an ETag, a content
   type). Its value is bytes.
 * A meta of ours with an unknown letter (a newer release), of another
-  serializer, or with bytes that don't fit it, can't be read: that is a miss.
+  serializer, or with bytes that don't fit it, can't be read: that is a miss. So
+  is what a loader found to be missing, to all but those who load.
 """
 
 from __future__ import annotations
@@ -42,6 +47,7 @@ from typing import Any, Callable, Final
 
 from . import _abi, _packed
 from ._serializers import Serializer
+from ._varint import read_size, size_bytes
 
 MARKER: Final = b"\xffP1"
 BYTES: Final = b""
@@ -55,6 +61,8 @@ FALSE: Final = MARKER + b"F"
 JSON: Final = MARKER + b"j"
 PACKED: Final = MARKER + b"x"
 SERIALIZED: Final = MARKER + b"z"
+WITH_META: Final = MARKER + b"m"
+MISSING: Final = MARKER + b"-"
 
 FIXED_METAS: Final = (STR, INT, BIG_INT, FLOAT, NONE, TRUE, FALSE, JSON, PACKED)
 
@@ -131,6 +139,8 @@ class Codec:
                 return data
             if meta == self._serialized and self._serializer is not None:
                 return self._serializer.loads(data)
+            if meta.startswith(WITH_META):
+                return self.decode(split_meta(meta)[0], data)
         except MemoryError:
             raise
         except Exception as error:
@@ -139,6 +149,8 @@ class Codec:
 
     def knows(self, meta: bytes) -> bool:
         """Whether values with this meta can be read at all."""
+        if meta.startswith(WITH_META):
+            meta = split_meta(meta)[0]
         return (
             meta in _DECODERS
             or not meta.startswith(MARKER)
@@ -165,6 +177,28 @@ class Codec:
                 f"directory may run code here"
             ) from None
         return self._serialized, serializer.dumps(value)
+
+
+def join_meta(meta: bytes, own: bytes) -> bytes:
+    """The meta of a value, with a loader's own bytes. Those of bytes are as C would store them."""
+    if not own:
+        return meta
+    if not meta and not own.startswith(MARKER):
+        return own
+    return WITH_META + size_bytes(len(meta)) + meta + own
+
+
+def split_meta(meta: bytes) -> tuple[bytes, bytes]:
+    """The meta that says what the bytes are, and the one that a caller is shown."""
+    if not meta.startswith(WITH_META):
+        return meta, meta
+    try:
+        size, at = read_size(meta, len(WITH_META))
+    except ValueError:
+        return MARKER, meta
+    value_meta = meta[at : at + size]
+    # One within another is nothing that anybody stores. The bare marker says that it can't be read.
+    return (MARKER if value_meta.startswith(WITH_META) else value_meta), meta[at + size :]
 
 
 def _fits_json(value: Any, depth: int) -> bool:

@@ -1,0 +1,193 @@
+"""One load: what was there before, what becomes of its answer, and of its failure."""
+
+from __future__ import annotations
+
+import ctypes
+import time
+from collections.abc import Iterable
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final
+
+from . import _heartbeat
+from ._chain import Link
+from ._errors import (
+    FullError,
+    InvalidError,
+    LoadTimeoutError,
+    OutOfMemoryError,
+    PermissionDeniedError,
+    SystemCallError,
+    TooLargeError,
+    check,
+)
+from ._handle import Loan
+from ._loaded import Loaded, LoadResult, Missing, NotModified
+from ._options import Tag, set_options, tag_list
+from ._records import entry_of
+from ._throttle import throttle
+from ._units import NEVER
+from ._values import MISSING, join_meta
+
+if TYPE_CHECKING:
+    from ._cache import Cache
+    from ._chain import Place
+    from ._keys import Key
+    from ._lease import HeldLease, Looked
+    from ._policy import Policy
+    from ._records import Entry
+
+# Why a good value can't be stored. It is returned all the same.
+_UNSTORED: Final = (
+    FullError,
+    OutOfMemoryError,
+    PermissionDeniedError,
+    SystemCallError,
+    TooLargeError,
+)
+
+
+class Load:
+    """A load that is for its caller to do, as ``with load:``. It ends once."""
+
+    __slots__ = (
+        "_cache",
+        "_deadline",
+        "_key",
+        "_lease",
+        "_link",
+        "_old",
+        "_place",
+        "_policy",
+        "_soft",
+        "found",
+        "left",
+    )
+
+    def __init__(
+        self,
+        cache: Cache,
+        key: Key,
+        place: Place,
+        policy: Policy,
+        deadline: float,
+        lease: HeldLease | None,
+        found: LoadResult | None,
+        old: Looked | None,
+    ) -> None:
+        self._cache = cache
+        self._key = key
+        self._place = place
+        self._policy = policy
+        self._deadline = deadline
+        self._lease = lease
+        self._soft = NEVER if found is None else time.monotonic() + policy.soft_timeout
+        self.found = found
+        """What can be served in place of what this loads: stale, or fresh where it loads ahead."""
+        self._old = old
+        self.left = False
+        """Whether its caller has gone on without it."""
+
+    @property
+    def previous(self) -> Entry | None:
+        """The old entry, for a loader that asks whether it was modified."""
+        old, found = self._old, self.found
+        if old is None or old.details is None or found is None or found.missing:
+            return None
+        return entry_of(found.value, old.meta, old.details)
+
+    # Its course
+
+    def __enter__(self) -> Load:
+        self._link = Link(self._place, self._key)
+        self._link.__enter__()
+        if self._lease is not None:
+            _heartbeat.begin(self._lease)
+        return self
+
+    def __exit__(self, *_exception: object) -> None:
+        # Who waits for the link finds the lease given back.
+        self.release()
+        self._link.__exit__()
+
+    def release(self) -> None:
+        """Gives the lease back; again is allowed. Also where the load never began."""
+        if self._lease is not None:
+            _heartbeat.end(self._lease)
+            self._lease.release()
+
+    # Its end
+
+    def succeeded(self, answer: Any) -> LoadResult:
+        """Stores what was loaded, if it can be, and says what it is."""
+        throttle.end(self._place)
+        if isinstance(answer, NotModified):
+            return self._renewed(answer)
+        if isinstance(answer, Missing):
+            age = self._policy.missing_age if answer.max_age is None else answer.max_age
+            self._set(MISSING, b"", age, answer.tags)
+            return LoadResult(None, "loaded", missing=True)
+        if not isinstance(answer, Loaded):
+            answer = Loaded(answer)
+        meta, data = self._cache._codec.encode(answer.value)
+        age = self._policy.max_age if answer.max_age is None else answer.max_age
+        self._set(join_meta(meta, answer.meta), data, age, answer.tags)
+        return LoadResult(answer.value, "loaded")
+
+    def failed(self, error: Exception) -> LoadResult:
+        """What is served instead; raises the error where there is nothing."""
+        policy = self._policy
+        if policy.retry_after:
+            throttle.note(self._place, error, policy.retry_after)
+        found = self.found
+        if found is None or (found.stale and not policy.stale_if_error):
+            raise error
+        return found._replace(error=error)
+
+    def _renewed(self, answer: NotModified) -> LoadResult:
+        old, found, policy = self._old, self.found, self._policy
+        if old is None or found is None or found.missing:
+            raise InvalidError(f"the loader of {self._key!r} had nothing that is not modified")
+        age = policy.max_age if answer.max_age is None else answer.max_age
+        with suppress(*_UNSTORED):
+            if not self._cache.touch(self._key, policy.age(age)):
+                # It left meanwhile.
+                self._set(old.meta, old.data, age, ())
+        return found._replace(source="renewed", stale=False)
+
+    def _set(self, meta: bytes, data: bytes, max_age: float | None, tags: Iterable[Tag]) -> None:
+        """The one place where what was loaded is stored."""
+        policy = self._policy
+        named = policy.tags + tag_list(None, tags)
+        options = set_options(meta, policy.flags, policy.age(max_age), policy.stale, named)
+        with suppress(*_UNSTORED):
+            check(self._cache._pool.lend(Loan.set, self._place[1], data, ctypes.byref(options)))
+
+    # Its limits
+
+    @property
+    def limited(self) -> bool:
+        """Whether its caller may go on without it."""
+        return self._soft != NEVER or self._deadline != NEVER
+
+    def patience(self) -> float | None:
+        """Seconds until its caller goes on without it; None: never."""
+        limit = min(self._soft, self._deadline)
+        return None if limit == NEVER else max(0.0, limit - time.monotonic())
+
+    def leave(self) -> LoadResult:
+        """What its caller goes on with where its patience is over; raises where it has nothing."""
+        self.left = True
+        if self.found is not None and self._soft < self._deadline:
+            return self.found
+        if self._lease is not None:
+            # Others needn't wait for it any longer than for a lease.
+            _heartbeat.end(self._lease)
+        return self.failed(LoadTimeoutError(self._key, self._policy.timeout))
+
+    def log(self, error: BaseException) -> None:
+        """Of a load that was left, nobody else would hear that it failed."""
+        import logging
+
+        logging.getLogger("shale").warning(
+            "loading %r failed in the background", self._key, exc_info=error
+        )

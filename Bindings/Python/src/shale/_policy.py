@@ -1,0 +1,113 @@
+"""How a value is loaded, stored and waited for: the options of everything that loads."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable
+from typing import Final, TypedDict
+
+from . import _abi
+from ._errors import InvalidError
+from ._options import Tag, tag_list
+from ._units import NEVER, age_ms, duration_ms, seconds
+
+LEASE: Final = 30.0
+"""Seconds that a lease lasts, if nothing else is said."""
+
+_LONGEST_LEASE_MS: Final = 60 * 60 * 1000
+
+
+class LoadOptions(TypedDict, total=False):
+    """The options of ``get_or_load``, ``entry_or_load`` and ``memoize``. Times are seconds.
+
+    ``Cache.get_or_load`` says what each does.
+    """
+
+    max_age: float | None
+    stale: float | None
+    tag: Tag | None
+    tags: Iterable[Tag] | None
+    pinned: bool
+    missing_age: float | None
+    jitter: float
+    wait: float
+    lease: float
+    refresh_ahead: float
+    soft_timeout: float
+    timeout: float
+    stale_if_error: bool
+    retry_after: float
+
+
+class Policy:
+    """These options, checked before anything is loaded."""
+
+    __slots__ = (
+        "flags",
+        "jitter",
+        "lease",
+        "lease_ms",
+        "max_age",
+        "missing_age",
+        "read_flags",
+        "refresh_ahead_ms",
+        "retry_after",
+        "soft_timeout",
+        "stale",
+        "stale_if_error",
+        "tags",
+        "timeout",
+        "wait",
+    )
+
+    def __init__(
+        self,
+        *,
+        max_age: float | None = None,
+        stale: float | None = None,
+        tag: Tag | None = None,
+        tags: Iterable[Tag] | None = None,
+        pinned: bool = False,
+        missing_age: float | None = None,
+        jitter: float = 0,
+        wait: float = NEVER,
+        lease: float = LEASE,
+        refresh_ahead: float = 0,
+        soft_timeout: float = NEVER,
+        timeout: float = NEVER,
+        stale_if_error: bool = False,
+        retry_after: float = 0,
+    ) -> None:
+        age_ms(max_age), age_ms(stale), age_ms(missing_age)
+        self.max_age = max_age
+        self.stale = stale
+        self.missing_age = max_age if missing_age is None else missing_age
+        self.jitter = _duration("jitter", jitter)
+        if jitter and max_age is None:
+            raise InvalidError("jitter needs max_age: the cache's own is not known here")
+        self.tags = tag_list(tag, tags)
+        self.flags = _abi.SET_PINNED if pinned else 0
+        self.read_flags = 0 if stale == 0 else _abi.GET_STALE
+        self.wait = _duration("wait", wait)
+        self.lease = lease
+        self.lease_ms = duration_ms("lease", lease)
+        if not 0 < self.lease_ms <= _LONGEST_LEASE_MS:
+            raise InvalidError(f"a lease lasts above 0 seconds and up to an hour, not {lease!r}")
+        self.refresh_ahead_ms = duration_ms("refresh_ahead", refresh_ahead)
+        self.soft_timeout = _duration("soft_timeout", soft_timeout)
+        self.timeout = _duration("timeout", timeout)
+        if not timeout:
+            raise InvalidError("a timeout of 0 seconds leaves no time to load in")
+        self.stale_if_error = stale_if_error
+        self.retry_after = _duration("retry_after", retry_after)
+
+    def age(self, max_age: float | None) -> float | None:
+        """An age, with the jitter taken off."""
+        if not self.jitter or not max_age:
+            return max_age
+        return max_age - random.uniform(0, min(self.jitter, max_age / 2))
+
+
+def _duration(name: str, value: float) -> float:
+    """Seconds that the library could count too."""
+    return seconds(duration_ms(name, value))

@@ -1,0 +1,147 @@
+"""`Turn`: a caller looks for a value until there is one, or until it is to load.
+
+``shale_lease`` reads, and where there is nothing fresh it grants one caller at a
+time the right to load. The others get what is stale, or wait. They wait here and
+not inside the library: by looking again, after growing pauses. So Ctrl-C is heard,
+and the pause is what gevent, eventlet and asyncio want it to be.
+"""
+
+from __future__ import annotations
+
+import time
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Final, Union
+
+from . import _abi, _chain, _lease, _library
+from ._errors import LoadTimeoutError, PermissionDeniedError, check
+from ._handle import Loan
+from ._keys import Key, encode_key
+from ._lease import HeldLease, Looked
+from ._load import Load
+from ._loaded import LoadResult
+from ._policy import Policy
+from ._throttle import throttle
+from ._units import NEVER
+from ._values import MISSING, Unreadable
+
+if TYPE_CHECKING:
+    from typing import Literal
+
+    from ._cache import Cache
+
+# Seconds.
+_FIRST_PAUSE: Final = 0.0005
+_LONGEST_PAUSE: Final = 0.016
+
+
+class Turn:
+    """A caller's way to a value."""
+
+    __slots__ = (
+        "_cache",
+        "_deadline",
+        "_end",
+        "_flags",
+        "_key",
+        "_pause",
+        "_policy",
+        "_waited",
+        "place",
+    )
+
+    def __init__(self, cache: Cache, key: Key, policy: Policy) -> None:
+        self._cache = cache
+        self._key = key
+        self._policy = policy
+        self.place = (cache._identity, encode_key(key))
+        _chain.refuse_own(self.place, key)
+        now = time.monotonic()
+        self._end = now + policy.wait
+        self._deadline = now + policy.timeout
+        self._flags = policy.read_flags
+        self._pause = _FIRST_PAUSE
+        self._waited = False
+
+    def look(self) -> Union[LoadResult, Load, None]:
+        """What is there, or the load that is for this caller to do, or None: another does it."""
+        policy = self._policy
+        try:
+            looked = self._cache._pool.lend(
+                _lease.look, self.place[1], self._flags, policy.lease_ms, policy.refresh_ahead_ms
+            )
+        except PermissionDeniedError:
+            # A read-only cache has no leases, so everybody loads.
+            return self._load(None, None, None)
+        # This look was counted.
+        self._flags |= _abi.GET_PEEK
+        if not looked.lease:
+            return self._answer(looked)
+        lease = HeldLease(self._cache._pool, self.place[1], looked.lease, policy.lease_ms)
+        try:
+            return self._begin(looked, lease)
+        except BaseException:
+            lease.release()
+            raise
+
+    def _answer(self, looked: Looked) -> Union[LoadResult, Load, None]:
+        if looked.status == _abi.MISS:
+            over = self._end <= time.monotonic()
+            return self._load(None, None, None) if over else None
+        try:
+            return self._found(looked)
+        except Unreadable:
+            # The next look finds a miss, or what another has loaded.
+            self._cache._pool.lend(_remove, self.place[1], looked.version)
+            return None
+
+    def _begin(self, looked: Looked, lease: HeldLease) -> Union[LoadResult, Load]:
+        if looked.status == _abi.MISS:
+            return self._load(lease, None, None)
+        try:
+            found = self._found(looked)
+        except Unreadable:
+            return self._load(lease, None, None)
+        if self._policy.retry_after:
+            error = throttle.error(self.place)
+            if error is not None:
+                lease.release()
+                return found._replace(error=error)
+        return self._load(lease, found, looked)
+
+    def _found(self, looked: Looked) -> LoadResult:
+        stale = looked.status == _abi.STALE
+        source: Literal["cache", "waited"] = "waited" if self._waited and not stale else "cache"
+        if looked.meta == MISSING:
+            return LoadResult(None, source, stale, missing=True)
+        return LoadResult(self._cache._codec.decode(looked.meta, looked.data), source, stale)
+
+    def _load(self, lease: HeldLease | None, found: LoadResult | None, old: Looked | None) -> Load:
+        return Load(
+            self._cache, self._key, self.place, self._policy, self._deadline, lease, found, old
+        )
+
+    # Between two looks
+
+    def waiting(self, *, blocks: bool) -> AbstractContextManager[None]:
+        """Raises at once where the wait could have no end."""
+        self._waited = True
+        forever = self._end == self._deadline == NEVER
+        return _chain.waiting(self.place, self._key, blocks=blocks, forever=forever)
+
+    @property
+    def left(self) -> float:
+        """Seconds that this caller still waits; raises where its time to have a value is over."""
+        now = time.monotonic()
+        if self._deadline <= now:
+            raise LoadTimeoutError(self._key, self._policy.timeout)
+        return max(0.0, min(self._end, self._deadline) - now)
+
+    def pause(self) -> float:
+        """Seconds until the next look. They grow."""
+        pause = self._pause
+        self._pause = min(2 * pause, _LONGEST_PAUSE)
+        return min(self.left, pause)
+
+
+def _remove(loan: Loan, key: bytes, version: int) -> int:
+    return check(_library.remove(loan.pointer, key, len(key), version))

@@ -1,0 +1,197 @@
+"""The lease of a load is held for as long as the load runs."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from loaders import Loader, in_thread, never, until
+from support import run_child
+
+import shale
+from shale import _heartbeat, _lease
+from shale._keys import encode_key
+
+STORED = encode_key("k")
+
+
+@pytest.fixture
+def renewals(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[float]]:
+    """When leases were renewed; each is, twenty times in its time."""
+    times: list[float] = []
+    renew = _lease.HeldLease.renew
+
+    def counted(lease: _lease.HeldLease) -> bool:
+        renewed = renew(lease)
+        times.append(time.monotonic())
+        return renewed
+
+    monkeypatch.setattr(_lease.HeldLease, "renew", counted)
+    monkeypatch.setattr(_heartbeat, "_SHARE", 1 / 20)
+    yield times
+
+
+def is_free(cache: shale.Cache) -> bool:
+    """Whether one who asks now would get the lease."""
+    looked = cache._pool.lend(_lease.look, STORED, 0, 1000, 0)
+    _lease.HeldLease(cache._pool, STORED, looked.lease, 1000).release()
+    return looked.lease != 0
+
+
+ASK = """
+    import sys, shale
+
+    with shale.Cache(sys.argv[1]) as cache:
+        print(cache.entry_or_load("k", lambda _: "loaded beside it"))
+"""
+
+
+def test_another_process_does_not_load_beside_it_however_long_it_takes(
+    cache: shale.Cache, directory: Path, renewals: list[float]
+) -> None:
+    cache.set("k", "old", max_age=0, stale=600)
+    load = Loader(held=True)
+    begun = time.monotonic()
+    first = in_thread(lambda: cache.get_or_load("k", load, lease=3))
+    # The lease has ended by now, had it not been renewed.
+    until(lambda: renewals and renewals[-1] > begun + 4)
+    found = run_child(ASK, directory)
+    assert "'old'" in found
+    assert "stale=True" in found
+    load.go.set()
+    assert first() == 1
+    assert "value=1" in run_child(ASK, directory)
+
+
+def test_a_lease_ends_with_its_load(cache: shale.Cache, renewals: list[float]) -> None:
+    load = Loader(held=True)
+    first = in_thread(lambda: cache.get_or_load("k", load, lease=10))
+    until(lambda: renewals)
+    assert not is_free(cache)
+    load.go.set()
+    assert first() == 1
+    cache.remove("k")
+    assert is_free(cache)
+    assert _heartbeat._heartbeat._due == {}
+
+
+def test_a_coroutine_holds_its_lease_too(cache: shale.Cache, renewals: list[float]) -> None:
+    async def main() -> None:
+        async def load() -> int:
+            while len(renewals) < 3:
+                await asyncio.sleep(0.001)
+            assert not is_free(cache)
+            return 1
+
+        loading = shale.AsyncCache(cache).get_or_load("k", load, lease=10)
+        assert await asyncio.wait_for(loading, 30) == 1
+
+    asyncio.run(main())
+    assert _heartbeat._heartbeat._due == {}
+
+
+def test_one_thread_renews_them_all_and_ends(cache: shale.Cache, renewals: list[float]) -> None:
+    loads = [Loader(held=True) for _ in range(8)]
+    results = [
+        in_thread(lambda key=key, load=load: cache.get_or_load(key, load, lease=1))  # type: ignore[misc]
+        for key, load in enumerate(loads)
+    ]
+    until(lambda: len(renewals) > 30)
+    names = [thread.name for thread in threading.enumerate()]
+    assert names.count("shale leases") == 1
+    for load, result in zip(loads, results):
+        load.go.set()
+        assert result() == 1
+    until(lambda: _heartbeat._heartbeat._thread is None)
+
+
+def test_a_lease_that_is_due_earlier_is_renewed_earlier(
+    cache: shale.Cache, renewals: list[float]
+) -> None:
+    slow, quick = Loader(held=True), Loader(held=True)
+    first = in_thread(lambda: cache.get_or_load("slow", slow, lease=3600))
+    assert slow.begun.wait(30)
+    second = in_thread(lambda: cache.get_or_load("quick", quick, lease=1))
+    # The first one's is due in three minutes.
+    until(lambda: renewals)
+    slow.go.set()
+    quick.go.set()
+    assert (first(), second()) == (1, 1)
+
+
+def test_a_lease_that_another_has_by_now_is_not_renewed(cache: shale.Cache) -> None:
+    pool = cache._pool
+    looked = pool.lend(_lease.look, STORED, 0, 3_600_000, 0)
+    ours = _lease.HeldLease(pool, STORED, looked.lease, 3_600_000)
+    assert ours.renew()
+    assert not is_free(cache)
+    pool.lend(_lease._release, STORED, ours.token)
+    theirs = pool.lend(_lease.look, STORED, 0, 3_600_000, 0)
+    assert theirs.lease
+    assert not ours.renew()
+    ours.release()
+    assert not is_free(cache)
+
+
+def test_a_lease_on_a_fresh_value_is_renewed(cache: shale.Cache) -> None:
+    cache.set("k", 1, max_age=1000)
+    pool = cache._pool
+    looked = pool.lend(_lease.look, STORED, 0, 1000, 2**52)
+    lease = _lease.HeldLease(pool, STORED, looked.lease, 1000)
+    assert lease.token
+    assert all(lease.renew() for _ in range(100))
+
+
+def test_a_closed_cache_has_no_leases_to_renew(directory: Path) -> None:
+    cache = shale.Cache(directory)
+    looked = cache._pool.lend(_lease.look, STORED, 0, 1000, 0)
+    lease = _lease.HeldLease(cache._pool, STORED, looked.lease, 1000)
+    cache.close()
+    assert not lease.renew()
+    lease.release()
+
+
+FORK = """
+    import os, sys, shale
+    from shale import _heartbeat
+
+    cache = shale.Cache(sys.argv[1])
+
+    def load():
+        child = os.fork()
+        if child == 0:
+            assert _heartbeat._heartbeat._due == {}
+            assert cache.get_or_load("other", lambda: 2) == 2
+            os._exit(0)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        assert len(_heartbeat._heartbeat._due) == 1
+        return 1
+
+    print(cache.get_or_load("k", load))
+"""
+
+
+def test_a_child_of_fork_leaves_its_parents_leases_alone(directory: Path) -> None:
+    assert run_child(FORK, directory) == "1\n"
+
+
+def test_waiting_is_done_in_python(cache: shale.Cache, monkeypatch: pytest.MonkeyPatch) -> None:
+    load = Loader(held=True)
+    first = in_thread(lambda: cache.get_or_load("k", load))
+    assert load.begun.wait(30)
+    pauses: list[float] = []
+
+    def sleep(seconds: float) -> None:
+        # As gevent and eventlet do: whoever sleeps lets the others run.
+        pauses.append(seconds)
+        if len(pauses) == 10:
+            load.go.set()
+            assert first() == 1
+
+    monkeypatch.setattr(time, "sleep", sleep)
+    assert cache.get_or_load("k", never) == 1
+    assert pauses == [0.0005, 0.001, 0.002, 0.004, 0.008, *[0.016] * 5]
