@@ -7,6 +7,7 @@ import contextvars
 import pickle
 import threading
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -235,15 +236,15 @@ def test_a_load_ends_if_and_only_if_no_key_needs_itself(needs: dict[int, list[in
 
         def load(key: int) -> int:
             for each in needs.get(key, []):
-                cache.get_or_load(each, lambda each=each: load(each))  # type: ignore[misc]
+                cache.get_or_load(each, partial(load, each))
             return key
 
         for key in range(6):
             chain = expected(key, ())
             if chain is None:
-                assert cache.get_or_load(key, lambda key=key: load(key)) == key  # type: ignore[misc]
+                assert cache.get_or_load(key, partial(load, key)) == key
             else:
                 with pytest.raises(shale.DeadlockError) as caught:
-                    cache.get_or_load(key, lambda key=key: load(key))  # type: ignore[misc]
+                    cache.get_or_load(key, partial(load, key))
                 assert caught.value.chain == chain
     assert _chain._loads == {}

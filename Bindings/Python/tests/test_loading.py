@@ -284,7 +284,7 @@ def test_wrong_options_are_errors_before_anything_is_loaded(
 
 def test_a_wrong_key_is_an_error_before_anything_is_loaded(cache: shale.Cache) -> None:
     with pytest.raises(TypeError, match="a key is"):
-        cache.get_or_load(1.5, never)  # type: ignore[arg-type]
+        cache.get_or_load(1.5, never)  # type: ignore[call-overload]
     with pytest.raises(shale.TooLargeError):
         cache.get_or_load("k" * 70000, never)
 

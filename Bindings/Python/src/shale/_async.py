@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import AsyncIterator, Awaitable, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Callable, Final, TypeVar, Union, cast
+from typing import TYPE_CHECKING, Any, Callable, Final, TypeVar, Union, overload
 
 from ._cache import Cache
 from ._keys import Key
@@ -170,14 +170,34 @@ class AsyncCache:
 
     # Loading
 
+    @overload
     async def get_or_load(
         self,
         key: Key,
-        load: Callable[[], Awaitable[Union[V, Loaded[V], Missing, NotModified]]],
+        load: Callable[[], Awaitable[Union[Loaded[V], Missing, NotModified]]],
         *,
         default: Any = None,
         **options: Unpack[LoadOptions],
-    ) -> V:
+    ) -> V: ...
+
+    @overload
+    async def get_or_load(
+        self,
+        key: Key,
+        load: Callable[[], Awaitable[Union[V, Missing, NotModified]]],
+        *,
+        default: Any = None,
+        **options: Unpack[LoadOptions],
+    ) -> V: ...
+
+    async def get_or_load(
+        self,
+        key: Key,
+        load: Callable[[], Awaitable[Any]],
+        *,
+        default: Any = None,
+        **options: Unpack[LoadOptions],
+    ) -> Any:
         """As ``Cache.get_or_load``, for a ``load`` that is awaited.
 
         Where the one who loads is cancelled, one of those who waited loads. With
@@ -185,12 +205,12 @@ class AsyncCache:
         has gone on without it.
         """
         result = await load_async(self._cache, key, Policy(**options), lambda _previous: load())
-        return cast(V, default if result.missing else result.value)
+        return default if result.missing else result.value
 
     async def entry_or_load(
         self,
         key: Key,
-        load: Callable[[Union[Entry, None]], Awaitable[Union[V, Loaded[V], Missing, NotModified]]],
+        load: Callable[[Union[Entry, None]], Awaitable[Any]],
         **options: Unpack[LoadOptions],
     ) -> LoadResult:
         """As ``Cache.entry_or_load``, for a ``load`` that is awaited."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Callable, Final, TypeVar, Union, cast
+from typing import TYPE_CHECKING, Any, Callable, Final, TypeVar, Union, cast, overload
 
 from . import _abi, _batch, _counter, _iterate, _library, _loading, _lookups, _memoize, _options
 from ._buffer import LARGEST_KEPT
@@ -297,7 +297,10 @@ class Cache:
     ) -> bool:
         """Stores a value if there is none that is fresh. Whether it did. Atomic."""
         flags = _abi.SET_IF_ABSENT | (_abi.SET_PINNED if pinned else 0)
-        return self._store(key, value, flags, max_age, stale, tag, tags) == _abi.OK
+        while self._store(key, value, flags, max_age, stale, tag, tags) != _abi.OK:
+            if not self._pool.lend(_lookups.forget_missing, encode_key(key)):
+                return False
+        return True
 
     def set_many(
         self,
@@ -358,14 +361,34 @@ class Cache:
 
     # Loading
 
+    @overload
     def get_or_load(
         self,
         key: Key,
-        load: Callable[[], Union[V, Loaded[V], Missing, NotModified]],
+        load: Callable[[], Union[Loaded[V], Missing, NotModified]],
         *,
         default: Any = None,
         **options: Unpack[LoadOptions],
-    ) -> V:
+    ) -> V: ...
+
+    @overload
+    def get_or_load(
+        self,
+        key: Key,
+        load: Callable[[], Union[V, Missing, NotModified]],
+        *,
+        default: Any = None,
+        **options: Unpack[LoadOptions],
+    ) -> V: ...
+
+    def get_or_load(
+        self,
+        key: Key,
+        load: Callable[[], Any],
+        *,
+        default: Any = None,
+        **options: Unpack[LoadOptions],
+    ) -> Any:
         """The value, or what ``load()`` gives, which is then stored.
 
         However many threads and processes ask for the key, one at a time loads it.
@@ -418,12 +441,12 @@ class Cache:
         stored. Raises TypeError, after the load, for a value that can't be stored.
         """
         result = _loading.load(self, key, Policy(**options), lambda _previous: load())
-        return cast(V, default if result.missing else result.value)
+        return default if result.missing else result.value
 
     def entry_or_load(
         self,
         key: Key,
-        load: Callable[[Union[Entry, None]], Union[V, Loaded[V], Missing, NotModified]],
+        load: Callable[[Union[Entry, None]], Any],
         **options: Unpack[LoadOptions],
     ) -> LoadResult:
         """As ``get_or_load``, and says how it came by the value.

@@ -64,12 +64,17 @@ class Link:
     def __exit__(self, *_exception: object) -> None:
         self.active = False
         _current.set(self.parent)
+        if self.parent is not None:
+            with _lock:
+                self.parent.waits_for.remove((self.place, self.key))
+        self.forget()
+
+    def forget(self) -> None:
+        """Nobody waits for its end any longer."""
         with _lock:
             if _loads.get(self.place) is self:
                 del _loads[self.place]
-            if self.parent is not None:
-                self.parent.waits_for.remove((self.place, self.key))
-        if self.ended is not None:
+        if self.ended is not None and not self.ended.done():
             self.ended.set_result(None)
 
 

@@ -20,9 +20,10 @@ from typing import Final
 from . import _abi, _library
 from ._errors import Error, InvalidError, check, failure
 from ._handle import Loan
+from ._lookups import forget_missing
 from ._options import set_options
 from ._units import age_ms, int64
-from ._values import INT
+from ._values import INT, MISSING
 
 _ATTEMPTS: Final = 16
 _SIZE: Final = 8
@@ -71,6 +72,8 @@ def _look(loan: Loan, key: bytes) -> int | None:
     if check(loan.get(key, _abi.GET_PEEK)) == _abi.MISS:
         return None
     data, meta = loan.buffer.take()
+    if meta == MISSING and forget_missing(loan, key):
+        return None
     if len(data) != _SIZE or meta not in (b"", INT):
         raise InvalidError(
             "incr counts on an int of 64 bits, or on the 8 bytes of another program's counter; "

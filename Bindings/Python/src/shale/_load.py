@@ -80,6 +80,7 @@ class Load:
         self._policy = policy
         self._deadline = deadline
         self._lease = lease
+        self._link: Link | None = None
         self._soft = NEVER if found is None else time.monotonic() + policy.soft_timeout
         self.found = found
         """What can be served in place of what this loads: stale, or fresh where it loads ahead."""
@@ -98,8 +99,7 @@ class Load:
     # Its course
 
     def __enter__(self) -> Load:
-        self._link = Link(self._place, self._key)
-        self._link.__enter__()
+        self._link = Link(self._place, self._key).__enter__()
         if self._lease is not None:
             _heartbeat.begin(self._lease)
         return self
@@ -107,7 +107,8 @@ class Load:
     def __exit__(self, *_exception: object) -> None:
         # Who waits for the link finds the lease given back.
         self.release()
-        self._link.__exit__()
+        if self._link is not None:
+            self._link.__exit__()
 
     def release(self) -> None:
         """Gives the lease back; again is allowed. Also where the load never began."""
@@ -179,13 +180,17 @@ class Load:
         self.left = True
         if self.found is not None and self._soft < self._deadline:
             return self.found
+        # Others wait for its lease alone.
         if self._lease is not None:
-            # Others needn't wait for it any longer than for a lease.
             _heartbeat.end(self._lease)
+        if self._link is not None:
+            self._link.forget()
         return self.failed(LoadTimeoutError(self._key, self._policy.timeout))
 
     def log(self, error: BaseException) -> None:
         """Of a load that was left, nobody else would hear that it failed."""
+        if self._cache.closed:
+            return
         import logging
 
         logging.getLogger("shale").warning(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar, Union
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 from ._options import Tag
 
@@ -46,10 +46,6 @@ class NotModified:
 
     max_age: float | None = None
     """Seconds. None: the age that the caller gave."""
-
-
-# What a loader may return, for a value of type V.
-Answer = Union[V, Loaded[V], Missing, NotModified]
 
 
 class LoadResult(NamedTuple):

@@ -8,7 +8,7 @@ from . import _abi, _library
 from ._errors import check
 from ._handle import Loan
 from ._records import Entry, details_of, entry_of
-from ._values import Codec, Unreadable
+from ._values import MISSING, Codec, Unreadable
 
 
 def contains(loan: Loan, key: bytes, codec: Codec) -> bool:
@@ -28,6 +28,17 @@ def entry(loan: Loan, key: bytes, flags: int, codec: Codec) -> Entry | None:
         return entry_of(codec.decode(meta, data), meta, details)
     except Unreadable:
         return None
+
+
+def forget_missing(loan: Loan, key: bytes) -> bool:
+    """Removes what is only known to be missing. Whether it was that."""
+    if check(loan.get(key, _abi.GET_PEEK | _abi.GET_INFO)) == _abi.MISS:
+        return False
+    version = loan.buffer.struct.version
+    if loan.buffer.take_meta() != MISSING:
+        return False
+    check(_library.remove(loan.pointer, key, len(key), version))
+    return True
 
 
 def pop(loan: Loan, key: bytes, default: Any, codec: Codec) -> Any:
