@@ -245,6 +245,22 @@ def test_a_read_only_cache_loads_without_storing(directory: Path) -> None:
         assert "k" not in cache
 
 
+def test_a_read_only_cache_loads_what_it_cannot_read(directory: Path) -> None:
+    with shale.Cache(directory, capacity=SMALL, serializer=shale.PickleSerializer()) as pickling:
+        pickling["k"] = {1, 2}
+    with shale.Cache(directory, read_only=True) as reader:
+        assert reader.get_or_load("k", lambda: 1) == 1
+
+
+def test_a_read_only_cache_serves_what_is_stale(directory: Path, clock: Clock) -> None:
+    with shale.Cache(directory, capacity=SMALL, now=clock) as cache:
+        cache.set("k", "old", max_age=10, stale=100)
+    clock.advance(10)
+    with shale.Cache(directory, read_only=True, now=clock) as reader:
+        assert reader.get_or_load("k", lambda: 1) == 1
+        assert reader.entry_or_load("k", fail, stale_if_error=True)[:3] == ("old", "cache", True)
+
+
 def test_a_load_may_load_other_keys(cache: shale.Cache) -> None:
     def fibonacci(n: int) -> int:
         if n < 2:

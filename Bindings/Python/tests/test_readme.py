@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support import PYTHON_ROOT, REPOSITORY
+from support import PYTHON_ROOT, REPOSITORY, Clock
 
 import shale
 
@@ -44,6 +44,11 @@ class World:
         self.questions.append((symbol, currency))
         return 1.5
 
+    def fetch(self, page: str, etag: bytes | None) -> tuple[int, str | None, bytes, float]:
+        self.downloads.append(page)
+        answer = (304, None) if etag == b"1" else (200, f"the {page}")
+        return *answer, b"1", 60
+
     def run(self, text: str, **names: Any) -> dict[str, Any]:
         names.update(
             __name__="example",
@@ -51,6 +56,7 @@ class World:
             asyncio=asyncio,
             download=self.download,
             download_async=self.download_async,
+            fetch=self.fetch,
             ask_the_exchange=self.ask_the_exchange,
         )
         directory = str(self.directory)
@@ -64,7 +70,7 @@ def world(directory: Path) -> World:
 
 
 def test_every_example_is_run() -> None:
-    assert len(EXAMPLES) == 5
+    assert len(EXAMPLES) == 6
 
 
 def test_the_first_one(world: World) -> None:
@@ -83,6 +89,15 @@ def test_loading(world: World, cache: shale.Cache) -> None:
     for _ in range(2):
         assert world.run(example("page = "), cache=cache)["page"] == "the page"
     assert world.downloads == ["page"]
+
+
+def test_what_a_loader_says(world: World, aging: shale.Cache, clock: Clock) -> None:
+    for source in ("loaded", "cache", "renewed"):
+        found = world.run(example("entry_or_load"), cache=aging)["found"]
+        assert (found.value, found.source) == ("the page", source)
+        if source == "cache":
+            clock.advance(60)
+    assert world.downloads == ["page"] * 2
 
 
 def test_memoize(world: World, cache: shale.Cache) -> None:

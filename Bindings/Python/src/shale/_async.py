@@ -11,7 +11,7 @@ from ._cache import Cache
 from ._keys import Key
 from ._loading_async import load_async
 from ._options import Tag
-from ._policy import Policy
+from ._policy import policy
 from ._records import Entry, Report, Stats
 
 if TYPE_CHECKING:
@@ -204,7 +204,7 @@ class AsyncCache:
         ``soft_timeout`` or ``timeout``, the load is a task, and goes on where its caller
         has gone on without it.
         """
-        result = await load_async(self._cache, key, Policy(**options), lambda _previous: load())
+        result = await load_async(self._cache, key, policy(options), lambda _previous: load())
         return default if result.missing else result.value
 
     async def entry_or_load(
@@ -214,7 +214,7 @@ class AsyncCache:
         **options: Unpack[LoadOptions],
     ) -> LoadResult:
         """As ``Cache.entry_or_load``, for a ``load`` that is awaited."""
-        return await load_async(self._cache, key, Policy(**options), load)
+        return await load_async(self._cache, key, policy(options), load)
 
     def memoize(
         self,

@@ -14,7 +14,7 @@ from ._handle import Handle, Loan, Pool
 from ._keys import MARKER, Key, encode_key
 from ._library import SIZES, fast_get, fast_set
 from ._options import Tag
-from ._policy import Policy
+from ._policy import policy
 from ._records import Entry, Report, Stats, report_of, stats_of
 from ._serializers import Serializer
 from ._units import age_ms, unsigned
@@ -440,7 +440,7 @@ class Cache:
         is returned all the same. With ``read_only``, everybody loads and nothing is
         stored. Raises TypeError, after the load, for a value that can't be stored.
         """
-        result = _loading.load(self, key, Policy(**options), lambda _previous: load())
+        result = _loading.load(self, key, policy(options), lambda _previous: load())
         return default if result.missing else result.value
 
     def entry_or_load(
@@ -456,7 +456,7 @@ class Cache:
         result. What ``Loaded(meta=...)`` stored, an ETag for example, is the old
         entry's ``meta``.
         """
-        return _loading.load(self, key, Policy(**options), load)
+        return _loading.load(self, key, policy(options), load)
 
     def memoize(
         self,
@@ -486,7 +486,7 @@ class Cache:
         ``invalidate(*args)``, which removes its entry, and says whether there was
         one; and ``__wrapped__``, the function itself.
         """
-        return _memoize.decorator(self, Policy(**options), name, key)
+        return _memoize.decorator(self, policy(options), name, key)
 
     # Removing
 

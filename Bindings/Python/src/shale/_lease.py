@@ -47,6 +47,15 @@ def look(loan: Loan, key: bytes, flags: int, lease_ms: int, refresh_ahead_ms: in
     return Looked(status, lease, data, meta, version, details)
 
 
+def read(loan: Loan, key: bytes, flags: int) -> Looked:
+    """The same of a read-only cache, which has no leases."""
+    status = check(loan.get(key, flags))
+    buffer = loan.buffer
+    version, details = buffer.struct.version, details_of(buffer.struct)
+    data, meta = buffer.take()
+    return Looked(status, 0, data, meta, version, details)
+
+
 def _ask(
     loan: Loan, key: bytes, flags: int, lease_ms: int, refresh_ahead_ms: int
 ) -> tuple[int, int]:

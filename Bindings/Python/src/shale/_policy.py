@@ -111,3 +111,11 @@ class Policy:
 def _duration(name: str, value: float) -> float:
     """Seconds that the library could count too."""
     return seconds(duration_ms(name, value))
+
+
+_default = Policy()
+
+
+def policy(options: LoadOptions) -> Policy:
+    """The options that were given, checked."""
+    return Policy(**options) if options else _default

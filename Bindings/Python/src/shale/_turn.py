@@ -71,7 +71,9 @@ class Turn:
             )
         except PermissionDeniedError:
             # A read-only cache has no leases, so everybody loads.
-            return self._load(None, None, None)
+            flags = self._flags | _abi.GET_PEEK
+            looked = self._cache._pool.lend(_lease.read, self.place[1], flags)
+            return self._begin(looked, None)
         # This look was counted.
         self._flags |= _abi.GET_PEEK
         if not looked.lease:
@@ -90,11 +92,14 @@ class Turn:
         try:
             return self._found(looked)
         except Unreadable:
-            # The next look finds a miss, or what another has loaded.
-            self._cache._pool.lend(_remove, self.place[1], looked.version)
+            try:
+                # The next look finds a miss, or what another has loaded.
+                self._cache._pool.lend(_remove, self.place[1], looked.version)
+            except PermissionDeniedError:
+                return self._load(None, None, None)
             return None
 
-    def _begin(self, looked: Looked, lease: HeldLease) -> Union[LoadResult, Load]:
+    def _begin(self, looked: Looked, lease: HeldLease | None) -> Union[LoadResult, Load]:
         if looked.status == _abi.MISS:
             return self._load(lease, None, None)
         try:
@@ -104,7 +109,8 @@ class Turn:
         if self._policy.retry_after:
             error = throttle.error(self.place)
             if error is not None:
-                lease.release()
+                if lease is not None:
+                    lease.release()
                 return found._replace(error=error)
         return self._load(lease, found, looked)
 
