@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from loaders import Loader, in_thread, never
+from loaders import PATIENCE, Loader, in_thread, never
 from support import SMALL
 
 import shale
@@ -42,7 +42,7 @@ def test_by_way_of_another(cache: shale.Cache) -> None:
         return cache.get_or_load("b", b)
 
     def b() -> Any:
-        return cache.get_or_load(("c", 1), lambda: cache.get_or_load("a", a))
+        return cache.get_or_load(("c", 1), lambda: cache.get_or_load("a", a, wait=PATIENCE))
 
     with pytest.raises(shale.DeadlockError) as caught:
         cache.get_or_load("a", a)
@@ -54,14 +54,14 @@ def test_by_way_of_another(cache: shale.Cache) -> None:
 def test_even_where_there_is_a_value(cache: shale.Cache) -> None:
     cache.set("a", "old", max_age=0, stale=600)
     with pytest.raises(shale.DeadlockError):
-        cache.get_or_load("a", lambda: cache.get_or_load("a", never))
+        cache.get_or_load("a", lambda: cache.get_or_load("a", never, wait=PATIENCE))
 
 
 def test_through_another_cache_of_the_directory(cache: shale.Cache, directory: Path) -> None:
     link = directory.parent / "link"
     link.symlink_to(directory)
     with shale.Cache(link) as other, pytest.raises(shale.DeadlockError, match="'a' -> 'a'"):
-        cache.get_or_load("a", lambda: other.get_or_load("a", never))
+        cache.get_or_load("a", lambda: other.get_or_load("a", never, wait=PATIENCE))
 
 
 def test_another_cache_has_other_keys(cache: shale.Cache, tmp_path: Path) -> None:
@@ -102,7 +102,7 @@ def test_coroutines_and_their_tasks(cache: shale.Cache, options: Any) -> None:
 
 def test_from_a_coroutine_into_a_thread(cache: shale.Cache) -> None:
     async def load() -> Any:
-        return await asyncio.to_thread(cache.get_or_load, "a", never)
+        return await asyncio.to_thread(cache.get_or_load, "a", never, wait=PATIENCE)
 
     with pytest.raises(shale.DeadlockError, match="'a' -> 'a'"):
         run(shale.AsyncCache(cache).get_or_load("a", load))
@@ -122,7 +122,7 @@ def test_a_call_that_would_freeze_the_loop_of_the_coroutine_that_loads(
         while not _chain._loads:
             await asyncio.sleep(0)
         with pytest.raises(shale.DeadlockError, match="event loop"):
-            cache.get_or_load("a", never)
+            cache.get_or_load("a", never, wait=PATIENCE)
         # In a thread, it waits.
         waiting = asyncio.create_task(asyncio.to_thread(cache.get_or_load, "a", never))
         await asyncio.sleep(0.01)
@@ -153,6 +153,36 @@ def test_a_task_that_outlives_the_load_may_ask_for_its_key(cache: shale.Cache) -
             return 1
 
         assert await coroutines.get_or_load("a", load) == 1
+        over.set()
+        assert await tasks[0] == 2
+
+    run(main())
+
+
+def test_so_may_a_load_that_outlives_the_load_in_whose_course_it_began(
+    cache: shale.Cache,
+) -> None:
+    coroutines = shale.AsyncCache(cache)
+
+    async def main() -> None:
+        begun, over = asyncio.Event(), asyncio.Event()
+        tasks: list[asyncio.Task[Any]] = []
+
+        async def b() -> Any:
+            begun.set()
+            await over.wait()
+            cache.remove("a")
+            return await coroutines.get_or_load("a", two)
+
+        async def two() -> int:
+            return 2
+
+        async def a() -> int:
+            tasks.append(asyncio.create_task(coroutines.get_or_load("b", b)))
+            await begun.wait()
+            return 1
+
+        assert await coroutines.get_or_load("a", a) == 1
         over.set()
         assert await tasks[0] == 2
 

@@ -7,11 +7,12 @@ import contextvars
 import logging
 import pickle
 import threading
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from loaders import Failure, Loader, fail, in_thread, never, until
+from loaders import PATIENCE, Failure, Loader, fail, in_thread, never, until
 from support import Clock
 
 import shale
@@ -30,7 +31,7 @@ class Held:
     def plain(self, _previous: object = None) -> Any:
         self.calls += 1
         try:
-            assert self.go.wait(30)
+            assert self.go.wait(PATIENCE)
             return self._answer()
         finally:
             self.ended += 1
@@ -38,7 +39,9 @@ class Held:
     async def coroutine(self, _previous: object = None) -> Any:
         self.calls += 1
         try:
+            end = time.monotonic() + PATIENCE
             while not self.go.is_set():
+                assert time.monotonic() < end
                 await asyncio.sleep(0.001)
             return self._answer()
         finally:

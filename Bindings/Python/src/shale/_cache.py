@@ -5,29 +5,20 @@ from __future__ import annotations
 import ctypes
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Callable, Final, TypeVar, Union, cast, overload
+from typing import Any, Callable, Final, TypeVar, Union, cast
 
-from . import _abi, _batch, _counter, _iterate, _library, _loading, _lookups, _memoize, _options
+from . import _abi, _batch, _counter, _iterate, _library, _lookups, _options
 from ._buffer import LARGEST_KEPT
 from ._errors import InvalidError, check, failure
 from ._handle import Handle, Loan, Pool
 from ._keys import MARKER, Key, encode_key
 from ._library import SIZES, fast_get, fast_set
+from ._loading_methods import LoadingMethods
 from ._options import Tag
-from ._policy import policy
 from ._records import Entry, Report, Stats, report_of, stats_of
 from ._serializers import Serializer
 from ._units import age_ms, unsigned
 from ._values import Codec, Unreadable
-
-if TYPE_CHECKING:
-    from typing_extensions import Unpack
-
-    from ._loaded import Loaded, LoadResult, Missing, NotModified
-    from ._memoize import Memoized, P
-    from ._policy import LoadOptions
-
-V = TypeVar("V")
 
 # Not bound to Key: a list of mixed keys is a list of objects to a type checker.
 K = TypeVar("K")
@@ -38,7 +29,7 @@ _MOST_PREPARED: Final = 256
 _missing: Final = object()
 
 
-class Cache:
+class Cache(LoadingMethods):
     """A persistent cache in one directory.
 
     Any number of threads and processes use it at the same time, each process
@@ -358,135 +349,6 @@ class Cache:
         stored = encode_key(key)
         status = self._call(_library.touch, stored, len(stored), age_ms(max_age))
         return status == _abi.OK
-
-    # Loading
-
-    @overload
-    def get_or_load(
-        self,
-        key: Key,
-        load: Callable[[], Union[Loaded[V], Missing, NotModified]],
-        *,
-        default: Any = None,
-        **options: Unpack[LoadOptions],
-    ) -> V: ...
-
-    @overload
-    def get_or_load(
-        self,
-        key: Key,
-        load: Callable[[], Union[V, Missing, NotModified]],
-        *,
-        default: Any = None,
-        **options: Unpack[LoadOptions],
-    ) -> V: ...
-
-    def get_or_load(
-        self,
-        key: Key,
-        load: Callable[[], Any],
-        *,
-        default: Any = None,
-        **options: Unpack[LoadOptions],
-    ) -> Any:
-        """The value, or what ``load()`` gives, which is then stored.
-
-        However many threads and processes ask for the key, one at a time loads it.
-        The others wait, and have the value as soon as it is stored; where there is
-        a stale one that is kept, they have that at once. What ``load`` raises goes
-        to its caller alone, and stores nothing; one of those who waited then loads.
-
-        ``load`` may return ``shale.Loaded``, a value with an age, tags and meta of
-        its own, or ``shale.Missing()``: there is no such thing. That is stored too,
-        so that nobody loads it again until it is past its age, and this call gives
-        ``default``; for everything but loading, such a key is a miss.
-
-        All times are seconds. How the value is stored:
-
-        max_age, stale, tag, tags, pinned: as in ``set``. ``stale=0``: a stale value
-            is not returned either, even if one is kept.
-        missing_age: the age of ``Missing()``. None, or not given: ``max_age``.
-        jitter: up to so much, drawn evenly, is taken off each age that is stored, but
-            never more than half of it: so that what was loaded together does not end
-            together. Needs ``max_age``.
-
-        When it is loaded:
-
-        wait: how long to wait for another's load before loading all the same.
-        lease: how soon the load of a process that was killed is begun again, up to an
-            hour. A load may take longer: its lease is renewed.
-        refresh_ahead: above 0, a value is loaded anew shortly before it expires:
-            each caller draws a time by chance, with this mean, and loads if less is
-            left, so that the readers of a popular key never miss together. What a
-            load takes, or some times that, is a good mean. If it fails, the value
-            is still good, and is returned.
-
-        What is served where it takes long, or fails:
-
-        soft_timeout: where there is a stale value, it is returned after so long. The
-            load goes on in the background, and stores. 0: at once.
-        timeout: after so long, waiting included, the call raises
-            ``LoadTimeoutError``. The load goes on, and stores.
-        stale_if_error: a load that fails, or exceeds ``timeout``, gives the stale
-            value, if there is one, instead of raising.
-        retry_after: for so long after a failed load, this process serves what is
-            stale without another try.
-
-        With ``soft_timeout`` or ``timeout``, ``load`` runs in a thread of its own, in a
-        copy of the caller's context. A load that asks for its own key, directly or by
-        way of others, raises ``DeadlockError``.
-
-        A value that there is no room for, or that is larger than the cache allows,
-        is returned all the same. With ``read_only``, everybody loads and nothing is
-        stored. Raises TypeError, after the load, for a value that can't be stored.
-        """
-        result = _loading.load(self, key, policy(options), lambda _previous: load())
-        return default if result.missing else result.value
-
-    def entry_or_load(
-        self,
-        key: Key,
-        load: Callable[[Union[Entry, None]], Any],
-        **options: Unpack[LoadOptions],
-    ) -> LoadResult:
-        """As ``get_or_load``, and says how it came by the value.
-
-        ``load`` is given the old entry, fresh or stale, or None. It may return
-        ``shale.NotModified()``: the old entry gets a new age, and its value is the
-        result. What ``Loaded(meta=...)`` stored, an ETag for example, is the old
-        entry's ``meta``.
-        """
-        return _loading.load(self, key, policy(options), load)
-
-    def memoize(
-        self,
-        *,
-        name: str | None = None,
-        key: Callable[..., Key] | None = None,
-        **options: Unpack[LoadOptions],
-    ) -> Callable[[Callable[P, V]], Memoized[P, V]]:
-        """A decorator that stores what a function returns, by its arguments.
-
-        For plain and for ``async`` functions; the options are those of
-        ``get_or_load``, and so is what they promise. ``None`` is a result like any
-        other; ``Missing()`` gives None. An ``async`` function that waits doesn't
-        hold the event loop.
-
-        Arguments may be str, bytes, int, float, bool, None, and tuples of these; an
-        argument counts the same by position, by name and by default, and 1, 1.0 and
-        True are three. For others, methods too, give a key.
-
-        name: what the function's entries are stored under; None: its module and
-            qualified name. Functions of one name share their entries: give one to
-            those of ``__main__`` and to those that differ in a variable around them.
-        key: a function of the same arguments that gives what tells one call from
-            another.
-
-        The function gets ``cache_key(*args)``, the key of a call;
-        ``invalidate(*args)``, which removes its entry, and says whether there was
-        one; and ``__wrapped__``, the function itself.
-        """
-        return _memoize.decorator(self, policy(options), name, key)
 
     # Removing
 

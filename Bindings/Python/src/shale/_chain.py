@@ -42,7 +42,7 @@ class Link:
     def __init__(self, place: Place, key: Key) -> None:
         self.place = place
         self.key = key
-        self.parent = _current.get()
+        self.parent = _course_of_caller()
         self.active = False
         self.waits_for: list[tuple[Place, Key]] = []
         """What its course waits for: keys that others load, and loads that it began itself."""
@@ -81,9 +81,17 @@ class Link:
 _current: ContextVar[Union[Link, None]] = ContextVar("shale's load", default=None)
 
 
+def _course_of_caller() -> Link | None:
+    """The load in whose course this is called. A task may have outlived the one that made it."""
+    link = _current.get()
+    while link is not None and not link.active:
+        link = link.parent
+    return link
+
+
 def refuse_own(place: Place, key: Key) -> None:
     """Raises where the key is asked for in the course of its own load."""
-    link = _current.get()
+    link = _course_of_caller()
     if link is None:
         return
     course = [key]
@@ -101,9 +109,7 @@ def waiting(place: Place, key: Key, *, blocks: bool, forever: bool) -> Iterator[
     blocks: whether the whole thread waits, so that no coroutine of its event loop runs on.
     forever: whether the wait has no end of its own. One that has ends by itself.
     """
-    link = _current.get() if forever else None
-    while link is not None and not link.active:
-        link = link.parent
+    link = _course_of_caller() if forever else None
     with _lock:
         other = _loads.get(place)
         loop = _running_loop() if blocks else None
