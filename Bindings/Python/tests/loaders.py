@@ -7,6 +7,10 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+import shale
+from shale import _lease
+from shale._keys import encode_key
+
 PATIENCE = 30
 """Seconds, after which a test that waits has failed."""
 
@@ -17,6 +21,16 @@ def until(condition: Callable[[], Any]) -> None:
     while not condition():
         assert time.monotonic() < end
         time.sleep(0.001)
+
+
+STORED = encode_key("k")
+
+
+def is_free(cache: shale.Cache) -> bool:
+    """Whether one who asks for "k" now would get its lease."""
+    looked = cache._pool.lend(_lease.look, STORED, 0, 1000, 0)
+    _lease.HeldLease(cache._pool, STORED, looked.lease, 1000).release()
+    return looked.lease != 0
 
 
 class Loader:

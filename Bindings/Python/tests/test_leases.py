@@ -9,14 +9,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from loaders import Loader, in_thread, never, until
+from loaders import STORED, Loader, in_thread, is_free, never, until
 from support import run_child
 
 import shale
 from shale import _heartbeat, _lease
-from shale._keys import encode_key
-
-STORED = encode_key("k")
 
 
 @pytest.fixture
@@ -33,13 +30,6 @@ def renewals(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[float]]:
     monkeypatch.setattr(_lease.HeldLease, "renew", counted)
     monkeypatch.setattr(_heartbeat, "_SHARE", 1 / 20)
     yield times
-
-
-def is_free(cache: shale.Cache) -> bool:
-    """Whether one who asks now would get the lease."""
-    looked = cache._pool.lend(_lease.look, STORED, 0, 1000, 0)
-    _lease.HeldLease(cache._pool, STORED, looked.lease, 1000).release()
-    return looked.lease != 0
 
 
 ASK = """

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from loaders import PATIENCE, Failure, Loader, fail, in_thread, never, until
+from loaders import PATIENCE, Failure, Loader, fail, in_thread, is_free, never, until
 from support import Clock
 
 import shale
@@ -251,7 +251,7 @@ def test_a_thread_that_cannot_start_gives_the_lease_back(
         patched.setattr(threading.Thread, "start", start)
         with pytest.raises(RuntimeError, match="start"):
             cache.get_or_load("k", never, timeout=1000)
-    assert cache.get_or_load("k", lambda: 1, timeout=1000) == 1
+    assert is_free(cache)
 
 
 @pytest.mark.parametrize("steps", range(4))
@@ -267,12 +267,29 @@ def test_a_cancelled_caller_cancels_its_load(cache: shale.Cache, steps: int) -> 
             await caller
         assert load.ended == load.calls
         assert _loading_async._tasks == set()
-        # And gives its lease back.
-        second = Held(lambda: 2)
-        second.go.set()
-        assert await coroutines.get_or_load("k", second.coroutine) == 2
+        assert is_free(cache)
 
     asyncio.run(asyncio.wait_for(main(), 60))
+
+
+@pytest.mark.parametrize("steps", range(4))
+def test_where_all_tasks_are_cancelled_the_lease_is_given_back(
+    cache: shale.Cache, steps: int
+) -> None:
+    """As at the end of ``asyncio.run``: a load may be cancelled before its first step."""
+
+    async def main() -> None:
+        load = Held()
+        coroutines = shale.AsyncCache(cache)
+        caller = asyncio.create_task(coroutines.get_or_load("k", load.coroutine, timeout=1000))
+        for _ in range(steps):
+            await asyncio.sleep(0)
+        for task in asyncio.all_tasks() - {asyncio.current_task()}:
+            task.cancel()
+        await asyncio.wait({caller})
+
+    asyncio.run(main())
+    assert is_free(cache)
 
 
 def test_memoized_functions_have_limits(cache: shale.Cache) -> None:
