@@ -189,6 +189,43 @@ def test_so_may_a_load_that_outlives_the_load_in_whose_course_it_began(
     run(main())
 
 
+def test_a_load_that_is_over_waits_for_nothing(cache: shale.Cache) -> None:
+    coroutines = shale.AsyncCache(cache)
+
+    async def main() -> None:
+        over, go = asyncio.Event(), asyncio.Event()
+        tasks: list[asyncio.Task[Any]] = []
+
+        async def later() -> Any:
+            await over.wait()
+            return await coroutines.get_or_load("b", never)
+
+        async def first_a() -> int:
+            tasks.append(asyncio.create_task(later()))
+            return 1
+
+        async def second_a() -> int:
+            await go.wait()
+            return 2
+
+        async def b() -> Any:
+            return await coroutines.get_or_load("a", never)
+
+        assert await coroutines.get_or_load("a", first_a) == 1
+        cache.remove("a")
+        tasks.append(asyncio.create_task(coroutines.get_or_load("a", second_a)))
+        await asyncio.sleep(0)
+        tasks.append(asyncio.create_task(coroutines.get_or_load("b", b)))
+        await asyncio.sleep(0)
+        over.set()
+        # By now all three wait: later() for b, b for a, and a to go.
+        await asyncio.sleep(0.01)
+        go.set()
+        assert await asyncio.gather(*tasks) == [2, 2, 2]
+
+    run(main())
+
+
 def test_a_thread_of_another_context_waits(cache: shale.Cache) -> None:
     load = Loader(held=True)
     first = in_thread(lambda: cache.get_or_load("a", load))

@@ -213,6 +213,7 @@ def test_past_the_hard_limit_the_lease_is_not_renewed(ask: Ask) -> None:
     second = Held(lambda: 2)
     second.go.set()
     assert ask(second, lease=3600).value == 2
+    assert not load.ended
     load.go.set()
     ask.until(lambda: load.ended)
 
