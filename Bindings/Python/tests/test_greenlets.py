@@ -47,7 +47,7 @@ def until(condition):
         time.sleep(0.001)
 
 def never():
-    raise AssertionError("nothing is to be loaded")
+    raise AssertionError
 """
 
 WAITING = """
