@@ -24,6 +24,31 @@ struct LoaderTests {
         #expect(try await join { loads.add() }.output == 2)
     }
 
+    @Test("all who wait are resumed in the order in which they came, but for those who left")
+    func order() async throws {
+        let gate = Gate(), line = LineExecutor(), resumed = Counter()
+        let holds = try (0..<1000).map { _ in
+            try join {
+                try await gate.wait()
+                return 1
+            }
+        }
+        let waiters = holds.map { hold in
+            Task(executorPreference: line) {
+                _ = try await hold.output
+                return resumed.add()
+            }
+        }
+        // One after the other: when this one runs, all wait.
+        await Task(executorPreference: line) {
+            for number in stride(from: 0, to: 1000, by: 7) { holds[number].release() }
+            gate.open()
+        }.value
+        var places: [Int] = []
+        for waiter in waiters { if case .success(let place) = await waiter.result { places.append(place) } }
+        #expect(places == Array(1...(1000 - 143)))
+    }
+
     @Test("what the store has by now is the answer, where no load is under way")
     func stored() async throws {
         guard case .stored(5) = try loader.join("key", unless: { 5 }, load: { 6 }) else {

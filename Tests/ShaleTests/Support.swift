@@ -94,6 +94,16 @@ final class Counter: Sendable {
     }
 }
 
+/// Runs the parts of its tasks one after the other, in the order in which they could go on.
+final class LineExecutor: TaskExecutor {
+    private let queue = DispatchQueue(label: "line")
+
+    func enqueue(_ job: consuming ExecutorJob) {
+        let job = UnownedJob(job), executor = asUnownedTaskExecutor()
+        queue.async { job.runSynchronously(on: executor) }
+    }
+}
+
 struct Article: Codable, Sendable, Equatable {
     var title: String
     var words = 0
