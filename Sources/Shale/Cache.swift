@@ -43,6 +43,7 @@ public final class Cache<Key: Hashable & Codable & Sendable, Value: Codable & Se
     @usableFromInline let coder: Coder<Value>
     @usableFromInline let keys: KeySpace<Key>
     @usableFromInline let memory: MemoryTier<Key, Value>
+    let place: StorePlace
     let loader = Loader<Key, Entry>()
     @usableFromInline let counters = Counters()
     @usableFromInline let broadcast = Broadcast<Change>()
@@ -109,6 +110,7 @@ public final class Cache<Key: Hashable & Codable & Sendable, Value: Codable & Se
         self.refreshAhead = refreshAhead
         self.leaseTime = leaseTime
         self.coder = coder
+        place = StorePlace(store)
         keys = try KeySpace(name: name)
         if leaseTime < .milliseconds(1) || leaseTime > .seconds(60 * 60) {
             throw ShaleError(

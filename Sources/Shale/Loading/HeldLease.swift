@@ -1,7 +1,8 @@
 import ShaleCore
 import Synchronization
 
-/// A lease that is kept up for as long as a load takes, so that its time is that of a killed process alone.
+/// A lease that is kept up for as long as a load takes, so that its time is that of a killed process alone, and of a
+/// load that goes on after its cancellation.
 final class HeldLease: Sendable {
     private let store: Store
     private let lease: Lease
@@ -25,7 +26,11 @@ final class HeldLease: Sendable {
             renewal.cancel()
             release()
         }
-        return try await load()
+        return try await withTaskCancellationHandler {
+            try await load()
+        } onCancel: {
+            renewal.cancel()
+        }
     }
 
     private func renew() -> Bool { isOver.withLock { !$0 && (try? store.renew(lease, of: key, for: time)) == true } }

@@ -59,13 +59,18 @@ extension Cache {
             if entry.isStale || isDueEarly(entry) { _ = try join(key, insteadOf: entry, policy, load) }
             return entry
         }
-        switch try join(key, insteadOf: nil, policy, load) {
-        case .stored(let entry): return entry
-        case .load(let hold):
-            do { return try await hold.output } catch {
-                guard policy == .staleIfError, !Task.isCancelled, let stale = try entry(for: key, includingStale: true)
-                else { throw error }
-                return stale
+        return try await WaitGraph.shared.waiting {
+            (try identity(of: key), description(of: key))
+        } _: {
+            switch try join(key, insteadOf: nil, policy, load) {
+            case .stored(let entry): return entry
+            case .load(let hold):
+                do { return try await hold.output } catch {
+                    guard policy == .staleIfError, !Task.isCancelled,
+                        let stale = try entry(for: key, includingStale: true)
+                    else { throw error }
+                    return stale
+                }
             }
         }
     }
@@ -154,15 +159,23 @@ extension Cache {
         _ key: Key, insteadOf known: Entry?, _ policy: LoadPolicy,
         _ load: @escaping @Sendable (Entry?) async throws -> Loaded
     ) throws -> Joined<Entry> {
-        try loader.join(key) {
+        let running = RunningLoad(try identity(of: key), name: description(of: key))
+        return try loader.join(key) {
             guard policy != .reload, let current = try read(key, includingStale: false, peeking: true) else {
                 return nil
             }
             return current.isSame(as: known) ? nil : current
         } load: {
-            try await self.fetch(key, insteadOf: known, policy, load)
+            try await running.during { try await self.fetch(key, insteadOf: known, policy, load) }
         }
     }
+
+    private func identity(of key: Key) throws(ShaleError) -> LoadIdentity {
+        LoadIdentity(place: place, key: try stored(key))
+    }
+
+    /// For people.
+    private func description(of key: Key) -> String { name.isEmpty ? "\(key)" : "\(key) of \"\(name)\"" }
 
     /// A load in its turn. Whoever holds the load gets the result.
     private func fetch(
