@@ -23,7 +23,9 @@ extension Cache: Codable {
         var entries: [ArchivedEntry] = []
         try store.forEach { bytes, known, value in
             // The walk may come by an entry twice.
-            if let key = keys.decode(bytes), let value = try? coder.decode(Data(value)), seen.insert(key).inserted {
+            if !Meta.isMissing(known.meta), let key = keys.decode(bytes), let value = try? coder.decode(Data(value)),
+                seen.insert(key).inserted
+            {
                 let meta = Meta(known.meta)
                 entries.append(
                     ArchivedEntry(

@@ -44,7 +44,9 @@ public final class Cache<Key: Hashable & Codable & Sendable, Value: Codable & Se
     @usableFromInline let keys: KeySpace<Key>
     @usableFromInline let memory: MemoryTier<Key, Value>
     let place: StorePlace
-    let loader = Loader<Key, Entry>()
+    let limitClock: any Clock<Duration>
+    let loader = Loader<Key, Answer>()
+    let pauses = LoadPauses<Key>()
     @usableFromInline let counters = Counters()
     @usableFromInline let broadcast = Broadcast<Change>()
     private let evictions = Mutex<Int?>(nil)
@@ -63,19 +65,21 @@ public final class Cache<Key: Hashable & Codable & Sendable, Value: Codable & Se
     ///     ``value(for:orLoad:maxAge:tags:_:)``. 0: never; 1 suits most.
     ///   - leaseTime: How long others wait for a process that was killed while it loaded; up to an hour.
     ///   - coder: How values become bytes.
-    ///   - now: The clock. Nil: the system's.
+    ///   - now: The clock that ages go by. Nil: the system's.
+    ///   - limitClock: What measures the limits of loads, see ``LoadOptions``.
     public convenience init(
         at directory: String?, maxAge: Store.Lifetime = .seconds(12 * 60 * 60), staleFor: Store.Lifetime = .forever,
         maxEntries: Int? = 50, capacity: Int? = nil, memoryEntries: Int = 256, memoryBytes: Int = 32 << 20,
         refreshAhead: Double = 0, leaseTime: Duration = .seconds(10), coder: Coder<Value> = .standard,
-        now: (@Sendable () -> Date)? = nil
+        now: (@Sendable () -> Date)? = nil, limitClock: any Clock<Duration> = ContinuousClock()
     ) throws(ShaleError) {
         var options = Store.Options(capacity: capacity, maxEntries: maxEntries)
         if let now { options.now = { now().millisecondsSince1970 } }
         let store = try Store(at: directory, options: options)
         try self.init(
             in: store, named: "", maxAge: maxAge, staleFor: staleFor, memoryEntries: memoryEntries,
-            memoryBytes: memoryBytes, refreshAhead: refreshAhead, leaseTime: leaseTime, coder: coder)
+            memoryBytes: memoryBytes, refreshAhead: refreshAhead, leaseTime: leaseTime, coder: coder,
+            limitClock: limitClock)
     }
 
     /// The same, in a directory that a file URL names.
@@ -83,13 +87,14 @@ public final class Cache<Key: Hashable & Codable & Sendable, Value: Codable & Se
         at directory: URL, maxAge: Store.Lifetime = .seconds(12 * 60 * 60), staleFor: Store.Lifetime = .forever,
         maxEntries: Int? = 50, capacity: Int? = nil, memoryEntries: Int = 256, memoryBytes: Int = 32 << 20,
         refreshAhead: Double = 0, leaseTime: Duration = .seconds(10), coder: Coder<Value> = .standard,
-        now: (@Sendable () -> Date)? = nil
+        now: (@Sendable () -> Date)? = nil, limitClock: any Clock<Duration> = ContinuousClock()
     ) throws(ShaleError) {
         if !directory.isFileURL { throw ShaleError(code: .invalid, message: "\(directory) names no file") }
         try self.init(
             at: directory.path, maxAge: maxAge, staleFor: staleFor, maxEntries: maxEntries, capacity: capacity,
             memoryEntries: memoryEntries,
-            memoryBytes: memoryBytes, refreshAhead: refreshAhead, leaseTime: leaseTime, coder: coder, now: now)
+            memoryBytes: memoryBytes, refreshAhead: refreshAhead, leaseTime: leaseTime, coder: coder, now: now,
+            limitClock: limitClock)
     }
 
     /// Opens one of many caches in a store, each under a name of its own. The store's limits and clock are shared by them all.
@@ -101,7 +106,7 @@ public final class Cache<Key: Hashable & Codable & Sendable, Value: Codable & Se
         staleFor: Store.Lifetime = .forever,
         memoryEntries: Int = 256, memoryBytes: Int = 32 << 20, refreshAhead: Double = 0,
         leaseTime: Duration = .seconds(10),
-        coder: Coder<Value> = .standard
+        coder: Coder<Value> = .standard, limitClock: any Clock<Duration> = ContinuousClock()
     ) throws(ShaleError) {
         self.store = store
         self.name = name
@@ -110,6 +115,7 @@ public final class Cache<Key: Hashable & Codable & Sendable, Value: Codable & Se
         self.refreshAhead = refreshAhead
         self.leaseTime = leaseTime
         self.coder = coder
+        self.limitClock = limitClock
         place = StorePlace(store)
         keys = try KeySpace(name: name)
         if leaseTime < .milliseconds(1) || leaseTime > .seconds(60 * 60) {
@@ -152,8 +158,8 @@ public final class Cache<Key: Hashable & Codable & Sendable, Value: Codable & Se
     /// The keys of all fresh entries, in no promised order. Reads the whole store.
     public func allKeys() throws(ShaleError) -> [Key] {
         var found = Set<Key>()
-        try store.forEach { bytes, _, _ in
-            if let key = keys.decode(bytes) { found.insert(key) }
+        try store.forEach { bytes, known, _ in
+            if !Meta.isMissing(known.meta), let key = keys.decode(bytes) { found.insert(key) }
             return true
         }
         return Array(found)
@@ -182,10 +188,10 @@ public final class Cache<Key: Hashable & Codable & Sendable, Value: Codable & Se
     {
         let read = try store.withValue(for: storedKey, includingStale: includingStale, peeking: peeking) {
             known, bytes in
-            (known: known, value: Result { try coder.decode(Data(bytes)) })
+            (known: known, value: Meta.isMissing(known.meta) ? nil : Result { try coder.decode(Data(bytes)) })
         }
-        guard let read else { return nil }
-        switch read.value {
+        guard let read, let value = read.value else { return nil }
+        switch value {
         case .success(let value):
             keep(
                 value, for: key,
@@ -242,12 +248,13 @@ public final class Cache<Key: Hashable & Codable & Sendable, Value: Codable & Se
         try set(value, for: key, maxAge: maxAge, pinned: pinned, meta, .always) ?? 0
     }
 
-    private func set(
-        _ value: Value, for key: Key, maxAge: Store.Lifetime?, pinned: Bool, _ meta: Meta, _ condition: Condition
+    /// No value: one that is known to be missing, as the meta says.
+    func set(
+        _ value: Value?, for key: Key, maxAge: Store.Lifetime?, pinned: Bool, _ meta: Meta, _ condition: Condition
     ) throws(ShaleError) -> UInt64? {
         let storedKey = try stored(key)
         let bytes: Data
-        do { bytes = try coder.encode(value) } catch {
+        do { bytes = try value.map(coder.encode) ?? Data() } catch {
             throw failure("the value for \(key) cannot be encoded: \(error)")
         }
         var tags = [keys.tag]
@@ -255,7 +262,10 @@ public final class Cache<Key: Hashable & Codable & Sendable, Value: Codable & Se
         let version = try store.set(
             bytes, for: storedKey, maxAge: maxAge ?? self.maxAge, stale: staleFor, tags: tags, meta: meta.bytes,
             condition: condition, pinned: pinned)
-        guard let version else { return nil }
+        guard let version, let value else {
+            if version != nil { memory.remove(key) }
+            return version
+        }
         keep(value, for: key, MemoryTier.Item(value: value, version: version, storedKey: storedKey, cost: bytes.count))
         broadcast.send(.inserted(key, version: version))
         return version

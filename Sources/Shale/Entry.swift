@@ -16,6 +16,9 @@ extension Cache {
         public let version: UInt64
         /// Where this read found it.
         public let source: EntrySource
+        /// Why this is served although a load was to replace it: what the load threw, or a ``LoadError`` that says which limit
+        /// was reached, or that no load was tried. Nil: as the policy has it.
+        public internal(set) var error: (any Error)?
         /// Milliseconds since 1970.
         @usableFromInline let created: Int64
         /// Milliseconds since 1970; nil: never.
@@ -55,9 +58,20 @@ extension Cache {
         public var tags: [String] { meta.tags }
         var meta: Meta { Meta(metaBytes) }
 
-        /// Neither replaced nor given a new age.
-        func isSame(as other: Entry?) -> Bool { version == other?.version && expires == other?.expires }
+        var stamp: Stamp { Stamp(version: version, expires: expires) }
+
+        func served(for error: any Error) -> Entry {
+            var entry = self
+            entry.error = error
+            return entry
+        }
     }
+}
+
+/// Two entries with the same one: neither replaced nor given a new age.
+struct Stamp: Equatable, Sendable {
+    let version: UInt64
+    let expires: Int64?
 }
 
 /// Where a read found an entry.
@@ -71,24 +85,31 @@ public enum EntrySource: Sendable {
 
 /// What the cache keeps beside a value, in the store's meta bytes:
 ///
-///     meta   = empty | form (1) loadTime etag tag*
+///     meta   = empty | form (1; 2: known to be missing, the value is empty) loadTime etag tag*
 ///     etag   = 0 | length + 1, bytes
 ///     tag    = length, bytes
 ///
 /// Numbers are LEB128. Tags are kept because the store has their hashes alone, and an archive needs them.
+@usableFromInline
 struct Meta: Equatable {
     var etag: String?
     var tags: [String] = []
     /// Milliseconds.
     var loadTime: Int64 = 0
+    /// Says that there is no value.
+    var isMissing = false
 }
 
 extension Meta {
     private static let form: UInt8 = 1
+    @usableFromInline static let missingForm: UInt8 = 2
+
+    @inlinable
+    static func isMissing(_ bytes: [UInt8]) -> Bool { bytes.first == missingForm }
 
     var bytes: [UInt8] {
         if self == Meta() { return [] }
-        var bytes = [Meta.form]
+        var bytes = [isMissing ? Meta.missingForm : Meta.form]
         bytes.append(leb128: UInt64(loadTime))
         bytes.append(leb128: etag.map { UInt64($0.utf8.count) + 1 } ?? 0)
         if let etag { bytes += etag.utf8 }
@@ -102,7 +123,10 @@ extension Meta {
     /// Bytes of another form, written by somebody else, say nothing.
     init(_ bytes: [UInt8]) {
         var rest = bytes[...]
-        guard rest.popFirst() == Meta.form, let time = rest.popLEB128(), let etagLength = rest.popLEB128() else {
+        isMissing = Meta.isMissing(bytes)
+        guard let form = rest.popFirst(), form == Meta.form || form == Meta.missingForm, let time = rest.popLEB128(),
+            let etagLength = rest.popLEB128()
+        else {
             return
         }
         loadTime = Int64(clamping: time)

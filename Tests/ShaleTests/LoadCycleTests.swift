@@ -20,7 +20,7 @@ struct LoadCycleTests {
 
     @Test("a loader that asks for its own key is told so, and the key can be loaded afterwards")
     func direct() async throws {
-        for policy in [LoadPolicy.default, .staleIfError, .staleWhileRevalidate, .reload] {
+        for policy in [LoadOptions.default, .staleIfError, .staleWhileRevalidate, .reload] {
             let cache = try Cache<String, Int>.small()
             let keys = await cycle {
                 try await cache.value(for: "a", orLoad: policy) {

@@ -19,9 +19,9 @@ struct LoaderTests {
             }
         }
         gate.open()
-        for hold in holds { #expect(try await hold.output == 1) }
+        for hold in holds { #expect(try await hold.output() == 1) }
         // The load leaves the table after its result is out: until then it says so itself.
-        #expect(try await join { loads.add() }.output == 2)
+        #expect(try await join { loads.add() }.output() == 2)
     }
 
     @Test("all who wait are resumed in the order in which they came, but for those who left")
@@ -35,7 +35,7 @@ struct LoaderTests {
         }
         let waiters = holds.map { hold in
             Task(executorPreference: line) {
-                _ = try await hold.output
+                _ = try await hold.output()
                 return resumed.add()
             }
         }
@@ -63,8 +63,8 @@ struct LoaderTests {
             Issue.record("not joined"); return
         }
         gate.open()
-        #expect(try await hold.output == 7)
-        #expect(try await second.output == 7)
+        #expect(try await hold.output() == 7)
+        #expect(try await second.output() == 7)
     }
 
     @Test("an error goes to all")
@@ -77,7 +77,7 @@ struct LoaderTests {
             }
         }
         gate.open()
-        for hold in holds { await #expect(throws: Offline.self) { try await hold.output } }
+        for hold in holds { await #expect(throws: Offline.self) { try await hold.output() } }
     }
 
     @Test("a waiter that is cancelled leaves at once, and alone")
@@ -92,7 +92,7 @@ struct LoaderTests {
                 return 1
             }
         }
-        let waiters = holds.map { hold in Task { try await hold.output } }
+        let waiters = holds.map { hold in Task { try await hold.output() } }
         waiters[1].cancel()
         await #expect(throws: CancellationError.self) { try await waiters[1].value }
         waiters[0].cancel()
@@ -115,14 +115,14 @@ struct LoaderTests {
         }
         let first = try join(load), second = try join(load)
         try await begun.wait()
-        let waiter = Task { try await first.output }
+        let waiter = Task { try await first.output() }
         second.release()
         second.release()
         #expect(cancelled.count == 0)
         waiter.cancel()
         await #expect(throws: CancellationError.self) { try await waiter.value }
         try await cancelled.wait(for: 1)
-        await #expect(throws: CancellationError.self) { try await second.output }
+        await #expect(throws: CancellationError.self) { try await second.output() }
     }
 
     @Test("a load begins when the cancelled one before it has ended, never beside it")
@@ -152,8 +152,8 @@ struct LoaderTests {
         // The first one's end has not taken the third from the table.
         let fourth = try join { never.add() }
         gate.open()
-        #expect(try await third.output == 3)
-        #expect(try await fourth.output == 3)
+        #expect(try await third.output() == 3)
+        #expect(try await fourth.output() == 3)
         #expect(never.count == 0)
         #expect(running.count == 1)
     }
@@ -168,8 +168,8 @@ struct LoaderTests {
         guard case .load(let quick) = try loader.join("other", unless: { nil }, load: { 2 }) else {
             Issue.record("not loaded"); return
         }
-        #expect(try await quick.output == 2)
+        #expect(try await quick.output() == 2)
         gate.open()
-        #expect(try await slow.output == 1)
+        #expect(try await slow.output() == 1)
     }
 }

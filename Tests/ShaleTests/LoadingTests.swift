@@ -5,7 +5,7 @@ import Testing
 @Suite("Loading", .timeLimit(.minutes(30)))
 struct LoadingTests {
     private let clock = TestClock()
-    private let policies: [LoadPolicy] = [.default, .staleIfError, .staleWhileRevalidate, .reload]
+    private let policies: [LoadOptions] = [.default, .staleIfError, .staleWhileRevalidate, .reload]
 
     @Test("10,000 tasks that ask for one missing key cause exactly one load")
     func stampede() async throws {
@@ -186,7 +186,7 @@ struct LoadingTests {
 
     @Test("not modified: the stored value gets a new age, and keeps the rest")
     func notModified() async throws {
-        for policy in [LoadPolicy.default, .staleIfError, .reload] {
+        for policy in [LoadOptions.default, .staleIfError, .reload] {
             let cache = try Cache<String, Int>.small(clock: clock)
             let version = try cache.insert(1, for: "key", tags: ["t"], etag: "e")
             clock.advance(seconds: 60)

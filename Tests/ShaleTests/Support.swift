@@ -18,6 +18,45 @@ final class TestClock: Sendable {
     var now: @Sendable () -> Date { { self.date } }
 }
 
+/// Measures the time that it is told has passed.
+final class ManualClock: Clock {
+    struct Instant: InstantProtocol {
+        var time: Duration
+        func advanced(by duration: Duration) -> Instant { Instant(time: time + duration) }
+        func duration(to other: Instant) -> Duration { other.time - time }
+        static func < (a: Instant, b: Instant) -> Bool { a.time < b.time }
+    }
+
+    private struct State {
+        var now = Instant(time: .zero)
+        var sleepers: [(end: Instant, gate: Gate)] = []
+    }
+    private let state = Mutex(State())
+    /// Sleeps that were begun.
+    let sleeps = Counter()
+
+    var now: Instant { state.withLock { $0.now } }
+    var minimumResolution: Duration { .nanoseconds(1) }
+
+    func sleep(until deadline: Instant, tolerance: Duration?) async throws {
+        let gate = Gate()
+        state.withLock { state in
+            state.sleepers.append((deadline, gate))
+            if deadline <= state.now { gate.open() }
+        }
+        sleeps.add()
+        try await gate.wait()
+    }
+
+    func advance(by time: Duration) {
+        state.withLock { state in
+            state.now = state.now.advanced(by: time)
+            for sleeper in state.sleepers where sleeper.end <= state.now { sleeper.gate.open() }
+            state.sleepers.removeAll { $0.end <= state.now }
+        }
+    }
+}
+
 /// Opens once. Whoever waits for it goes on then, or when cancelled, with an error.
 final class Gate: Sendable {
     private struct State {
@@ -116,11 +155,13 @@ extension Cache {
     static func small(
         maxAge: Store.Lifetime = .seconds(60), staleFor: Store.Lifetime = .forever, maxEntries: Int? = nil,
         memoryEntries: Int = 256, memoryBytes: Int = 1 << 20,
-        refreshAhead: Double = 0, coder: Coder<Value> = .standard, clock: TestClock = TestClock()
+        refreshAhead: Double = 0, coder: Coder<Value> = .standard, clock: TestClock = TestClock(),
+        limitClock: any Clock<Duration> = ContinuousClock()
     ) throws -> Cache {
         try Cache(
             at: nil as String?, maxAge: maxAge, staleFor: staleFor, maxEntries: maxEntries, capacity: 4 << 20,
             memoryEntries: memoryEntries,
-            memoryBytes: memoryBytes, refreshAhead: refreshAhead, coder: coder, now: clock.now)
+            memoryBytes: memoryBytes, refreshAhead: refreshAhead, coder: coder, now: clock.now,
+            limitClock: limitClock)
     }
 }

@@ -3,8 +3,9 @@ import Synchronization
 /// One load, and those who hold it.
 final class Flight<Output: Sendable>: Sendable {
     private struct Holder {
-        /// Of one who waits.
-        var waiter: CheckedContinuation<Output, any Error>?
+        /// Of one who waits. Nil is for one whose time is over.
+        var waiter: CheckedContinuation<Output?, any Error>?
+        var timer: Task<Void, Never>?
     }
 
     private struct State {
@@ -50,25 +51,41 @@ final class Flight<Output: Sendable>: Sendable {
         }
     }
 
-    fileprivate func output(_ number: Int) async throws -> Output {
+    fileprivate func output(_ number: Int, within limit: TimeLimit?) async throws -> Output? {
         try await withCheckedThrowingContinuation { continuation in
-            let result: Result<Output, any Error>? = state.withLock { state in
-                if let result = state.result { return result }
+            let result: Result<Output?, any Error>? = state.withLock { state in
+                if let result = state.result { return result.map(Optional.some) }
                 if state.holders[number] == nil { return .failure(CancellationError()) }
-                state.holders[number]?.waiter = continuation
+                state.holders[number] = Holder(
+                    waiter: continuation, timer: limit?.timer { self.stopWaiting(number) })
                 return nil
             }
             if let result { continuation.resume(with: result) }
         }
     }
 
-    fileprivate func release(_ number: Int) {
+    private func stopWaiting(_ number: Int) {
+        state.withLock { $0.holders[number]?.waiter.take() }?.resume(returning: nil)
+    }
+
+    fileprivate func release(_ number: Int, after limit: TimeLimit, expired: @escaping @Sendable () -> Void) {
+        state.withLock { state in
+            guard state.holders[number] != nil else { return }
+            state.holders[number]?.timer = limit.timer { if self.release(number) { expired() } }
+        }
+    }
+
+    /// False where it was no holder any more, or the load is over.
+    @discardableResult
+    fileprivate func release(_ number: Int) -> Bool {
         let (holder, task) = state.withLock { state in
             let holder = state.holders.removeValue(forKey: number)
             return (holder, state.holders.isEmpty && state.result == nil ? state.task : nil)
         }
+        holder?.timer?.cancel()
         holder?.waiter?.resume(throwing: CancellationError())
         task?.cancel()
+        return holder != nil
     }
 
     private func finish(_ result: Result<Output, any Error>) {
@@ -77,9 +94,13 @@ final class Flight<Output: Sendable>: Sendable {
             defer { state.holders = [:] }
             return state.holders
         }
+        let output = result.map(Optional.some)
         // In the order in which they came: a task group looks for a child that has ended from the oldest on, and
         // any other order makes it look at all who are left, each time.
-        for (_, holder) in holders.sorted(by: { $0.key < $1.key }) { holder.waiter?.resume(with: result) }
+        for (_, holder) in holders.sorted(by: { $0.key < $1.key }) {
+            holder.timer?.cancel()
+            holder.waiter?.resume(with: output)
+        }
     }
 }
 
@@ -88,17 +109,31 @@ struct Hold<Output: Sendable>: Sendable {
     fileprivate let flight: Flight<Output>
     fileprivate let number: Int
 
-    /// The result. Where the waiting task is cancelled, it lets go.
-    var output: Output {
-        get async throws {
-            try await withTaskCancellationHandler {
-                try await flight.output(number)
-            } onCancel: {
-                release()
-            }
+    /// The result; nil where the limit was reached first, and this holds the load still. Where the waiting task is cancelled, it
+    /// lets go.
+    func output(within limit: TimeLimit? = nil) async throws -> Output? {
+        try await withTaskCancellationHandler {
+            try await flight.output(number, within: limit)
+        } onCancel: {
+            release()
         }
     }
 
     /// Lets go. The load is cancelled if nobody else holds it.
     func release() { flight.release(number) }
+
+    /// Lets go after a time, without waiting, and says so, unless the load is over by then.
+    func release(after limit: TimeLimit, expired: @escaping @Sendable () -> Void) {
+        flight.release(number, after: limit, expired: expired)
+    }
+}
+
+/// A time from now, and what measures it.
+struct TimeLimit: Sendable {
+    let time: Duration
+    let clock: any Clock<Duration>
+
+    fileprivate func timer(_ isOver: @escaping @Sendable () -> Void) -> Task<Void, Never> {
+        Task { [self] in if (try? await clock.sleep(for: time)) != nil { isOver() } }
+    }
 }
