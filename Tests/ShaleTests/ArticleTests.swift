@@ -168,6 +168,46 @@ struct ArticleTests {
         #expect(articles[url]?.title == "Number 4")
     }
 
+    @Test("Loading without stampedes: limits, ages by value, what does not exist, jitter")
+    func loadOptions() async throws {
+        struct Article: Codable, Sendable {
+            var title = "Loaded"
+            var isBreaking = false
+        }
+        let url = try url(), clock = TestClock()
+        @Sendable func download(_: URL) async throws -> Article { Article(isBreaking: true) }
+        @Sendable func find(_: URL) async throws -> Article? { nil }
+        let articles = try Cache<URL, Article>(at: directory.url, maxAge: .seconds(300), now: clock.now)
+
+        let careful = LoadOptions(
+            .staleIfError, softLimit: .milliseconds(300), hardLimit: .seconds(10), pauseAfterFailure: .seconds(30))
+        try articles.insert(Article(title: "Old"), for: url)
+        let fresh = try await articles.entry(for: url, orLoad: careful) { _ in .value(try await download(url)) }
+        #expect(fresh.value.title == "Old" && fresh.error == nil)
+
+        articles[url] = nil
+        let entry = try await articles.entry(for: url) { _ in
+            let answer = try await download(url)
+            return .value(answer, maxAge: answer.isBreaking ? .seconds(30) : nil)
+        }
+        #expect(entry.expiresAt == clock.date + 30)
+
+        articles[url] = nil
+        for _ in 0..<2 {
+            await #expect(throws: LoadError.self) {
+                try await articles.entry(for: url) { _ in
+                    guard let article = try await find(url) else { return .missing(maxAge: .seconds(60)) }
+                    return .value(article)
+                }
+            }
+        }
+        #expect(articles.statistics.loads == 2)
+
+        clock.advance(seconds: 60)
+        let article = try await articles.value(for: url, orLoad: LoadOptions(jitter: 0.1)) { try await download(url) }
+        #expect(article.title == "Loaded")
+    }
+
     @Test("Loading without stampedes: before the age is over")
     func refreshingAhead() async throws {
         let directory = directory.url, url = try url()

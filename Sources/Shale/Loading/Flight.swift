@@ -2,24 +2,11 @@ import Synchronization
 
 /// One load, and those who hold it.
 final class Flight<Output: Sendable>: Sendable {
-    private struct Holder {
-        /// Of one who waits. Nil is for one whose time is over.
-        var waiter: CheckedContinuation<Output?, any Error>?
-        var timer: Task<Void, Never>?
-    }
-
     private struct State {
-        /// By their numbers, which count up in the order in which they came. None: the load is cancelled.
-        var holders: [Int: Holder] = [:]
-        var next = 0
+        /// None: the load is cancelled.
+        var holders = Holders()
         var result: Result<Output, any Error>?
         var task: Task<Void, Never>?
-
-        mutating func hold() -> Int {
-            next += 1
-            holders[next] = Holder()
-            return next
-        }
     }
     private let state = Mutex(State())
 
@@ -40,32 +27,33 @@ final class Flight<Output: Sendable>: Sendable {
                 self.finish(result)
                 ended()
             }
-            return Hold(flight: self, number: state.hold())
+            return Hold(flight: self, number: state.holders.add())
         }
     }
 
     /// Nil where the load has ended or was cancelled.
     func hold() -> Hold<Output>? {
         state.withLock { state in
-            state.result == nil && !state.holders.isEmpty ? Hold(flight: self, number: state.hold()) : nil
+            state.result == nil && !state.holders.isEmpty ? Hold(flight: self, number: state.holders.add()) : nil
         }
     }
 
     fileprivate func output(_ number: Int, within limit: TimeLimit?) async throws -> Output? {
-        try await withCheckedThrowingContinuation { continuation in
-            let result: Result<Output?, any Error>? = state.withLock { state in
-                if let result = state.result { return result.map(Optional.some) }
+        let call: Holders.Call = try await withCheckedThrowingContinuation { continuation in
+            let call: Result<Holders.Call, any Error>? = state.withLock { state in
+                if state.result != nil { return .success(.ended) }
                 if state.holders[number] == nil { return .failure(CancellationError()) }
-                state.holders[number] = Holder(
+                state.holders[number] = Holders.Holder(
                     waiter: continuation, timer: limit?.timer { self.stopWaiting(number) })
                 return nil
             }
-            if let result { continuation.resume(with: result) }
+            if let call { continuation.resume(with: call) }
         }
+        return call == .timeOver ? nil : try state.withLock { $0.result }?.get()
     }
 
     private func stopWaiting(_ number: Int) {
-        state.withLock { $0.holders[number]?.waiter.take() }?.resume(returning: nil)
+        state.withLock { $0.holders[number]?.waiter.take() }?.resume(returning: .timeOver)
     }
 
     fileprivate func release(_ number: Int, after limit: TimeLimit, expired: @escaping @Sendable () -> Void) {
@@ -79,7 +67,8 @@ final class Flight<Output: Sendable>: Sendable {
     @discardableResult
     fileprivate func release(_ number: Int) -> Bool {
         let (holder, task) = state.withLock { state in
-            let holder = state.holders.removeValue(forKey: number)
+            let holder = state.holders[number]
+            state.holders[number] = nil
             return (holder, state.holders.isEmpty && state.result == nil ? state.task : nil)
         }
         holder?.timer?.cancel()
@@ -91,15 +80,13 @@ final class Flight<Output: Sendable>: Sendable {
     private func finish(_ result: Result<Output, any Error>) {
         let holders = state.withLock { state in
             state.result = result
-            defer { state.holders = [:] }
-            return state.holders
+            return state.holders.takeAll()
         }
-        let output = result.map(Optional.some)
         // In the order in which they came: a task group looks for a child that has ended from the oldest on, and
         // any other order makes it look at all who are left, each time.
-        for (_, holder) in holders.sorted(by: { $0.key < $1.key }) {
+        for holder in holders {
             holder.timer?.cancel()
-            holder.waiter?.resume(with: output)
+            holder.waiter?.resume(returning: .ended)
         }
     }
 }
