@@ -107,13 +107,19 @@ struct MissingTests {
 
     @Test("what cannot be stored is missing all the same, and counted")
     func unstored() async throws {
-        _ = try open()
+        try open().insert(Data([1]), for: "stale", maxAge: .zero)
         var options = Store.Options()
         options.isReadOnly = true
+        options.now = { [clock] in clock.date.millisecondsSince1970 }
         let store = try Store(at: directory.path, options: options)
         let cache = try Cache<String, Data>(in: store, named: "")
         #expect(try await isMissing(cache))
         #expect(cache.statistics.unstored == 1)
+        // Still there, but the loader has not failed.
+        await #expect(throws: LoadError.self) {
+            try await cache.entry(for: "stale", orLoad: .staleIfError) { _ in .missing() }
+        }
+        #expect(try cache.entry(for: "stale", includingStale: true)?.value == Data([1]))
     }
 
     @Test("an archive leaves it out, and so does the sequence of entries")
