@@ -172,13 +172,16 @@ struct EncodingTests {
     func meta() {
         for meta in [
             Meta(), Meta(etag: ""), Meta(etag: "é\"", tags: ["a", "", "b"], loadTime: 70_000),
-            Meta(tags: [String(repeating: "t", count: 300)]), Meta(loadTime: 1),
+            Meta(tags: [String(repeating: "t", count: 300)]), Meta(loadTime: 1), Meta(isMissing: true),
+            Meta(tags: ["a"], loadTime: 1, isMissing: true),
         ] {
             #expect(Meta(meta.bytes) == meta)
         }
         #expect(Meta().bytes == [])
         #expect(Meta([1, 0, 2, 65]) == Meta(etag: "A"))
-        #expect(Meta([2, 0, 2, 65]) == Meta())
+        #expect(Meta([2, 0, 2, 65]) == Meta(etag: "A", isMissing: true))
+        #expect(Meta([3, 0, 2, 65]) == Meta())
+        #expect(!Meta.isMissing(Meta(etag: "A").bytes) && !Meta.isMissing([]) && Meta.isMissing([2, 0, 2, 65]))
         #expect(Meta([1]) == Meta())
         #expect(Meta([1, 0, 9, 65]) == Meta())
         #expect(Meta([1, 0, 2, 0xFF]) == Meta())
