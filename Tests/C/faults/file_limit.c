@@ -137,10 +137,37 @@ static void test_table(void) {
     CHECK_STATUS(SHALE_OK, shale_close(cache));
 }
 
+/* What the limit keeps out leaves its key as it was: no other place has room for it. */
+static void test_keeps_its_key(void) {
+    char *directory = path_to("key");
+    for (size_t old = 100; old <= 50000; old *= 500) {
+        shale_cache *cache = open_cache(directory, 2 * mib);
+        CHECK_STATUS(SHALE_OK, set(cache, 1, old, 0));
+        pid_t child = fork();
+        if (child == 0) {
+            begin_child(60);
+            limit_files(directory);
+            shale_cache *mine = open_cache(directory, 0);
+            CHECK_STATUS(SHALE_E_FULL, set(mine, 1, 300000, 0));
+            CHECK(strstr(shale_last_error(), "ulimit -f") != NULL);
+            CHECK(holds(mine, 1, old));
+            CHECK_STATUS(SHALE_OK, shale_close(mine));
+            _exit(check_failures != 0);
+        }
+        CHECK_EQUAL(0, wait_for(child));
+        CHECK(holds(cache, 1, old));
+        CHECK_STATUS(SHALE_OK, set(cache, 1, 300000, 0));
+        CHECK_STATUS(SHALE_OK, shale_close(cache));
+        remove_tree(directory);
+    }
+    free(directory);
+}
+
 int main(void) {
     watch(120);
     test_others_grow();
     test_says_why();
     test_table();
+    test_keeps_its_key();
     return finish();
 }

@@ -386,6 +386,24 @@ static void test_rebuild(void) {
     }
 }
 
+/* Large values, which need room in all at once, when the disk was full and has room again. */
+static void test_large_afterwards(void) {
+    for (int tries = 1; tries <= 66; tries += 13) {
+        start_anew();
+        step("a large value when the disk has room again, after %d sets", tries);
+        REQUIRE(open_cache(2 * mib, SHALE_OPEN_NO_SYNC));
+        for (uint64_t key = 0; key < 5; key++)
+            REQUIRE(put(key, 10000, SHALE_SET_UNCOMPRESSED));
+        here->leave(0);
+        for (uint64_t key = 5; key < 5 + (uint64_t)tries; key++)
+            put(key, 10000, SHALE_SET_UNCOMPRESSED);
+        here->empty();
+        for (int i = 0; i < 3; i++)
+            EXPECT(put(1000, stored_largest, SHALE_SET_UNCOMPRESSED), "%s", shale_last_error());
+        recover(0, true);
+    }
+}
+
 /* A copied data file has holes where nothing had been written. */
 static void test_copied(void) {
     start_anew();
@@ -666,6 +684,7 @@ static const struct {
 } scenarios[] = {
     {"create", test_create},
     {"fill", test_fill},
+    {"large-afterwards", test_large_afterwards},
     {"pinned", test_pinned},
     {"table", test_table},
     {"rebuild", test_rebuild},

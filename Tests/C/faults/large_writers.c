@@ -25,10 +25,13 @@ static shale_cache *open_it(void) {
     return cache;
 }
 
-static shale_status put(shale_cache *cache, uint64_t key, size_t size) {
+static shale_status put_with(shale_cache *cache, uint64_t key, size_t size, uint32_t flags) {
     pattern_fill(bytes, key, 1, size);
-    shale_set_options options = {.struct_size = sizeof options, .flags = SHALE_SET_UNCOMPRESSED};
+    shale_set_options options = {.struct_size = sizeof options, .flags = SHALE_SET_UNCOMPRESSED | flags};
     return shale_set(cache, &key, sizeof key, bytes, size, &options);
+}
+static shale_status put(shale_cache *cache, uint64_t key, size_t size) {
+    return put_with(cache, key, size, 0);
 }
 
 static bool is_there(shale_cache *cache, uint64_t key, size_t size) {
@@ -59,7 +62,7 @@ static long strike(const char *name) {
 }
 
 /* A process that is struck in the middle of a large set; it opens the cache itself. */
-static pid_t begin_writer(uint64_t key, int signal) {
+static pid_t begin_writer(uint64_t key, int signal, uint32_t flags) {
     pid_t child = fork();
     if (child == 0) {
         begin_child(60);
@@ -67,7 +70,7 @@ static pid_t begin_writer(uint64_t key, int signal) {
         shale_cache *cache = open_it();
         signal_sent = signal;
         shim_faults.call = strike;
-        CHECK_STATUS(SHALE_OK, put(cache, key, large));
+        CHECK_STATUS(SHALE_OK, put_with(cache, key, large, flags));
         shim_faults.call = NULL;
         is_there(cache, key, large);
         CHECK_STATUS(SHALE_OK, shale_close(cache));
@@ -76,9 +79,9 @@ static pid_t begin_writer(uint64_t key, int signal) {
     return child;
 }
 
-static void kill_writers(void) {
+static void kill_writers(uint32_t flags) {
     for (uint64_t i = 0; i < writers; i++)
-        CHECK_EQUAL(128 + SIGKILL, wait_for(begin_writer(1000000 + i, SIGKILL)));
+        CHECK_EQUAL(128 + SIGKILL, wait_for(begin_writer(1000000 + i, SIGKILL, flags)));
 }
 
 static uint64_t usual;
@@ -86,7 +89,7 @@ static uint64_t usual;
 static void beside_others(void) {
     remove_tree(directory);
     shale_cache *cache = open_it();
-    kill_writers();
+    kill_writers(0);
     CHECK_STATUS(SHALE_OK, put(cache, 1, most));
     is_there(cache, 1, most);
     CHECK(fill(cache) >= usual - usual / 50);
@@ -94,10 +97,30 @@ static void beside_others(void) {
     CHECK_STATUS(SHALE_OK, shale_close(cache));
 }
 
+/* Parts of values that were to be pinned are nobody's victims: they go where nothing else makes room. */
+static void pinned_beside_others(void) {
+    for (size_t size = large; size <= most; size += most - large) {
+        remove_tree(directory);
+        shale_cache *cache = open_it();
+        uint64_t left = 0;
+        for (uint64_t i = 0; left < 8 << 20 && i < 100; i++) {
+            CHECK_EQUAL(128 + SIGKILL, wait_for(begin_writer(1000000 + i, SIGKILL, SHALE_SET_PINNED)));
+            CHECK_EQUAL(0, stats_of(cache).entries);
+            left = stats_of(cache).live_bytes;
+        }
+        CHECK(left >= 8 << 20);
+        for (int i = 0; i < 5; i++)
+            CHECK_STATUS(SHALE_OK, put_with(cache, 1, size, i < 3 ? 0 : SHALE_SET_PINNED));
+        is_there(cache, 1, size);
+        check_afterwards(cache, directory, "beside killed writers of pinned values");
+        CHECK_STATUS(SHALE_OK, shale_close(cache));
+    }
+}
+
 static void alone(void) {
     remove_tree(directory);
     CHECK_STATUS(SHALE_OK, shale_close(open_it()));
-    kill_writers();
+    kill_writers(0);
     shale_cache *cache = open_it();
     CHECK_EQUAL(0, stats_of(cache).live_bytes);
     CHECK_STATUS(SHALE_OK, put(cache, 1, most));
@@ -110,7 +133,7 @@ static void alone(void) {
 static void stopped(bool knows) {
     remove_tree(directory);
     shale_cache *cache = open_it();
-    pid_t writer = begin_writer(1000000, SIGSTOP);
+    pid_t writer = begin_writer(1000000, SIGSTOP, 0);
     int status = 0;
     REQUIRE(waitpid(writer, &status, WUNTRACED) == writer && WIFSTOPPED(status));
     uint64_t kept = stats_of(cache).live_bytes;
@@ -227,6 +250,7 @@ int main(void) {
     usual = fill(cache);
     CHECK_STATUS(SHALE_OK, shale_close(cache));
     RUN(beside_others);
+    RUN(pinned_beside_others);
     RUN(alone);
     RUN(stopped_and_knows);
     RUN(stopped_and_does_not_know);

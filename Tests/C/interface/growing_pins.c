@@ -58,6 +58,55 @@ static void pin_with_growth(uint64_t capacity, size_t size, size_t last) {
     free(directory);
 }
 
+static int allocations_left;
+static long no_space_for_more(const char *name) {
+    return strcmp(name, "fallocate") == 0 && allocations_left-- <= 0 ? -ENOSPC : 0;
+}
+
+/* recovery.md, "A rebuild": "If a pinned entry still has no place, the rebuild fails with `SHALE_E_FULL` and the log stays
+ * as it is." So all of them are there, or nothing is opened until there is room: wherever the disk is full. */
+static void test_rebuild(void) {
+    enum { all = 24000, tries = 24 };
+    char *directory = path_to("rebuilt"), *index = path_to("rebuilt/shale.index");
+    shale_options options = {
+        .struct_size = sizeof options, .capacity = 8 << 20, .segment_size = segment, .flags = SHALE_OPEN_NO_SYNC};
+    shale_cache *cache = NULL;
+    int refused = 0, opened = 0;
+    shim_faults.call = NULL;
+    REQUIRE_STATUS(SHALE_OK, shale_open(directory, &options, &cache));
+    for (int i = 0; i < all; i++)
+        CHECK_STATUS(SHALE_OK, put(cache, 'p', i, 1, SHALE_SET_PINNED));
+    CHECK_STATUS(SHALE_OK, shale_close(cache));
+    for (int i = 0; i <= tries; i++) {
+        CHECK(unlink(index) == 0);
+        allocations_left = i;
+        shim_faults.call = i < tries ? no_space_for_more : NULL;
+        shale_status status = shale_open(directory, &options, &cache);
+        shim_faults.call = NULL;
+        if (status == SHALE_E_FULL && i < tries) {
+            refused++;
+            status = shale_open(directory, &options, &cache);
+        } else
+            opened++;
+        REQUIRE_STATUS(SHALE_OK, status);
+        int found = 0;
+        for (int k = 0; k < all; k++) {
+            char key[16];
+            shale_value value = SHALE_VALUE_INIT;
+            int length = snprintf(key, sizeof key, "p%06d", k);
+            found += shale_get(cache, key, (size_t)length, 0, &value) == SHALE_OK && holds_bytes(&value, bytes, 1);
+            shale_value_free(&value);
+        }
+        if (!CHECK_EQUAL(all, found))
+            fprintf(stderr, "  no room for allocation %d\n", i);
+        CHECK_STATUS(SHALE_OK, shale_close(cache));
+    }
+    printf("%d openings without room, %d with it\n", refused, opened);
+    CHECK(refused > 3 && opened > 3);
+    free(directory);
+    free(index);
+}
+
 int main(void) {
     watch(170);
     memset(bytes, 7, sizeof bytes);
@@ -67,5 +116,6 @@ int main(void) {
             for (size_t last = 4000; last <= 14000; last += 5000)
                 pin_with_growth(capacity, size, last);
     CHECK(grown > 10);
+    RUN(test_rebuild);
     return finish();
 }

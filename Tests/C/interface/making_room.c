@@ -130,6 +130,37 @@ static void test_pinned_and_gone(bool by_tag) {
     CHECK_STATUS(SHALE_OK, shale_close(cache));
 }
 
+static shale_cache *watched;
+static unsigned looks, misses;
+static void look_at_own(const void *at UNUSED) {
+    shim_faults.store = NULL;
+    looks++;
+    misses += look(watched, "own", SHALE_GET_PEEK) != SHALE_OK;
+    shim_faults.store = look_at_own;
+}
+
+/* The only entry beside pinned ones is set again: its bytes count as free, and it stays until then. So nobody misses it
+ * before any store of a set, and none is an eviction. */
+static void test_own_is_not_evicted(void) {
+    watched = open_at(NULL, capacity, 1, 0);
+    shale_set_options how = {.meta_size = 30000};
+    CHECK_STATUS(SHALE_OK, put(watched, "own", 16000, how));
+    CHECK(pin_all(watched, pinned, 1000) > 20);
+    /* (For another like it there is no room.) */
+    CHECK_STATUS(SHALE_OK, put(watched, "own", 16000, how));
+    CHECK_EQUAL(0, stats_of(watched).evictions);
+    shim_faults.store = look_at_own;
+    for (int i = 0; i < 200; i++)
+        CHECK_STATUS(SHALE_OK, put(watched, "own", 16000, how));
+    shim_faults.store = NULL;
+    CHECK(looks > 1000);
+    CHECK_EQUAL(0, misses);
+    CHECK_EQUAL(0, stats_of(watched).evictions);
+    CHECK_STATUS(SHALE_OK, put(watched, "other", 16000, how));
+    CHECK_EQUAL(1, stats_of(watched).evictions);
+    CHECK_STATUS(SHALE_OK, shale_close(watched));
+}
+
 static _Atomic bool stops;
 static void *read_on(void *cache) {
     while (!atomic_load(&stops))
@@ -317,6 +348,7 @@ int main(void) {
     RUN(test_a_pinned_entry_is_touched_again);
     test_pinned_and_gone(false);
     test_pinned_and_gone(true);
+    RUN(test_own_is_not_evicted);
     RUN(test_beside_readers);
     RUN(test_many_small_shards);
     RUN(test_large_beside_pins);

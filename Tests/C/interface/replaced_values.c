@@ -110,11 +110,33 @@ static void test_beside_pins(size_t large) {
     CHECK(refused > 0 && stored > 5);
 }
 
+/* A manifest has the key and the meta of its value: one that fits no segment fails before anything makes room. */
+static void test_manifest_too_long(void) {
+    static unsigned char key[65535], meta[65535];
+    for (size_t size = 100000; size <= 1 << 18; size += ((1 << 18) - 100000) / 2) {
+        shale_cache *cache = open_it(1 << 20, 1);
+        for (uint32_t flags = 0; flags <= SHALE_SET_IF_PRESENT; flags += SHALE_SET_IF_PRESENT) {
+            shale_set_options options = {.struct_size = sizeof options, .flags = SHALE_SET_UNCOMPRESSED | flags};
+            shale_value value = SHALE_VALUE_INIT;
+            pattern_fill(bytes, 1, 1, size);
+            CHECK_STATUS(SHALE_OK, flags ? SHALE_OK : shale_set(cache, key, sizeof key, bytes, size, &options));
+            options.meta = meta;
+            options.meta_size = sizeof meta;
+            CHECK_STATUS(SHALE_E_TOO_LARGE, shale_set(cache, key, sizeof key, bytes, size, &options));
+            CHECK_STATUS(SHALE_OK, shale_get(cache, key, sizeof key, 0, &value));
+            CHECK(holds_bytes(&value, bytes, size));
+            shale_value_free(&value);
+        }
+        CHECK_STATUS(SHALE_OK, shale_close(cache));
+    }
+}
+
 int main(void) {
     watch(240);
     RUN(test_both_do_not_fit);
     RUN(test_the_oldest_is_set_again);
     test_beside_pins(250000);
     test_beside_pins(100000);
+    RUN(test_manifest_too_long);
     return finish();
 }
