@@ -9,7 +9,7 @@
  *     explore show CONFIGURATION "OPERATIONS"     and what is in the files after each
  *
  * Operations: sKZ set key K (a to e) with size Z (0 a counter, 1 small, 2 in parts), pKZ pinned, tKZ tagged, aKZ with an
- * age; nKZ a new value where the one that a get finds is still there; rK remove, uK touch (uK1: for ever), iK increment, gK get, e evict, v invalidate (vN: another tag), c clear,
+ * age, TKZ and AKZ both this and pinned; nKZ a new value where the one that a get finds is still there; rK remove, uK touch (uK1: for ever), iK increment, gK get, e evict, v invalidate (vN: another tag), c clear,
  * y sync, w the clock goes on, h the disk is full, or not any more, b the other process's turn, x close and open, XN with another capacity, q kill and open,
  * QN with another capacity, d kill both, delete the index, open; kN power cut (N: which blocks); zK damage to what key
  * K's record stores, zK1 to its head, f verify. `17!sa0`: killed
@@ -80,7 +80,7 @@ static size_t print_operation(char *text, size_t room, const operation *op) {
     if (op->kill)
         snprintf(kill, sizeof kill, "%u!", op->kill);
     const char *silent = op->is_silent ? "~" : "";
-    if (strchr("spatn", op->what))
+    if (strchr("spatATn", op->what))
         return (size_t)snprintf(text, room, "%s%c%c%u%s", kill, op->what, 'a' + op->key, op->size, silent);
     if (op->what == 'z')
         return (size_t)snprintf(text, room, "%sz%c%u%s", kill, 'a' + op->key, op->size, silent);
@@ -115,9 +115,9 @@ static bool parse_operation(const char *text, operation *op) {
         text = end + 1;
     }
     op->what = *text++;
-    if (!op->what || !strchr("spatnriguzevcywfhbxXqQdk", op->what))
+    if (!op->what || !strchr("spatATnriguzevcywfhbxXqQdk", op->what))
         return false;
-    if (strchr("spatnriguz", op->what)) {
+    if (is_of_one_key(op->what)) {
         if (*text < 'a' || *text >= 'a' + most_keys)
             return false;
         op->key = (uint8_t)(*text++ - 'a');
@@ -200,17 +200,19 @@ static void shrink(sequence *s, uint64_t kind) {
     }
     /* Simpler operations in the place of others. */
     for (int i = 0; i < s->count && now_seconds() < deadline; i++) {
-        operation simple[4];
+        operation simple[5];
         int count = 0;
         operation o = s->operations[i];
         if (o.is_silent)
             simple[count] = o, simple[count++].is_silent = false;
         if (o.kill)
             simple[count] = o, simple[count++].kill = 0;
-        if (strchr("spatn", o.what) && o.size)
+        if (strchr("spatATn", o.what) && o.size)
             simple[count] = o, simple[count++].size = 0;
-        if (strchr("patn", o.what))
+        if (strchr("patATn", o.what))
             simple[count] = o, simple[count++].what = 's';
+        if (strchr("AT", o.what))
+            simple[count] = o, simple[count++].what = 'p';
         for (int j = 0; j < count; j++) {
             static sequence other;
             other = *s;
@@ -281,6 +283,8 @@ static int alphabet(operation *all) {
             all[n++] = (operation){.what = 't', .key = k, .size = 1};
             all[n++] = (operation){.what = 'p', .key = k, .size = (uint8_t)(1 + k)};
             all[n++] = (operation){.what = 'a', .key = k, .size = (uint8_t)k};
+            all[n++] = (operation){.what = 'A', .key = k, .size = (uint8_t)(2 - k)};
+            all[n++] = (operation){.what = 'T', .key = k, .size = (uint8_t)(1 + k)};
             all[n++] = (operation){.what = 'n', .key = k, .size = (uint8_t)(1 + k)};
         }
     }
@@ -559,8 +563,9 @@ static void walk(int c, uint64_t seed) {
             op = (operation){
                 .what = 's', .key = (uint8_t)(r >> 8) % (uint8_t)configured->keys, .size = (uint8_t)((r >> 16) % 3)};
         if (favour & 2 && r % 16 == 1)
-            op = (operation){
-                .what = 'p', .key = (uint8_t)(r >> 8) % (uint8_t)configured->keys, .size = (uint8_t)((r >> 16) % 3)};
+            op = (operation){.what = "ppAT"[(r >> 24) % 4],
+                             .key = (uint8_t)(r >> 8) % (uint8_t)configured->keys,
+                             .size = (uint8_t)((r >> 16) % 3)};
         if (favour >> 10 & 1 && r % 8 == 6)
             op = (operation){
                 .what = 'n', .key = (uint8_t)(r >> 8) % (uint8_t)configured->keys, .size = (uint8_t)((r >> 16) % 3)};

@@ -73,6 +73,8 @@ typedef enum {
     /* limits.md, "Order, counts and eviction": "the contents of the tail segment go first, whatever their stamps";
      * space.md, "The table": "An entry that finds no place at all is evicted." */
     excuse_forced_eviction,
+    /* promises.md, "Space": "One way remains: a table evicts an entry that it cannot place within its reach." */
+    excuse_no_place,
     /* space.md, "When room runs out": "Any other set of a large value evicts the one that it replaces" */
     excuse_makes_room,
     /* space.md, "When room runs out": "If both do not fit, a set that pins or has a condition fails with
@@ -111,6 +113,7 @@ typedef enum {
 static const char *const excuse_names[excuses] = {"full of pins",
                                                   "full disk",
                                                   "forced eviction",
+                                                  "no place in the table",
                                                   "replaced value makes room",
                                                   "both do not fit",
                                                   "evicted",

@@ -51,6 +51,7 @@ static volatile bool is_running;
 static char failure[512];
 static uint32_t events, kill_at;
 static uint64_t kills, cuts, operations_done;
+static bool is_displaced; /* a pinned entry has no place in this operation */
 static bool is_forced; /* evictions of this operation need not follow the order of use */
 static int replays; /* of logs, in this operation */
 static uint16_t new_id; /* of the value that it sets, or 0 */
@@ -136,14 +137,22 @@ static shard_view shard_of(const void *at) {
                    offset < l.chunks ? (offset - index_head) / l.region : (offset - l.chunks) / chunk_bytes % l.shards);
 }
 
-/* Whether nobody in a slot's table could leave for a pinned one. */
-static bool all_are_pinned(const void *at) {
+/* Whether a slot's table, while it is laid out anew, has no place somewhere within the reach of a home, and nobody there
+ * could leave for a pinned entry. promises.md, "Space": "One way remains: a table evicts an entry that it cannot
+ * place within its reach." */
+static bool has_no_place(const void *at) {
+    enum { reach = 3 };
     shard_view v = shard_of(at);
+    size_t pinned[64] = {0};
     slot s;
     for (size_t i = 0; next_slot(&v, &i, &s);)
-        if (!s.is_pinned)
-            return false;
-    return true;
+        pinned[s.position % 64] += s.is_pinned;
+    for (size_t i = 0, row = 0; i < 64; i++) {
+        row = pinned[i] == 4 ? row + 1 : 0;
+        if (row > reach)
+            return true;
+    }
+    return false;
 }
 
 /* promises.md, "The order of eviction": "The entry of the key that a call is about is passed over" */
@@ -169,7 +178,9 @@ static void before_event(enum shim_event event, const void *at) {
     if (event == SHIM_FORCED) {
         is_forced = true;
         /* Parts may go with what else is in the tail's segment; pinned ones where a table "cannot place" them. */
-        bool is_pinned = at && file_at(at) > 0 && word(at, 0) >> 61 & 1 && all_are_pinned(at);
+        bool is_pinned = at && file_at(at) > 0 && word(at, 0) >> 61 & 1 && has_no_place(at);
+        excuses_used[excuse_no_place] += is_pinned;
+        is_displaced |= is_pinned;
         for (int k = 0; k < most_keys; k++)
             for (int w = 0; w <= model.world_count; w++) {
                 choices *c = w == model.world_count ? &model.history[k] : &model.worlds[w][k];
@@ -195,7 +206,7 @@ static void before_event(enum shim_event event, const void *at) {
         mark(key, id, resident, evicted);
         new_is_evicted |= id == new_id;
     }
-    if (word0 >> 61 & 1)
+    if (word0 >> 61 & 1 && !is_displaced)
         complain("a pinned entry is evicted: key %c, value %u", key + 'a', id);
     const uint64_t stamps = ((uint64_t)1 << 38) - 1;
     slot s;
@@ -377,13 +388,15 @@ static struct {
     bool is_recognised, has_closed, has_settled;
 } answer;
 
+/* (What is gone by its age or its tag is none of them. space.md, "Pinned entries": "Before a call fails for want of
+ * room, what is gone in its shard leaves.") */
 static bool some_are_pinned(void) {
     for (int w = 0; w < model.world_count; w++)
         for (int k = 0; k < most_keys; k++) {
             if (model.worlds[w][k].is_any)
                 return true;
             for (int i = 0; i < model.worlds[w][k].count; i++)
-                if (model.worlds[w][k].choices[i].flags & is_pinned_value)
+                if (model.worlds[w][k].choices[i].flags & is_pinned_value && !is_gone(&model.worlds[w][k].choices[i]))
                     return true;
         }
     return false;
@@ -431,7 +444,16 @@ static bool open_cache(int capacity) {
 }
 
 static bool is_of_one_key(char what) {
-    return strchr("spatnriguz", what) != NULL;
+    return strchr("spatATnriguz", what) != NULL;
+}
+static bool pins(char what) {
+    return strchr("pAT", what) != NULL;
+}
+static bool has_age(char what) {
+    return strchr("aA", what) != NULL;
+}
+static bool has_tag(char what) {
+    return strchr("tT", what) != NULL;
 }
 
 /* Changes a bit of the key's current record, of what it stores or of its head; whether there is one. */
@@ -467,17 +489,19 @@ static void act(const operation *op, uint16_t id) {
     case 's':
     case 'p':
     case 't':
-    case 'a': {
+    case 'a':
+    case 'A':
+    case 'T': {
         fill(bytes, op->key, id, op->size);
         unsigned char meta[2] = {(unsigned char)id, (unsigned char)(id >> 8)};
         shale_bytes tag = {"tag", 3};
         shale_set_options options = {.struct_size = sizeof options,
-                                     .flags = op->what == 'p' ? SHALE_SET_PINNED : 0,
-                                     .max_age_ms = op->what == 'a' ? 2500 : 0,
+                                     .flags = pins(op->what) ? SHALE_SET_PINNED : 0,
+                                     .max_age_ms = has_age(op->what) ? 2500 : 0,
                                      .meta = meta,
                                      .meta_size = 2,
                                      .tags = &tag,
-                                     .tag_count = op->what == 't'};
+                                     .tag_count = has_tag(op->what)};
         answer.status = shale_set(mine->handle, &key, 1, bytes, size_of(op->size), &options);
         break;
     }
@@ -571,12 +595,13 @@ static bool complete(choices *w, const operation *op, uint16_t id) {
     case 'p':
     case 't':
     case 'a':
+    case 'A':
+    case 'T':
         set_choice(c, (choice){.id = id,
                                .size = op->size,
-                               .flags = op->what == 'p'   ? is_pinned_value
-                                        : op->what == 't' ? is_tagged_value
-                                                          : 0,
-                               .expires = op->what == 'a' ? machine.clock_ms + 2500 : 0,
+                               .flags = (uint8_t)((pins(op->what) ? is_pinned_value : 0) |
+                                                  (has_tag(op->what) ? is_tagged_value : 0)),
+                               .expires = has_age(op->what) ? machine.clock_ms + 2500 : 0,
                                .leave = new_is_evicted ? evicted : resident});
         return true;
     case 'n':
@@ -828,12 +853,12 @@ static void check_status(const operation *op) {
     checks++;
     bool is_right = s == SHALE_OK || (s == SHALE_MISS && strchr("rugn", op->what)) ||
                     (s == SHALE_E_INVALID && op->what == 'i');
-    if (!is_right && s == SHALE_E_FULL && (machine.is_full || (strchr("spatniu", op->what) && some_are_pinned()))) {
+    if (!is_right && s == SHALE_E_FULL && (machine.is_full || (strchr("spatATniu", op->what) && some_are_pinned()))) {
         excuses_used[machine.is_full ? excuse_full_disk : excuse_full_of_pins]++;
         is_right = true;
     }
     if (!is_right && s == SHALE_E_FULL && op->size == 2 &&
-        ((op->what == 'n' && answer.is_recognised) || (op->what == 'p' && may_be_there(&model.worlds[0][op->key])))) {
+        ((op->what == 'n' && answer.is_recognised) || (pins(op->what) && may_be_there(&model.worlds[0][op->key])))) {
         excuses_used[excuse_both_do_not_fit]++;
         is_right = true;
     }
@@ -849,9 +874,10 @@ static void check_status(const operation *op) {
     /* shale.h: "A call that fails leaves its key as it was." */
     if (s == SHALE_E_FULL && own_is_evicted && !machine.is_full)
         complain("%c%u fails, and its key is gone: %s", op->what, op->key, shale_last_error());
-    if (!is_right && s == SHALE_E_FULL && op->what == 'p') {
+    if (!is_right && s == SHALE_E_FULL && pins(op->what)) {
         size_t part = bytes_of_a_part(), parts = op->size == 2 ? (size_of(2) + part - 1) / part : 0;
-        size_t bytes = up(record_header + 3 + (parts ? 40 : size_of(op->size)), 8) + parts * (record_header + 24) +
+        size_t head = record_header + (size_t)(has_age(op->what) + has_tag(op->what)) * 8 + 3;
+        size_t bytes = up(head + (parts ? 40 : size_of(op->size)), 8) + parts * (record_header + 24) +
                        (parts ? up(size_of(2), 8) : 0);
         if (!fits_pinned(bytes, parts ? part + record_header + 24 : bytes, parts + 1)) {
             excuses_used[excuse_full_of_pins]++;
@@ -886,7 +912,7 @@ static int in_process(const operation *op, uint16_t id) {
 /* Whether every shard has been locked, so that nothing is left of a killed writer. */
 static bool settles(const operation *op) {
     return answer.has_settled || strchr("vcy", op->what) ||
-           (configured->shards == 1 && strchr("spatniruf", op->what) &&
+           (configured->shards == 1 && strchr("spatATniruf", op->what) &&
             !(op->what == 'n' && answer.status == SHALE_MISS));
 }
 
@@ -924,7 +950,7 @@ static bool perform(const operation *op) {
     failure[0] = 0;
     events = 0;
     kill_at = op->kill;
-    is_forced = false;
+    is_forced = is_displaced = false;
     replays = 0;
     if (op->what == 'd' && !model.is_clear_pending)
         add_unsettled();
@@ -933,11 +959,11 @@ static bool perform(const operation *op) {
          k++, excuses_used[excuse_deleted_unsettled]++)
         add_choices(&model.worlds[0][k], &model.uncleared[k]);
     uint16_t id = 0;
-    if (is_of_one_key(op->what) && strchr("spatni", op->what))
+    if (is_of_one_key(op->what) && strchr("spatATni", op->what))
         id = ++model.last_id;
     new_id = id;
     own_key = is_of_one_key(op->what) ? op->key : -1;
-    sets_large = strchr("sptan", op->what) && op->size == 2;
+    sets_large = strchr("sptanAT", op->what) && op->size == 2;
     own_is_evicted = false;
     new_is_evicted = false;
     if (op->what == 'k') {
@@ -1030,7 +1056,7 @@ static bool perform(const operation *op) {
 /* One more set of a byte, a removal and an eviction work. The caller restores what was. */
 static bool check_still_works(void) {
     failure[0] = 0;
-    is_forced = false;
+    is_forced = is_displaced = false;
     if (machine.is_full)
         return true;
     prepare_boot();
