@@ -124,11 +124,13 @@ enum {
 #define SHALE_SET_IF_VERSION 0x4u
 #define SHALE_SET_PINNED 0x8u        /* never evicted for space; ages and removals still apply */
 #define SHALE_SET_UNCOMPRESSED 0x10u /* store as it is, e.g. what is compressed already */
+#define SHALE_SET_IF_UNTOUCHED 0x20u /* a fenced set: shale_lease says more */
 
 /* flags of shale_get, shale_get_many, shale_lease and shale_cursor_next */
 #define SHALE_GET_STALE 0x1u /* also what is past its age but kept (stale_ms) */
 #define SHALE_GET_PEEK 0x2u  /* leave recency and counters alone */
 #define SHALE_GET_INFO 0x4u  /* all but the bytes: data is not filled, size is */
+#define SHALE_GET_TOKEN 0x8u /* shale_get: a MISS fills `version` with a token for a fenced set; costs a lock then */
 
 /* shale_value.flags */
 #define SHALE_VALUE_STALE 0x1u
@@ -165,7 +167,7 @@ typedef struct {
     uint32_t flags;     /* SHALE_SET_... */
     int64_t max_age_ms; /* 0: the cache's default */
     int64_t stale_ms;   /* 0: the cache's default */
-    uint64_t version;   /* with SHALE_SET_IF_VERSION */
+    uint64_t version;   /* with SHALE_SET_IF_VERSION; with SHALE_SET_IF_UNTOUCHED, a lease or a miss's token */
     const void *SHALE_NULLABLE meta; /* caller's own bytes beside the value (an ETag, a content type), up to 65,535 */
     size_t meta_size;
     const shale_bytes *SHALE_NULLABLE tags; /* up to 8 */
@@ -186,7 +188,7 @@ typedef struct {
     size_t capacity;  /* of the buffer */
     int64_t created_ms;
     int64_t expires_ms;   /* SHALE_NEVER: never */
-    uint64_t version;     /* changes with every set */
+    uint64_t version;     /* changes with every set; after a MISS with SHALE_GET_TOKEN, the token */
     uint64_t stored_size; /* bytes that the value takes after compression */
 } shale_value;
 
@@ -296,9 +298,20 @@ shale_status shale_get(shale_cache *SHALE_NULLABLE cache, const void *SHALE_NULL
  *     shale_lease_options options = {.struct_size = sizeof options, .wait_ms = 5000};
  *     shale_status status = shale_lease(cache, key, size, &options, &value, &lease);
  *     if (lease) {                   // it is for us to load
- *         ... load, and shale_set ...
+ *         shale_set_options fenced = {.struct_size = sizeof fenced,
+ *                                     .flags = SHALE_SET_IF_UNTOUCHED, .version = lease};
+ *         ... load, and shale_set with &fenced ...
  *         shale_release(cache, key, size, lease);
  *     }
+ *
+ * A fenced set stores what was loaded only if it cannot be older than what
+ * others did meanwhile: if, since the lease was given, the key was not set,
+ * incremented or removed (also while it was absent), the cache was not cleared,
+ * and none of the value's tags was invalidated. Else it answers CONFLICT. It
+ * does so too where that is not known any more: after a rebuild, or where
+ * entries that were set since have been evicted already. Eviction, ages and
+ * shale_touch are no changes. Where a miss is to be loaded without a lease,
+ * shale_get gives the token (SHALE_GET_TOKEN).
  *
  * OK, MISS or STALE. `*lease` is not 0 where the caller is to load: on a MISS, on
  * a STALE, or ahead of time on an OK. Where another has the lease, it is 0: a STALE
@@ -310,6 +323,10 @@ shale_status shale_get(shale_cache *SHALE_NULLABLE cache, const void *SHALE_NULL
 shale_status shale_lease(shale_cache *SHALE_NULLABLE cache, const void *SHALE_NULLABLE key, size_t key_size,
                          const shale_lease_options *SHALE_NULLABLE options, shale_value *SHALE_NULLABLE value,
                          uint64_t *SHALE_NULLABLE lease);
+/* Begins a lease's time again, for a load that takes longer: lease_ms from now, up to an hour; 0: 30 seconds. MISS where
+ * its time was over, or it was granted unnoted: others may be loading then. */
+shale_status shale_renew(shale_cache *SHALE_NULLABLE cache, const void *SHALE_NULLABLE key, size_t key_size,
+                         uint64_t lease, int64_t lease_ms);
 /* Gives a lease back, after the set or instead of it. MISS where its time was over. */
 shale_status shale_release(shale_cache *SHALE_NULLABLE cache, const void *SHALE_NULLABLE key, size_t key_size,
                            uint64_t lease);

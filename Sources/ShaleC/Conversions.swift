@@ -80,7 +80,7 @@ enum ErrorText {
 }
 
 extension ReadOptions {
-    private static let known = SHALE_GET_STALE | SHALE_GET_PEEK | SHALE_GET_INFO
+    private static let known = SHALE_GET_STALE | SHALE_GET_PEEK | SHALE_GET_INFO | SHALE_GET_TOKEN
 
     static func isKnown(_ flags: UInt32) -> Bool { flags & ~known == 0 }
 
@@ -171,7 +171,8 @@ extension shale_value {
 }
 
 extension SetOptions {
-    private static let conditions = SHALE_SET_IF_ABSENT | SHALE_SET_IF_PRESENT | SHALE_SET_IF_VERSION
+    private static let conditions =
+        SHALE_SET_IF_ABSENT | SHALE_SET_IF_PRESENT | SHALE_SET_IF_VERSION | SHALE_SET_IF_UNTOUCHED
     private static let known = conditions | SHALE_SET_PINNED | SHALE_SET_UNCOMPRESSED
 
     /// Nil after an error whose sentence is set.
@@ -186,6 +187,7 @@ extension SetOptions {
         case SHALE_SET_IF_ABSENT: result.condition = .ifAbsent
         case SHALE_SET_IF_PRESENT: result.condition = .ifPresent
         case SHALE_SET_IF_VERSION: result.condition = .ifVersion(options.version)
+        case SHALE_SET_IF_UNTOUCHED: result.condition = .ifUntouched(since: options.version)
         default:
             ErrorText.set("more than one SHALE_SET_IF_... condition; pass one of them")
             return nil

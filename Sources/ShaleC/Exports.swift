@@ -152,10 +152,23 @@ public func shale_get(
 ) -> shale_status {
     run(cache, key, key_size) { engine, key throws(Failure) in
         guard let value, value.pointee.isInitialised else { return invalid(badValue) }
+        if flags & SHALE_GET_TOKEN != 0 { return getWithToken(engine, key, flags, value) }
         return read(value, flags) { buffer, found throws(Failure) in
             try engine.get(key, ReadOptions(flags), &buffer, &found)
         }
     }
+}
+
+@inline(never)
+private func getWithToken(_ engine: Engine, _ key: Bytes, _ flags: UInt32, _ value: UnsafeMutablePointer<shale_value>)
+    -> Status
+{
+    var token: UInt64 = 0
+    let status = read(value, flags) { buffer, found throws(Failure) in
+        try engine.get(key, ReadOptions(flags), &buffer, &found, token: &token)
+    }
+    if status == .miss { value.pointee.version = token }
+    return status
 }
 
 /// Reads into the caller's value, which is empty where nothing was found.
@@ -202,6 +215,17 @@ public func shale_lease(
         return read(value, flags) { buffer, found throws(Failure) in
             try engine.get(key, converted, &buffer, &found, lease: &lease.pointee)
         }
+    }
+}
+
+@c @implementation
+public func shale_renew(
+    _ cache: OpaquePointer?, _ key: UnsafeRawPointer?, _ key_size: Int, _ lease: UInt64, _ lease_ms: Int64
+) -> shale_status {
+    run(cache, key, key_size) { engine, key throws(Failure) in
+        guard lease != 0 else { return invalid("the lease is 0; pass one that shale_lease has given") }
+        let time = lease_ms == 0 ? LeaseOptions.standard : lease_ms
+        return try engine.lease(key, renewing: lease, milliseconds: time) == nil ? .miss : .ok
     }
 }
 

@@ -161,7 +161,8 @@ extension Engine {
     fileprivate func rebuildAll() throws(Failure) {
         if !ref.pointee.isReadOnly { try fillHoles() }
         try ref.pointee.dictionaries.places.restore(ref.pointee.files, from: ref.pointee.geometry.dictionaries)
-        let lead = 1 << 32 + (try randomWord(ref.pointee.files.path)) >> 32
+        // (Of the numbers up to there, the lost index may have given some to tokens.)
+        let lead = 1 << 40 + (try randomWord(ref.pointee.files.path)) >> 24
         try Rebuild.all(ref, lead: lead)
     }
 

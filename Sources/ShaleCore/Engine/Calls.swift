@@ -55,6 +55,20 @@ extension Engine {
         try get(bytes, options, &buffer, &found)
     }
 
+    /// The same; `token` gets one for a fenced set on a miss (0 with a handle that only reads).
+    @inline(never)
+    public func get(
+        _ bytes: Bytes, _ options: ReadOptions, _ buffer: inout ValueBuffer, _ found: inout Found, token: inout UInt64
+    ) throws(Failure) -> Status {
+        let status = try getOutlined(bytes, options, &buffer, &found)
+        guard status == .miss, !ref.pointee.isReadOnly else { return status }
+        let shard = Shard(ref, keyHash: try key(bytes).hash)
+        try shard.lock()
+        token = shard.drawLSN()
+        shard.unlock()
+        return try getOutlined(bytes, options.union(.peek), &buffer, &found)
+    }
+
     /// A read-only handle notices that a writer replaced the index that it uses.
     @inline(never)
     func checkGeneration() throws(Failure) {

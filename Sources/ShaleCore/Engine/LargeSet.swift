@@ -39,8 +39,13 @@ struct LargeSet {
         // Before anything makes room for parts that need not be stored; the manifest's put asks again.
         if manifestLength > shard.log.segmentRoom { throw engine.tooLarge(manifestLength) }
         if isConditional {
-            let mayBegin = try make(in: shard, &change) { change in
-                shard.mayReplace(entry.key, options.condition, now: change.now)
+            var tags = options.tags
+            let mayBegin = try withUnsafeBytes(of: &tags) { tags throws(Failure) in
+                try make(in: shard, &change) { change in
+                    shard.mayReplace(
+                        entry.key, options.condition, tags.start.assumingMemoryBound(to: UInt64.self), options.tagCount,
+                        now: change.now)
+                }
             }
             if !mayBegin { return .conflict }
         }

@@ -27,9 +27,10 @@ extension Engine {
         try ref.pointee.checkWritable()
         try check(leaseTime: milliseconds)
         let shard = Shard(ref, keyHash: key.hash)
-        let token = known == 0 ? shard.drawLSN() : known
         try shard.lock()
         defer { shard.unlock() }
+        // (Under the lock: it is a token for fenced sets too.)
+        let token = known == 0 ? shard.drawLSN() : known
         return shard.leases.take(
             key.hash, token: token, renews: known != 0, milliseconds: milliseconds, uptime: shim_uptime_ms())
             ? token : nil

@@ -3,7 +3,7 @@
 ///
 ///     shale.data   superblock page · synced positions and tails, 32 a shard · dictionaries · segment frames
 ///     shale.index  superblock and counters · a region for each shard: header, segment numbers, log queue,
-///                  frame states, tag table, leases · the chunks of the tables: victim heaps, buckets
+///                  frame states, tag table, leases, fences · the chunks of the tables: victim heaps, buckets
 ///
 /// Segments and chunks of all shards lie in turn, so a file ends where the largest shard does. Both files are
 /// sparse: a part exists on disk once it is allocated.
@@ -38,6 +38,8 @@ struct Geometry {
     let states: Int
     let tags: Int
     let leases: Int
+    let fences: Int
+    let fenceLines: Int
     /// What a shard always has.
     let region: Int
     /// Where the first chunk is, and how far it is from one of a shard to its next.
@@ -93,8 +95,13 @@ struct Geometry {
     /// How many segment frames a shard's budget can hold beside the smallest table.
     static func rows(_ block: Superblock) -> Int {
         let budget = (Int(block.capacity) - global(block)) / Int(block.shards), segmentSize = Int(block.segmentSize)
+        // (Later there are up to four rows for each of these.)
+        let fenceLines = FenceTable.lines(frameBytes: budget * 4)
         let index =
-            roundUp(ShardHeader.size + TagTable.size + LeaseTable.size, to: pageSize) + 2 * pageSize
+            roundUp(
+                ShardHeader.size + TagTable.size + LeaseTable.size + FenceTable.size(lines: fenceLines),
+                to: pageSize
+            ) + 2 * pageSize
             + tableBytes(Table.leastBuckets)
         // A frame costs 13 bytes of the fixed part beside the segment itself, and there are up to four rows for each.
         return max(0, (budget - index) / (segmentSize + 4 * 13))
@@ -120,7 +127,9 @@ struct Geometry {
         states = roundUp(queue + rows * 4, to: 8)
         tags = roundUp(states + rows, to: 64)
         leases = tags + TagTable.size
-        region = roundUp(leases + LeaseTable.size, to: pageSize)
+        fences = roundUp(leases + LeaseTable.size, to: Sizes.fenceLine)
+        fenceLines = FenceTable.lines(frameBytes: rows * segmentSize)
+        region = roundUp(fences + FenceTable.size(lines: fenceLines), to: pageSize)
         chunks = Geometry.indexHead + shards * region
         chunkStride = shards * Geometry.chunkBytes
         chunkGap = chunkStride - Table.chunkBuckets * Table.bucketSize

@@ -1,7 +1,7 @@
 /// The first pages of `shale.index`: whose index it is, and what all shards share.
 enum IndexHead {
     static let magic: UInt64 = 0x5844_4E49_454C_4853 // "SHLEINDX"
-    static let version: UInt64 = 5
+    static let version: UInt64 = 6
 
     // Whose: compared at attaching.
     static let magicWord = 0, versionWord = 8, secretCheck = 16, geometryCheck = 24

@@ -77,6 +77,11 @@ struct ShardHeader {
         static let takeovers = Count(816)
         /// How many sets there had been when the longest pinned record was looked for.
         static let pinsSoughtAt = Count(824)
+        // For fenced sets: numbers of changes, which only rise.
+        /// No entry has left the index that was set later.
+        static let evictedFloor = Word(832)
+        /// Nothing is known of what happened to keys before, and of tags before.
+        static let keyFloor = Word(840), tagFloor = Word(848)
     }
 
     /// State words: what a writer that died was doing.

@@ -2,6 +2,10 @@
 /// The right to load a key's value, of one at a time of all who ask, in all processes.
 public struct Lease: Sendable, Equatable {
     let token: UInt64
+
+    /// For the set that stores what was loaded: it happens only if, since the lease was given, the key was not set or
+    /// removed, the store not cleared, and none of the value's tags invalidated.
+    public var fence: Condition { .ifUntouched(since: token) }
 }
 
 extension Store {

@@ -3,6 +3,7 @@ import CShalePlatform
 /// Many entries at once: all of them, those of invalidated tags, those that are gone.
 extension Shard {
     func clear(_ change: inout Change) throws(Failure) {
+        raiseFloor(Field.keyFloor)
         // Nothing was ever written here: the log needs no new begin.
         guard header[Field.queueCount] > 0 else { return resetIndex() }
         let allocated = header[Field.allocated]
@@ -75,6 +76,7 @@ extension Shard {
             drop(slot, &change)
         }
         raiseEpoch(by: 2)
+        raiseFloor(Field.tagFloor)
         tags.removeAll()
         header.finish(ShardHeader.Pending.sweepOfTags)
     }

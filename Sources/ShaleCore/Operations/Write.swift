@@ -1,7 +1,11 @@
 import CShalePlatform
 
 /// When a set may happen.
-public enum Condition: Sendable { case always, ifAbsent, ifPresent, ifVersion(UInt64) }
+public enum Condition: Sendable {
+    case always, ifAbsent, ifPresent, ifVersion(UInt64)
+    /// Nothing has happened to the key, or to the value's tags, since the token was drawn.
+    case ifUntouched(since: UInt64)
+}
 
 /// How a put ended.
 enum PutOutcome { case done, conflict, dictionaryRetired }
@@ -32,12 +36,17 @@ extension Shard {
 
     // MARK: Set
 
-    @inline(__always) private func holds(_ condition: Condition, _ key: Key, now: UInt64) -> Bool {
+    /// `tagged`: the tags of the value that is to be set.
+    @inline(__always)
+    private func holds(
+        _ condition: Condition, _ key: Key, _ tagged: UnsafePointer<UInt64>?, _ tagCount: Int, now: UInt64
+    ) -> Bool {
         if case .always = condition { return true }
+        if case .ifUntouched(let token) = condition { return isUntouched(key, since: token, tagged, tagCount) }
         // (A large value that lacks a part is a miss to every reader.)
         let existing = entry(key, now: now).flatMap { isWhole($0.value.location, key) ? $0 : nil }
         return switch condition {
-        case .always: true
+        case .always, .ifUntouched: true
         case .ifAbsent: existing.map { !$0.isFresh } ?? true
         case .ifPresent: existing.map { $0.isFresh } ?? false
         case .ifVersion(let version): existing.map { !$0.isGone && $0.value.header.lsn == version } ?? false
@@ -46,8 +55,10 @@ extension Shard {
 
     /// Whether a conditional set of a large value may begin. The entry becomes the newest, so that it is the last to
     /// make room for what others store meanwhile.
-    func mayReplace(_ key: Key, _ condition: Condition, now: UInt64) -> Bool {
-        guard holds(condition, key, now: now) else { return false }
+    func mayReplace(
+        _ key: Key, _ condition: Condition, _ tagged: UnsafePointer<UInt64>?, _ tagCount: Int, now: UInt64
+    ) -> Bool {
+        guard holds(condition, key, tagged, tagCount, now: now) else { return false }
         guard let slot = lookup(key) else { return true }
         while true {
             let word1 = slot.u64(8)
@@ -61,7 +72,7 @@ extension Shard {
         -> PutOutcome
     {
         let isPart = draft.record.isKind(.part)
-        if !holds(condition, key, now: change.now) {
+        if !holds(condition, key, draft.tags, draft.record.tagCount, now: change.now) {
             if change.ownIsGone { throw log.filled() }
             return .conflict
         }
@@ -164,31 +175,21 @@ extension Shard {
         var existing = entry(key, now: change.now)
         if version != 0, let existing, !existing.isGone, existing.value.header.lsn != version { return .conflict }
         let answer: Status = existing.map { $0.isGone ? .miss : .ok } ?? .miss
+        noteRemoval(of: key)
         var slot = lookup(key)
         if slot == nil ? !mayHaveGhosts && !hasUnreadable(key) : version != 0 && answer == .miss { return .miss }
         var draft = Draft(RecordHeader(kind: .tombstone, keyLength: key.length), keyHash: key.hash, key: key.bytes)
         try makeRoom(draft.record.length, live: false, &change)
         slot = lookup(key)
         existing = nil
-        bury(&draft, slot, counting: answer == .ok ? Field.removes : nil, &change)
+        bury(&draft, slot, counting: answer == .ok ? Field.removes : nil, isNoted: true, &change)
         return answer
-    }
-
-    /// Whether a record cannot be read that may be the key's: it may supersede an older one that can.
-    @inline(never)
-    private func hasUnreadable(_ key: Key) -> Bool {
-        var found = false
-        table.probe(key.fraction) { slot, word0 in
-            guard !Slot.isPart(word0) else { return false }
-            found = log.record(Slot.location(word0)).map { !log.isHeadSound($0) } ?? true
-            return found
-        }
-        return found
     }
 
     /// Appends a tombstone, and with it takes the key's entry out.
     private func bury(
-        _ draft: inout Draft, _ slot: Memory?, counting field: ShardHeader.Count? = nil, _ change: inout Change
+        _ draft: inout Draft, _ slot: Memory?, counting field: ShardHeader.Count? = nil, isNoted: Bool = false,
+        _ change: inout Change
     ) {
         guard let slot else {
             log.append(&draft, lsn: drawLSN())
@@ -197,7 +198,7 @@ extension Shard {
         header.begin()
         if let field { header[field] += 1 }
         log.append(&draft, lsn: drawLSN())
-        takeOut(slot, &change)
+        takeOut(slot, isNoted: isNoted, &change)
     }
 
     /// Whether a rebuild could find records that the index does not know: it begins at the tail that the file proves,

@@ -30,7 +30,8 @@ enum Sizes {
     static let chunkBuckets = 4, heap = 3, aim = 1, sample = 2
     static let rebaseStampsAt: UInt64 = 1 << 8, laterStamps: UInt64 = 1 << 5, lateStamps: UInt64 = 8
     static let tags = 8, mostTags = 4
-    static let leases = 2
+    static let leases = 1
+    static let fenceLine = 16, fences = (few: 1, many: 1), manyFences = 1 << 20
     static let writing = 4
     static let patience = 4
 
@@ -75,6 +76,8 @@ enum Sizes {
     static let lateStamps: UInt64 = 1 << 22
     static let tags = 512, mostTags = 384
     static let leases = 64
+    /// Cache lines in which removals are noted, in a shard whose frames have less and more than so many bytes.
+    static let fenceLine = 64, fences = (few: 128, many: 512), manyFences = 16 << 20
     static let writing = 64
     /// Rolls until a full disk is tried again.
     static let patience = 64

@@ -8,6 +8,8 @@ struct Measure {
     /// All of `bytes`, where nothing may evict it.
     var pinned = 0
     var dictionary: UInt16 = 0
+    /// Of the value.
+    var lsn: UInt64 = 0
     var blob = Change.Blob()
 }
 
@@ -17,7 +19,7 @@ extension Measure {
         let length = record.length
         self.init(
             bytes: length, raw: record.rawLength, stored: record.storedLength, pinned: record.isPinned ? length : 0,
-            dictionary: record.codec == RecordHeader.Codec.dictionary ? record.dictionary : 0)
+            dictionary: record.codec == RecordHeader.Codec.dictionary ? record.dictionary : 0, lsn: record.lsn)
     }
 }
 

@@ -36,11 +36,12 @@ extension Shard {
         takeOut(slot, &change)
     }
 
-    /// Ends a transaction with an entry's leaving.
-    func takeOut(_ slot: Memory, isEvicted: Bool = false, _ change: inout Change) {
+    /// Ends a transaction with an entry's leaving. `isNoted`: as a removal of its key.
+    func takeOut(_ slot: Memory, isEvicted: Bool = false, isNoted: Bool = false, _ change: inout Change) {
         table.forgetCopy(of: slot)
         let word0 = slot.u64(0)
         let m = measure(Slot.location(word0))
+        if !isNoted, !Slot.isPart(word0) { noteLeaving(m.lsn) }
         account(m, sign: -1)
         count(word0, sign: -1)
         header[Field.ghost] = header[Field.headNumber]

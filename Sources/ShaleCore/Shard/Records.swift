@@ -50,6 +50,18 @@ extension Shard {
         return found
     }
 
+    /// Whether a record cannot be read that may be the key's: it may supersede an older one that can.
+    @inline(never)
+    func hasUnreadable(_ key: Key) -> Bool {
+        var found = false
+        table.probe(key.fraction) { slot, word0 in
+            guard !Slot.isPart(word0) else { return false }
+            found = log.record(Slot.location(word0)).map { !log.isHeadSound($0) } ?? true
+            return found
+        }
+        return found
+    }
+
     /// (For readers without the lock too.)
     @inline(never) // five calls in the probe
     func holds(_ key: Key, _ location: UInt32) -> Bool {

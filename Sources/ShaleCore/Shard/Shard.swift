@@ -34,6 +34,9 @@ struct Shard {
     var chunks: Chunks { Chunks(engine: engine, shard: number) }
     var tags: TagTable { TagTable(header: header, at: header.at + engine.pointee.geometry.tags) }
     var leases: LeaseTable { LeaseTable(at: header.at + engine.pointee.geometry.leases) }
+    var fences: FenceTable {
+        FenceTable(at: header.at + engine.pointee.geometry.fences, lines: engine.pointee.geometry.fenceLines)
+    }
     var victims: Victims { Victims(table: table) }
 
     // MARK: Time and recency
