@@ -75,6 +75,8 @@ typedef enum {
     excuse_forced_eviction,
     /* promises.md, "Space": "One way remains: a table evicts an entry that it cannot place within its reach." */
     excuse_no_place,
+    /* limits.md, "Order, counts and eviction": "can have forced out the value that it was to replace" */
+    excuse_own_forced_out,
     /* space.md, "When room runs out": "Any other set of a large value evicts the one that it replaces" */
     excuse_makes_room,
     /* space.md, "When room runs out": "If both do not fit, a set that pins or has a condition fails with
@@ -114,6 +116,7 @@ static const char *const excuse_names[excuses] = {"full of pins",
                                                   "full disk",
                                                   "forced eviction",
                                                   "no place in the table",
+                                                  "own value forced out",
                                                   "replaced value makes room",
                                                   "both do not fit",
                                                   "evicted",

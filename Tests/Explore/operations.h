@@ -871,8 +871,11 @@ static void check_status(const operation *op) {
         excuses_used[excuse_clear_pending]++;
         is_right = true;
     }
-    /* shale.h: "A call that fails leaves its key as it was." */
-    if (s == SHALE_E_FULL && own_is_evicted && !machine.is_full)
+    /* shale.h: "A call that fails leaves its key as it was." limits.md, "Order, counts and eviction": "can have forced
+     * out the value that it was to replace" */
+    bool is_own_forced_out = s == SHALE_E_FULL && own_is_evicted && is_forced && (some_are_pinned() || pins(op->what));
+    excuses_used[excuse_own_forced_out] += is_own_forced_out;
+    if (s == SHALE_E_FULL && own_is_evicted && !machine.is_full && !is_own_forced_out)
         complain("%c%u fails, and its key is gone: %s", op->what, op->key, shale_last_error());
     if (!is_right && s == SHALE_E_FULL && pins(op->what)) {
         size_t part = bytes_of_a_part(), parts = op->size == 2 ? (size_of(2) + part - 1) / part : 0;
