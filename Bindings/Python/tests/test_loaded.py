@@ -246,19 +246,35 @@ def test_not_modified_for_coroutines(aging: shale.Cache, clock: Clock) -> None:
     assert aging["k"] == "v"
 
 
-def test_an_old_entry_that_left_meanwhile_is_stored_again(aging: shale.Cache, clock: Clock) -> None:
+@pytest.mark.parametrize("change", ["remove", "invalidate", "clear", "evict", "set", "incr"])
+def test_an_old_entry_that_was_changed_meanwhile_stays_so(
+    aging: shale.Cache, clock: Clock, change: str
+) -> None:
     options: Any = {"max_age": 10, "stale": 1000}
-    aging.entry_or_load("k", lambda _: shale.Loaded("v", meta=b"etag"), **options)
+    # The tag is the first loader's own: who asks for the second load does not know it.
+    aging.entry_or_load("k", lambda _: shale.Loaded(7, meta=b"etag", tags=["tag"]), **options)
     clock.advance(10)
 
     def load(_previous: Any) -> shale.NotModified:
-        aging.remove("k")
+        {
+            "remove": lambda: aging.remove("k"),
+            "invalidate": lambda: aging.invalidate("tag"),
+            "clear": aging.clear,
+            "evict": lambda: aging.evict(1),
+            "set": lambda: aging.set("k", "new", max_age=1),
+            "incr": lambda: aging.incr("k", 35, max_age=1),
+        }[change]()
         return shale.NotModified()
 
-    assert aging.entry_or_load("k", load, **options).value == "v"
-    entry = aging.entry("k")
-    assert entry is not None
-    assert (entry.value, entry.meta, entry.expires) == ("v", b"etag", clock() + 10)
+    assert aging.entry_or_load("k", load, **options) == LoadResult(7, "renewed")
+    entry = aging.entry("k", stale=True)
+    if change in ("set", "incr"):
+        assert entry is not None
+        assert entry.value == ("new" if change == "set" else 35)
+        assert entry.expires == clock() + 1
+    else:
+        assert entry is None
+        assert aging.get_or_load("k", lambda: "new") == "new"
 
 
 @pytest.mark.parametrize("missing", [False, True])

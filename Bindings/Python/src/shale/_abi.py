@@ -53,10 +53,12 @@ SET_IF_PRESENT: Final = 0x2
 SET_IF_VERSION: Final = 0x4
 SET_PINNED: Final = 0x8
 SET_UNCOMPRESSED: Final = 0x10
+SET_IF_UNTOUCHED: Final = 0x20
 
 GET_STALE: Final = 0x1
 GET_PEEK: Final = 0x2
 GET_INFO: Final = 0x4
+GET_TOKEN: Final = 0x8
 
 VALUE_STALE: Final = 0x1
 VALUE_PINNED: Final = 0x2

@@ -13,6 +13,7 @@ from __future__ import annotations
 import os
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     import asyncio
 
     from ._keys import Key
+    from ._lease import Looked
 
     # A cache's identity and a stored key.
     Place = tuple[object, bytes]
@@ -37,13 +39,28 @@ _loads: dict[Place, Link] = {}
 class Link:
     """A load."""
 
-    __slots__ = ("active", "ended", "key", "loop", "parent", "place", "waits_for")
+    __slots__ = (
+        "active",
+        "began",
+        "ended",
+        "key",
+        "loop",
+        "parent",
+        "place",
+        "unstored",
+        "waits_for",
+    )
 
     def __init__(self, place: Place, key: Key) -> None:
         self.place = place
         self.key = key
         self.parent = _course_of_caller()
         self.active = False
+        self.began = 0.0
+        """Of time.monotonic()."""
+        self.unstored: Looked | None = None
+        """What it has loaded and could not store. It is good for those who asked before it began:
+        nobody else would ever hand it to them."""
         self.waits_for: list[tuple[Place, Key]] = []
         """What its course waits for: keys that others load, and loads that it began itself."""
         self.loop = _running_loop()
@@ -52,6 +69,7 @@ class Link:
 
     def __enter__(self) -> Link:
         self.active = True
+        self.began = time.monotonic()
         _current.set(self)
         if self.loop is not None:
             self.ended = self.loop.create_future()
@@ -141,6 +159,11 @@ def _course(place: Place, goal: Place, seen: set[Place]) -> list[Key] | None:
         if rest is not None:
             return [key, *rest]
     return None
+
+
+def load_of(place: Place) -> Link | None:
+    """The load of this process for the key, if there is one."""
+    return _loads.get(place)
 
 
 def end_of_load(place: Place) -> asyncio.Future[None] | None:

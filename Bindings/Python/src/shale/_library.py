@@ -28,7 +28,7 @@ from ctypes import (
     c_void_p,
 )
 from pathlib import Path
-from typing import Any, Callable, Final, Union
+from typing import Any, Callable, Final
 
 from . import _abi
 
@@ -121,12 +121,7 @@ lease = _declare(
     POINTER(c_uint64),
 )
 release = _declare("shale_release", c_int32, _cache, *_key, c_uint64)
-# Not every library of this release has it.
-renew: Final[Union[Callable[..., Any], None]] = (
-    _declare("shale_renew", c_int32, _cache, *_key, c_uint64, c_int64)
-    if hasattr(_library, "shale_renew")
-    else None
-)
+renew = _declare("shale_renew", c_int32, _cache, *_key, c_uint64, c_int64)
 remove = _declare("shale_remove", c_int32, _cache, *_key, c_uint64)
 remove_many = _declare("shale_remove_many", c_int32, _cache, c_size_t, _array, _array)
 touch = _declare("shale_touch", c_int32, _cache, *_key, c_int64)

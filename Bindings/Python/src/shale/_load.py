@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
-from . import _heartbeat
+from . import _abi, _heartbeat, _lookups
 from ._chain import Link
 from ._errors import (
     FullError,
@@ -21,18 +21,19 @@ from ._errors import (
     check,
 )
 from ._handle import Loan
+from ._lease import Looked
 from ._loaded import Loaded, LoadResult, Missing, NotModified
 from ._options import Tag, set_options, tag_list
 from ._records import entry_of
 from ._throttle import throttle
-from ._units import NEVER
+from ._units import NEVER, age_ms
 from ._values import MISSING, join_meta
 
 if TYPE_CHECKING:
     from ._cache import Cache
     from ._chain import Place
     from ._keys import Key
-    from ._lease import HeldLease, Looked
+    from ._lease import HeldLease
     from ._policy import Policy
     from ._records import Entry
 
@@ -59,6 +60,7 @@ class Load:
         "_place",
         "_policy",
         "_soft",
+        "_token",
         "found",
         "left",
     )
@@ -71,6 +73,7 @@ class Load:
         policy: Policy,
         deadline: float,
         lease: HeldLease | None,
+        token: int,
         found: LoadResult | None,
         old: Looked | None,
     ) -> None:
@@ -80,6 +83,7 @@ class Load:
         self._policy = policy
         self._deadline = deadline
         self._lease = lease
+        self._token = token
         self._link: Link | None = None
         self._soft = NEVER if found is None else time.monotonic() + policy.soft_timeout
         self.found = found
@@ -150,18 +154,26 @@ class Load:
             raise InvalidError(f"the loader of {self._key!r} had nothing that is not modified")
         age = policy.max_age if answer.max_age is None else answer.max_age
         with suppress(*_UNSTORED):
-            if not self._cache.touch(self._key, policy.age(age)):
-                # It left meanwhile.
-                self._set(old.meta, old.data, age, ())
+            # What has replaced it has an age of its own. What has left stays away: the tags that
+            # it had, one of which may have been invalidated, are not known any more.
+            self._cache._pool.lend(_lookups.touch, self._place[1], old.version, age_ms(policy.age(age)))
         return found._replace(source="renewed", stale=False)
 
     def _set(self, meta: bytes, data: bytes, max_age: float | None, tags: Iterable[Tag]) -> None:
-        """The one place where what was loaded is stored."""
+        """The one place where what was loaded is stored, if nothing has happened to it since."""
         policy = self._policy
         named = policy.tags + tag_list(None, tags)
-        options = set_options(meta, policy.flags, policy.age(max_age), policy.stale, named)
+        flags = policy.flags | _abi.SET_IF_UNTOUCHED
+        options = set_options(
+            meta, flags, policy.age(max_age), policy.stale, named, version=self._token
+        )
+        status = _abi.CONFLICT
         with suppress(*_UNSTORED):
-            check(self._cache._pool.lend(Loan.set, self._place[1], data, ctypes.byref(options)))
+            status = check(
+                self._cache._pool.lend(Loan.set, self._place[1], data, ctypes.byref(options))
+            )
+        if status != _abi.OK and self._link is not None:
+            self._link.unstored = Looked(_abi.OK, 0, data, meta, 0, None)
 
     # Its limits
 

@@ -54,3 +54,11 @@ def pop(loan: Loan, key: bytes, default: Any, codec: Codec) -> Any:
             return default
         if check(_library.remove(loan.pointer, key, len(key), version)) == _abi.OK:
             return value
+
+
+def touch(loan: Loan, key: bytes, version: int, max_age_ms: int) -> None:
+    """Gives the entry a new age, if it has this version. One that replaces it between these two
+    calls gets the age in its place."""
+    status = check(loan.get(key, _abi.GET_STALE | _abi.GET_PEEK | _abi.GET_INFO))
+    if status != _abi.MISS and loan.buffer.struct.version == version:
+        check(_library.touch(loan.pointer, key, len(key), max_age_ms))

@@ -102,6 +102,7 @@ def set_options(
     max_age: float | None = None,
     stale: float | None = None,
     tags: Iterable[bytes] = (),
+    version: int = 0,
 ) -> _abi.SetOptions:
     # By position, which is twice as fast: size, flags, ages, version, meta.
     options = _abi.SetOptions(
@@ -109,7 +110,7 @@ def set_options(
         flags,
         age_ms(max_age),
         age_ms(stale),
-        0,
+        version,
         meta or None,
         len(meta),
     )

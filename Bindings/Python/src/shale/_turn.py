@@ -12,9 +12,8 @@ import time
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Final, Union
 
-from . import _abi, _chain, _lease, _library
-from ._errors import LoadTimeoutError, PermissionDeniedError, check
-from ._handle import Loan
+from . import _abi, _chain, _lease, _lookups
+from ._errors import LoadTimeoutError, PermissionDeniedError
 from ._keys import Key, encode_key
 from ._lease import HeldLease, Looked
 from ._load import Load
@@ -38,11 +37,13 @@ class Turn:
     """A caller's way to a value."""
 
     __slots__ = (
+        "_asked",
         "_cache",
         "_deadline",
         "_end",
         "_flags",
         "_key",
+        "_other",
         "_pause",
         "_policy",
         "_waited",
@@ -56,6 +57,8 @@ class Turn:
         self.place = (cache._identity, encode_key(key))
         _chain.refuse_own(self.place, key)
         now = time.monotonic()
+        self._asked = now
+        self._other: _chain.Link | None = None
         self._end = now + policy.wait
         self._deadline = now + policy.timeout
         self._flags = policy.read_flags
@@ -65,6 +68,9 @@ class Turn:
     def look(self) -> Union[LoadResult, Load, None]:
         """What is there, or the load that is for this caller to do, or None: another does it."""
         policy = self._policy
+        unstored = self._unstored()
+        if unstored is not None:
+            return unstored
         try:
             looked = self._cache._pool.lend(
                 _lease.look, self.place[1], self._flags, policy.lease_ms, policy.refresh_ahead_ms
@@ -73,46 +79,73 @@ class Turn:
             # A read-only cache has no leases, so everybody loads.
             flags = self._flags | _abi.GET_PEEK
             looked = self._cache._pool.lend(_lease.read, self.place[1], flags)
-            return self._begin(looked, None)
+            return self._begin(looked, None, 0)
         # This look was counted.
         self._flags |= _abi.GET_PEEK
         if not looked.lease:
             return self._answer(looked)
         lease = HeldLease(self._cache._pool, self.place[1], looked.lease, policy.lease_ms)
         try:
-            return self._begin(looked, lease)
+            return self._begin(looked, lease, lease.token)
         except BaseException:
             lease.release()
             raise
 
     def _answer(self, looked: Looked) -> Union[LoadResult, Load, None]:
-        if looked.status == _abi.MISS:
-            over = self._end <= time.monotonic()
-            return self._load(None, None, None) if over else None
-        try:
-            return self._found(looked)
-        except Unreadable:
+        if looked.status != _abi.MISS:
             try:
-                # The next look finds a miss, or what another has loaded.
-                self._cache._pool.lend(_remove, self.place[1], looked.version)
-            except PermissionDeniedError:
-                return self._load(None, None, None)
+                return self._found(looked)
+            except Unreadable:
+                if looked.status == _abi.OK:
+                    return self._end_age(looked)
+        if self._end <= time.monotonic():
+            return self._load_beside()
+        self._other = _chain.load_of(self.place)
+        return None
+
+    def _end_age(self, looked: Looked) -> Load | None:
+        """Of what is fresh and can't be read, so that the next look has it to load. To remove it
+        would keep what others are loading from being stored."""
+        try:
+            self._cache._pool.lend(_lookups.touch, self.place[1], looked.version, _abi.NONE_MS)
+        except PermissionDeniedError:
+            return self._load(None, 0, None, None)
+        return None
+
+    def _load_beside(self) -> Union[LoadResult, Load, None]:
+        """The load of one who has waited for another's for long enough, and has no lease."""
+        flags = _abi.GET_PEEK | _abi.GET_TOKEN
+        looked = self._cache._pool.lend(_lease.read, self.place[1], flags)
+        if looked.status == _abi.MISS:
+            return self._load(None, looked.version, None, None)
+        return self._answer(looked)
+
+    def _unstored(self) -> LoadResult | None:
+        """What the load that was waited for could not store, if that began after this call."""
+        other = self._other
+        if other is None or other.unstored is None or other.began <= self._asked:
+            return None
+        try:
+            return self._found(other.unstored)
+        except Unreadable:
             return None
 
-    def _begin(self, looked: Looked, lease: HeldLease | None) -> Union[LoadResult, Load]:
+    def _begin(
+        self, looked: Looked, lease: HeldLease | None, token: int
+    ) -> Union[LoadResult, Load]:
         if looked.status == _abi.MISS:
-            return self._load(lease, None, None)
+            return self._load(lease, token, None, None)
         try:
             found = self._found(looked)
         except Unreadable:
-            return self._load(lease, None, None)
+            return self._load(lease, token, None, None)
         if self._policy.retry_after:
             error = throttle.error(self.place)
             if error is not None:
                 if lease is not None:
                     lease.release()
                 return found._replace(error=error)
-        return self._load(lease, found, looked)
+        return self._load(lease, token, found, looked)
 
     def _found(self, looked: Looked) -> LoadResult:
         stale = looked.status == _abi.STALE
@@ -121,9 +154,20 @@ class Turn:
             return LoadResult(None, source, stale, missing=True)
         return LoadResult(self._cache._codec.decode(looked.meta, looked.data), source, stale)
 
-    def _load(self, lease: HeldLease | None, found: LoadResult | None, old: Looked | None) -> Load:
+    def _load(
+        self, lease: HeldLease | None, token: int, found: LoadResult | None, old: Looked | None
+    ) -> Load:
+        """token: for the fenced set of what it loads; 0 stores nothing."""
         return Load(
-            self._cache, self._key, self.place, self._policy, self._deadline, lease, found, old
+            self._cache,
+            self._key,
+            self.place,
+            self._policy,
+            self._deadline,
+            lease,
+            token,
+            found,
+            old,
         )
 
     # Between two looks
@@ -147,7 +191,3 @@ class Turn:
         pause = self._pause
         self._pause = min(2 * pause, _LONGEST_PAUSE)
         return min(self.left, pause)
-
-
-def _remove(loan: Loan, key: bytes, version: int) -> int:
-    return check(_library.remove(loan.pointer, key, len(key), version))
