@@ -1,0 +1,372 @@
+"""A load brings nothing back that was replaced, removed or invalidated while it ran.
+
+Each test is the same story: a loader reads the truth; the truth changes, and somebody says so to
+the cache; the loader returns what it has read. Nobody who asks after that may be given it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from loaders import PATIENCE, STORED, in_thread, never, until
+from support import SMALL, Clock, start_child
+
+import shale
+from shale import _chain, _lease, _load
+from shale._loaded import LoadResult
+
+NEWER = "a newer set"
+
+CHANGES: dict[str, Callable[[shale.Cache], object]] = {
+    "remove": lambda cache: cache.remove("k"),
+    "remove_many": lambda cache: cache.remove_many(["j", "k"]),
+    "pop": lambda cache: cache.pop("k"),
+    "invalidate": lambda cache: cache.invalidate("tag"),
+    "clear": lambda cache: cache.clear(),
+    "set": lambda cache: cache.set("k", NEWER),
+    "set_many": lambda cache: cache.set_many({"k": NEWER}),
+    "set and remove": lambda cache: (cache.set("k", NEWER), cache.remove("k")),
+    "set and evict": lambda cache: (cache.set("k", NEWER), cache.evict(10)),
+    "incr": lambda cache: cache.incr("k", 41, initial=1),
+}
+LEAVES = {"set": NEWER, "set_many": NEWER, "incr": 42}
+"""What the key holds after the change; else it is a miss."""
+
+BEFORE = ("absent", "stale", "fresh", "missing")
+
+
+def stories(*before: str) -> list[tuple[str, str]]:
+    """(change, what was there before). A pop of what is not fresh is no change, and there is
+    nothing to count in a text."""
+    return [
+        (name, was)
+        for name in CHANGES
+        for was in before
+        if not (name == "pop" and was != "fresh") and not (name == "incr" and was == "fresh")
+    ]
+
+
+class Story:
+    def __init__(self, cache: shale.Cache, clock: Clock, before: str) -> None:
+        self.cache = cache
+        self.truth = "old truth"
+        self.loads = 0
+        self.options: dict[str, Any] = {"tag": "tag", "max_age": 100, "stale": 1000}
+        if before == "stale":
+            cache.set("k", "stale", max_age=1, stale=1000, tag="tag")
+            clock.advance(2)
+        elif before == "missing":
+            cache.get_or_load("k", lambda: shale.Missing(max_age=1), stale=1000, tag="tag")
+            clock.advance(2)
+        elif before == "fresh":
+            cache.set("k", "fresh", max_age=100, stale=1000, tag="tag")
+            # So large a mean that everybody would load ahead.
+            self.options["refresh_ahead"] = 1e9
+
+    def read(self) -> str:
+        self.loads += 1
+        return self.truth
+
+    def change(self, name: str) -> None:
+        self.truth = "new truth"
+        CHANGES[name](self.cache)
+
+    def check(self, name: str) -> None:
+        """After the load."""
+        expected = LEAVES.get(name)
+        assert self.cache.get("k", stale=True) == expected
+        self.options.pop("refresh_ahead", None)
+        assert self.cache.get_or_load("k", self.read, **self.options) == (expected or "new truth")
+        assert self.cache.get_or_load("k", never, **self.options) == (expected or "new truth")
+
+
+@pytest.mark.parametrize(("name", "before"), stories(*BEFORE))
+def test_a_change_during_a_load(aging: shale.Cache, clock: Clock, name: str, before: str) -> None:
+    story = Story(aging, clock, before)
+
+    def load() -> str:
+        value = story.read()
+        story.change(name)
+        return value
+
+    assert aging.get_or_load("k", load, **story.options) == "old truth"
+    story.check(name)
+
+
+@pytest.mark.parametrize("name", [name for name, _ in stories("absent")])
+def test_a_change_during_a_load_that_finds_nothing(
+    aging: shale.Cache, clock: Clock, name: str
+) -> None:
+    story = Story(aging, clock, "absent")
+
+    def load(_previous: Any) -> shale.Missing:
+        story.change(name)
+        return shale.Missing()
+
+    assert aging.entry_or_load("k", load, **story.options) == LoadResult(
+        None, "loaded", missing=True
+    )
+    story.check(name)
+
+
+def test_a_tag_of_the_loaders_own(cache: shale.Cache) -> None:
+    def load() -> shale.Loaded[str]:
+        cache.invalidate("own")
+        return shale.Loaded("old truth", tags=["own"])
+
+    assert cache.get_or_load("k", load, tag="tag") == "old truth"
+    assert "k" not in cache
+
+
+@pytest.mark.parametrize(
+    "harmless",
+    [
+        lambda cache: cache.invalidate("another"),
+        lambda cache: cache.set("another", 1),
+        lambda cache: cache.remove("another"),
+        lambda cache: cache.evict(10),
+        lambda cache: cache.touch("k"),
+        lambda cache: cache.get("k", stale=True),
+        lambda cache: cache.sync(),
+    ],
+)
+@pytest.mark.parametrize("before", BEFORE)
+def test_what_is_no_change_of_the_key(
+    aging: shale.Cache, clock: Clock, before: str, harmless: Callable[[shale.Cache], object]
+) -> None:
+    story = Story(aging, clock, before)
+
+    def load() -> str:
+        harmless(aging)
+        return story.read()
+
+    assert aging.get_or_load("k", load, **story.options) == "old truth"
+    assert aging["k"] == "old truth"
+
+
+@pytest.mark.parametrize(("name", "before"), stories("absent", "stale"))
+def test_threads(aging: shale.Cache, clock: Clock, name: str, before: str) -> None:
+    story = Story(aging, clock, before)
+    begun, go = threading.Event(), threading.Event()
+
+    def load() -> str:
+        value = story.read()
+        begun.set()
+        assert go.wait(PATIENCE)
+        return value
+
+    first = in_thread(lambda: aging.get_or_load("k", load, **story.options))
+    assert begun.wait(PATIENCE)
+    story.change(name)
+    # One who asks after the change, while the old load runs.
+    second = in_thread(lambda: aging.get_or_load("k", story.read, **story.options))
+    if name in LEAVES:
+        assert second() == LEAVES[name]
+    go.set()
+    assert first() == "old truth"
+    assert second() == LEAVES.get(name, "new truth")
+    assert aging.get("k") == LEAVES.get(name, "new truth")
+
+
+@pytest.mark.parametrize("name", [name for name, _ in stories("stale")])
+def test_a_load_that_goes_on_in_the_background(aging: shale.Cache, clock: Clock, name: str) -> None:
+    story = Story(aging, clock, "stale")
+    begun, go = threading.Event(), threading.Event()
+
+    def load() -> str:
+        value = story.read()
+        begun.set()
+        assert go.wait(PATIENCE)
+        return value
+
+    served = aging.get_or_load("k", load, soft_timeout=0, **story.options)
+    assert served == "stale"
+    assert begun.wait(PATIENCE)
+    story.change(name)
+    go.set()
+    until(lambda: not _chain._loads)
+    story.check(name)
+
+
+@pytest.mark.parametrize("name", [name for name, _ in stories("absent")])
+def test_a_load_whose_caller_has_waited_enough_for_another(
+    aging: shale.Cache, clock: Clock, name: str
+) -> None:
+    story = Story(aging, clock, "absent")
+    begun, go = threading.Event(), threading.Event()
+
+    def hold() -> str:
+        begun.set()
+        assert go.wait(PATIENCE)
+        raise LookupError
+
+    def load() -> str:
+        value = story.read()
+        story.change(name)
+        return value
+
+    first = in_thread(lambda: aging.get_or_load("k", hold))
+    assert begun.wait(PATIENCE)
+    try:
+        # It has no lease, as the other one has it.
+        assert aging.get_or_load("k", load, wait=0, **story.options) == "old truth"
+        assert aging.get("k") == LEAVES.get(name)
+        # And one beside which nothing happens is stored.
+        if name not in LEAVES:
+            assert aging.get_or_load("k", story.read, wait=0, **story.options) == "new truth"
+            assert aging["k"] == "new truth"
+    finally:
+        go.set()
+        with contextlib.suppress(LookupError):
+            first()
+
+
+def test_a_load_that_has_lost_its_lease_is_stored_all_the_same(cache: shale.Cache) -> None:
+    loads: list[_load.Load] = []
+    began = _load.Load.__enter__
+
+    def load() -> str:
+        [under_way] = loads
+        assert under_way._lease is not None
+        cache._pool.lend(_lease._release, STORED, under_way._lease.token)
+        assert not under_way._lease.renew()
+        return "value"
+
+    def enter(each: _load.Load) -> _load.Load:
+        loads.append(each)
+        return began(each)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(_load.Load, "__enter__", enter)
+        assert cache.get_or_load("k", load) == "value"
+    assert cache["k"] == "value"
+
+
+@pytest.mark.parametrize(("name", "before"), stories("absent", "stale"))
+def test_coroutines(aging: shale.Cache, clock: Clock, name: str, before: str) -> None:
+    story = Story(aging, clock, before)
+
+    async def main() -> None:
+        cache = shale.AsyncCache(aging)
+        begun, go = asyncio.Event(), asyncio.Event()
+
+        async def load() -> str:
+            value = story.read()
+            begun.set()
+            await asyncio.wait_for(go.wait(), PATIENCE)
+            return value
+
+        async def read() -> str:
+            return story.read()
+
+        first = asyncio.ensure_future(cache.get_or_load("k", load, **story.options))
+        await begun.wait()
+        story.change(name)
+        second = asyncio.ensure_future(cache.get_or_load("k", read, **story.options))
+        await asyncio.sleep(0)
+        go.set()
+        assert await asyncio.wait_for(first, PATIENCE) == "old truth"
+        assert await asyncio.wait_for(second, PATIENCE) == LEAVES.get(name, "new truth")
+
+    asyncio.run(main())
+    assert aging.get("k") == LEAVES.get(name, "new truth")
+
+
+def test_a_memoized_function(cache: shale.Cache) -> None:
+    truth = ["old"]
+
+    @cache.memoize(name="f")
+    def function(argument: int) -> str:
+        value = truth[0]
+        if value == "old":
+            truth[0] = "new"
+            # There is nothing yet.
+            assert not function.invalidate(argument)
+        return value
+
+    assert function(1) == "old"
+    assert function(1) == "new"
+
+
+OTHER = """
+    import sys, shale
+
+    with shale.Cache(sys.argv[1]) as cache:
+        def load():
+            print("has read", flush=True)
+            sys.stdin.readline()
+            return "old truth"
+
+        print(cache.get_or_load("k", load, tag="tag"), flush=True)
+        print(cache.get_or_load("k", lambda: "new truth", tag="tag"), flush=True)
+"""
+
+
+@pytest.mark.parametrize("name", [name for name, _ in stories("absent")])
+def test_two_processes(directory: Path, name: str) -> None:
+    with shale.Cache(directory, capacity=SMALL) as cache:
+        child = start_child(OTHER, directory)
+        assert child.stdout is not None
+        try:
+            assert child.stdout.readline() == "has read\n"
+            CHANGES[name](cache)
+            out, _ = child.communicate("go\n", timeout=60)
+        finally:
+            child.kill()
+            child.wait(PATIENCE)
+            child.stdout.close()
+        expected = LEAVES.get(name, "new truth")
+        assert out == f"old truth\n{expected}\n"
+        assert cache.get("k") == expected
+
+
+def test_those_who_waited_before_a_load_began_have_its_value(
+    cache: shale.Cache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Though each load meets a change: else they would load one after the other."""
+    waiters, loads = 8, 0
+    asked, begun = threading.Event(), threading.Event()
+    seen: set[tuple[int, object]] = set()
+    load_of = _chain.load_of
+
+    def look(place: Any) -> Any:
+        link = load_of(place)
+        seen.add((threading.get_ident(), link))
+        return link
+
+    monkeypatch.setattr(_chain, "load_of", look)
+
+    def load() -> int:
+        nonlocal loads
+        loads += 1
+        number = loads
+        [this] = _chain._loads.values()
+        if number == 1:
+            begun.set()
+            # It has begun before the others ask.
+            assert asked.wait(PATIENCE)
+        else:
+            until(lambda: sum(link is this for _, link in list(seen)) == waiters - 1)
+        cache.invalidate("tag")
+        return number
+
+    def ask() -> LoadResult:
+        return cache.entry_or_load("k", lambda _: load(), tag="tag")
+
+    results = [in_thread(ask)]
+    assert begun.wait(PATIENCE)
+    results += [in_thread(ask) for _ in range(waiters)]
+    until(lambda: len(seen) == waiters)
+    asked.set()
+    first, *others = [result() for result in results]
+    assert first == LoadResult(1, "loaded")
+    # None of them has what was loaded before it asked.
+    assert sorted(others) == [LoadResult(2, "loaded")] + (waiters - 1) * [LoadResult(2, "waited")]
+    assert loads == 2
+    assert "k" not in cache
