@@ -23,6 +23,17 @@ from shale._loaded import LoadResult
 
 NEWER = "a newer set"
 
+
+def set_and_remove(cache: shale.Cache) -> None:
+    cache["k"] = NEWER
+    cache.remove("k")
+
+
+def set_and_evict(cache: shale.Cache) -> None:
+    cache["k"] = NEWER
+    assert cache.evict(10)
+
+
 CHANGES: dict[str, Callable[[shale.Cache], object]] = {
     "remove": lambda cache: cache.remove("k"),
     "remove_many": lambda cache: cache.remove_many(["j", "k"]),
@@ -31,8 +42,8 @@ CHANGES: dict[str, Callable[[shale.Cache], object]] = {
     "clear": lambda cache: cache.clear(),
     "set": lambda cache: cache.set("k", NEWER),
     "set_many": lambda cache: cache.set_many({"k": NEWER}),
-    "set and remove": lambda cache: (cache.set("k", NEWER), cache.remove("k")),
-    "set and evict": lambda cache: (cache.set("k", NEWER), cache.evict(10)),
+    "set and remove": set_and_remove,
+    "set and evict": set_and_evict,
     "incr": lambda cache: cache.incr("k", 41, initial=1),
 }
 LEAVES = {"set": NEWER, "set_many": NEWER, "incr": 42}

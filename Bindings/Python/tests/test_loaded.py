@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -255,15 +256,17 @@ def test_an_old_entry_that_was_changed_meanwhile_stays_so(
     aging.entry_or_load("k", lambda _: shale.Loaded(7, meta=b"etag", tags=["tag"]), **options)
     clock.advance(10)
 
+    changes: dict[str, Callable[[], object]] = {
+        "remove": lambda: aging.remove("k"),
+        "invalidate": lambda: aging.invalidate("tag"),
+        "clear": aging.clear,
+        "evict": lambda: aging.evict(1),
+        "set": lambda: aging.set("k", "new", max_age=1),
+        "incr": lambda: aging.incr("k", 35, max_age=1),
+    }
+
     def load(_previous: Any) -> shale.NotModified:
-        {
-            "remove": lambda: aging.remove("k"),
-            "invalidate": lambda: aging.invalidate("tag"),
-            "clear": aging.clear,
-            "evict": lambda: aging.evict(1),
-            "set": lambda: aging.set("k", "new", max_age=1),
-            "incr": lambda: aging.incr("k", 35, max_age=1),
-        }[change]()
+        changes[change]()
         return shale.NotModified()
 
     assert aging.entry_or_load("k", load, **options) == LoadResult(7, "renewed")

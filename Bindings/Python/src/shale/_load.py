@@ -156,7 +156,8 @@ class Load:
         with suppress(*_UNSTORED):
             # What has replaced it has an age of its own. What has left stays away: the tags that
             # it had, one of which may have been invalidated, are not known any more.
-            self._cache._pool.lend(_lookups.touch, self._place[1], old.version, age_ms(policy.age(age)))
+            age_in_ms = age_ms(policy.age(age))
+            self._cache._pool.lend(_lookups.touch, self._place[1], old.version, age_in_ms)
         return found._replace(source="renewed", stale=False)
 
     def _set(self, meta: bytes, data: bytes, max_age: float | None, tags: Iterable[Tag]) -> None:

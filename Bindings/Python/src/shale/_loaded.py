@@ -42,7 +42,8 @@ class Missing:
 
 @dataclass(frozen=True)
 class NotModified:
-    """The old entry is still right. It gets a new age, and its value is the answer."""
+    """The old entry is still right. It gets a new age, if it is still there, and its value is the
+    answer."""
 
     max_age: float | None = None
     """Seconds. None: the age that the caller gave."""

@@ -102,6 +102,12 @@ class LoadingMethods:
         copy of the caller's context. A load that asks for its own key, directly or by
         way of others, raises ``DeadlockError``.
 
+        What is loaded is not stored if, while it was loaded, the key was set, counted
+        or removed (also where it was absent), one of the value's tags invalidated, or
+        the cache cleared: who asks after such a change never has what was read before
+        it. The one who loaded has it all the same, and so have those of this process
+        who asked before the load began; the next one loads anew.
+
         A value that there is no room for, or that is larger than the cache allows,
         is returned all the same. With ``read_only``, everybody loads and nothing is
         stored. Raises TypeError, after the load, for a value that can't be stored.
@@ -119,7 +125,8 @@ class LoadingMethods:
 
         ``load`` is given the old entry, fresh or stale, or None. It may return
         ``shale.NotModified()``: the old entry gets a new age, and its value is the
-        result. What ``Loaded(meta=...)`` stored, an ETag for example, is the old
+        result. An entry that was replaced meanwhile keeps its age, and one that has
+        left stays away. What ``Loaded(meta=...)`` stored, an ETag for example, is the old
         entry's ``meta``.
         """
         return _loading.load(self._as_cache, key, policy(options), load)
