@@ -12,7 +12,7 @@ public struct CacheStatistics: Sendable, Equatable {
     public var undecodable = 0
     /// Loads that were begun.
     public var loads = 0
-    /// Loaded values that could not be stored, and were handed out all the same.
+    /// Loaded values that were handed out and not stored: that failed, or their key was changed while they were loaded.
     public var unstored = 0
 }
 

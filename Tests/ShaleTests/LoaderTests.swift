@@ -4,8 +4,13 @@ import Testing
 @Suite("One load at a time for a key", .timeLimit(.minutes(30)))
 struct LoaderTests {
     private let loader = Loader<String, Int>()
+    private func join(_ key: String, unless stored: Int?, _ load: @escaping @Sendable () async throws -> Int) throws
+        -> Joined<Int>
+    {
+        try loader.join(key, while: { _ in true }, unless: { stored }) { _ in try await load() }
+    }
     private func join(_ load: @escaping @Sendable () async throws -> Int) throws -> Hold<Int> {
-        guard case .load(let hold) = try loader.join("key", unless: { nil }, load: load) else { throw Offline() }
+        guard case .load(let hold) = try join("key", unless: nil, load) else { throw Offline() }
         return hold
     }
 
@@ -51,7 +56,7 @@ struct LoaderTests {
 
     @Test("what the store has by now is the answer, where no load is under way")
     func stored() async throws {
-        guard case .stored(5) = try loader.join("key", unless: { 5 }, load: { 6 }) else {
+        guard case .stored(5) = try join("key", unless: 5, { 6 }) else {
             Issue.record("loaded"); return
         }
         let gate = Gate()
@@ -59,7 +64,7 @@ struct LoaderTests {
             try await gate.wait()
             return 7
         }
-        guard case .load(let second) = try loader.join("key", unless: { 5 }, load: { 6 }) else {
+        guard case .load(let second) = try join("key", unless: 5, { 6 }) else {
             Issue.record("not joined"); return
         }
         gate.open()
@@ -165,7 +170,7 @@ struct LoaderTests {
             try await gate.wait()
             return 1
         }
-        guard case .load(let quick) = try loader.join("other", unless: { nil }, load: { 2 }) else {
+        guard case .load(let quick) = try join("other", unless: nil, { 2 }) else {
             Issue.record("not loaded"); return
         }
         #expect(try await quick.output() == 2)

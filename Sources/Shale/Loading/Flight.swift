@@ -1,7 +1,9 @@
+import ShaleCore
 import Synchronization
 
 /// One load, and those who hold it.
 final class Flight<Output: Sendable>: Sendable {
+    let fence = LoadFence()
     private struct State {
         /// None: the load is cancelled.
         var holders = Holders()
@@ -12,7 +14,7 @@ final class Flight<Output: Sendable>: Sendable {
 
     /// Starts the load, with its first holder. `ended` is called when its result has been handed out.
     func begin(
-        after previous: Flight?, _ load: @escaping @Sendable () async throws -> Output,
+        after previous: Flight?, _ load: @escaping @Sendable (LoadFence) async throws -> Output,
         ended: @escaping @Sendable () -> Void
     ) -> Hold<Output> {
         state.withLock { state in
@@ -22,7 +24,7 @@ final class Flight<Output: Sendable>: Sendable {
                 let result: Result<Output, any Error>
                 do {
                     try Task.checkCancellation()
-                    result = .success(try await load())
+                    result = .success(try await load(self.fence))
                 } catch { result = .failure(error) }
                 self.finish(result)
                 ended()
@@ -113,6 +115,15 @@ struct Hold<Output: Sendable>: Sendable {
     func release(after limit: TimeLimit, expired: @escaping @Sendable () -> Void) {
         flight.release(number, after: limit, expired: expired)
     }
+}
+
+/// Since when a load may have looked at its origin: what happens to its key after that, it may not know of.
+final class LoadFence: Sendable {
+    private let condition = Mutex<Condition?>(nil)
+
+    /// Nil: it has not looked yet, or there is no telling.
+    var value: Condition? { condition.withLock { $0 } }
+    func set(_ fence: Condition) { condition.withLock { $0 = fence } }
 }
 
 /// A time from now, and what measures it.

@@ -4,17 +4,18 @@ import ShaleCore
 extension Cache {
     /// A load in its turn. Whoever holds the load gets the result.
     func load(
-        _ key: Key, insteadOf known: Stamp?, _ options: LoadOptions,
+        _ key: Key, insteadOf known: Stamp?, _ fence: LoadFence, _ options: LoadOptions,
         _ load: @Sendable (Entry?) async throws -> Loaded
     ) async throws -> Answer {
         do {
             let answer: Answer
             switch try await turn(key, insteadOf: options.policy == .reload ? try freshAnswer(key)?.stamp : known) {
             case .stored(let stored): answer = stored
-            case .load(nil): answer = try await fetch(key, options, load)
+            case .load(nil): answer = try await fetch(key, since: nil, options, load)
             case .load(let lease?):
+                fence.set(lease.fence)
                 answer = try await HeldLease(lease, of: try stored(key), in: store, for: leaseTime).during {
-                    try await fetch(key, options, load)
+                    try await fetch(key, since: lease.fence, options, load)
                 }
             }
             pauses.end(key)
@@ -34,6 +35,8 @@ extension Cache {
     /// other than the known one.
     private func turn(_ key: Key, insteadOf known: Stamp?) async throws -> Turn {
         let storedKey = try stored(key)
+        // What does not decode is removed by its reader: rather now than after the lease was given, which would be a change.
+        _ = try? read(key, includingStale: true, peeking: true)
         var pause = Duration.milliseconds(1)
         while true {
             // Where it cannot be had, in a read-only store for one, nobody is told, and the load goes on.
@@ -53,45 +56,50 @@ extension Cache {
     }
 
     /// All that one load does, in its order.
-    private func fetch(_ key: Key, _ options: LoadOptions, _ load: @Sendable (Entry?) async throws -> Loaded)
-        async throws -> Answer
-    {
+    private func fetch(
+        _ key: Key, since fence: Condition?, _ options: LoadOptions,
+        _ load: @Sendable (Entry?) async throws -> Loaded
+    ) async throws -> Answer {
         let present = try read(key, includingStale: true, peeking: true)
         let begun = store.now
         counters.loads.add(1, ordering: .relaxed)
         let loaded = try await load(present)
         // What nobody waits for any more, a later removal may have been meant for.
         try Task.checkCancellation()
-        return try keep(loaded, for: key, insteadOf: present, loadTime: max(0, store.now - begun), options)
+        return try keep(
+            loaded, for: key, since: fence, insteadOf: present, loadTime: max(0, store.now - begun), options)
     }
 
     private func keep(
-        _ loaded: Loaded, for key: Key, insteadOf present: Entry?, loadTime: Int64, _ options: LoadOptions
+        _ loaded: Loaded, for key: Key, since fence: Condition?, insteadOf present: Entry?, loadTime: Int64,
+        _ options: LoadOptions
     ) throws -> Answer {
         func age(_ maxAge: Store.Lifetime?) -> Store.Lifetime { options.jittered(maxAge ?? self.maxAge) }
         switch loaded {
         case .value(let value, let maxAge, let tags, let etag, let pinned):
             return .entry(
                 insertLoaded(
-                    value, for: key, maxAge: age(maxAge), pinned: pinned,
+                    value, for: key, since: fence, maxAge: age(maxAge), pinned: pinned,
                     Meta(etag: etag, tags: tags, loadTime: loadTime)))
         case .notModified(let maxAge):
             guard let present else {
                 throw failure("the loader of \(key) says \"not modified\", but nothing is stored")
             }
-            return .entry(renew(present, for: key, maxAge: age(maxAge)))
+            return .entry(renew(present, for: key, since: fence, maxAge: age(maxAge)))
         case .missing(let maxAge, let tags):
             let version = storeLoaded(
-                nil, for: key, maxAge: age(maxAge), pinned: false,
+                nil, for: key, since: fence, maxAge: age(maxAge), pinned: false,
                 Meta(tags: tags, loadTime: loadTime, isMissing: true))
             if version != nil, present != nil { broadcast.send(.removed(key)) }
             return .missing(Stamp(version: version ?? 0, expires: nil))
         }
     }
 
-    private func renew(_ present: Entry, for key: Key, maxAge: Store.Lifetime) -> Entry {
+    private func renew(_ present: Entry, for key: Key, since fence: Condition?, maxAge: Store.Lifetime) -> Entry {
         do {
-            if try touch(key, maxAge: maxAge), let renewed = try read(key, includingStale: true, peeking: true) {
+            if try store.touch(try stored(key), version: present.version, maxAge: maxAge),
+                let renewed = try read(key, includingStale: true, peeking: true)
+            {
                 return renewed
             }
         } catch {
@@ -101,14 +109,16 @@ extension Cache {
                 loaded: present.value, version: present.version, isPinned: present.isPinned, present.meta,
                 now: store.now)
         }
-        // It left meanwhile.
-        return insertLoaded(present.value, for: key, maxAge: maxAge, pinned: present.isPinned, present.meta)
+        // It left meanwhile, which its fence allows, or somebody has changed it, which that does not.
+        return insertLoaded(
+            present.value, for: key, since: fence, maxAge: maxAge, pinned: present.isPinned, present.meta)
     }
 
     /// Whoever waits gets the value that was loaded, whether or not it could be stored, or was replaced at once.
-    private func insertLoaded(_ value: Value, for key: Key, maxAge: Store.Lifetime, pinned: Bool, _ meta: Meta) -> Entry
-    {
-        let version = storeLoaded(value, for: key, maxAge: maxAge, pinned: pinned, meta)
+    private func insertLoaded(
+        _ value: Value, for key: Key, since fence: Condition?, maxAge: Store.Lifetime, pinned: Bool, _ meta: Meta
+    ) -> Entry {
+        let version = storeLoaded(value, for: key, since: fence, maxAge: maxAge, pinned: pinned, meta)
         if let version, let known = try? store.entry(for: try stored(key), includingStale: true),
             known.version == version
         {
@@ -117,13 +127,15 @@ extension Cache {
         return Entry(loaded: value, version: version ?? 0, isPinned: pinned, meta, now: store.now)
     }
 
-    /// The one place where what was loaded is stored; nil: known to be missing. Gives the version, or nil where it could not be stored.
-    private func storeLoaded(_ value: Value?, for key: Key, maxAge: Store.Lifetime, pinned: Bool, _ meta: Meta)
-        -> UInt64?
-    {
-        do { return try set(value, for: key, maxAge: maxAge, pinned: pinned, meta, .always) } catch {
-            counters.unstored.add(1, ordering: .relaxed)
-            return nil
+    /// The one place where what was loaded is stored; nil: known to be missing. Gives the version, or nil where it is not
+    /// stored: that failed, or something has happened to the key since the load was begun, or there is no telling.
+    private func storeLoaded(
+        _ value: Value?, for key: Key, since fence: Condition?, maxAge: Store.Lifetime, pinned: Bool, _ meta: Meta
+    ) -> UInt64? {
+        if let fence, let version = try? set(value, for: key, maxAge: maxAge, pinned: pinned, meta, fence) {
+            return version
         }
+        counters.unstored.add(1, ordering: .relaxed)
+        return nil
     }
 }

@@ -81,12 +81,16 @@ extension Cache {
         _ key: Key, insteadOf known: Stamp?, _ options: LoadOptions,
         _ load: @escaping @Sendable (Entry?) async throws -> Loaded
     ) throws -> Joined<Answer> {
-        try loader.join(key) {
+        let storedKey = try stored(key)
+        return try loader.join(key) { fence in
+            // Where the store cannot tell, another load does no harm.
+            (try? store.isUntouched(storedKey, since: fence)) ?? false
+        } unless: {
             guard options.policy != .reload, let current = try freshAnswer(key) else { return nil }
             return current.stamp == known ? nil : current
-        } load: {
+        } load: { fence in
             try await RunningLoad(try self.identity(of: key), name: self.description(of: key)).during {
-                try await self.load(key, insteadOf: known, options, load)
+                try await self.load(key, insteadOf: known, fence, options, load)
             }
         }
     }

@@ -235,12 +235,14 @@ extension Engine {
         return try shard.make(&change) { change throws(Failure) in try shard.remove(key, version: version, &change) }
     }
 
-    public func touch(_ bytes: Bytes, maxAge: Int64) throws(Failure) -> Status {
+    public func touch(_ bytes: Bytes, version: UInt64 = 0, maxAge: Int64) throws(Failure) -> Status {
         let key = try key(bytes)
         let age = try ages(maxAge, 0).maxAge
         let shard = Shard(ref, keyHash: key.hash)
         var change = try Change(ref, of: key)
-        return try shard.make(&change) { change throws(Failure) in try shard.touch(key, maxAge: age, &change) }
+        return try shard.make(&change) { change throws(Failure) in
+            try shard.touch(key, version: version, maxAge: age, &change)
+        }
     }
 
     public func increment(_ bytes: Bytes, delta: Int64, initial: Int64) throws(Failure) -> Int64 {

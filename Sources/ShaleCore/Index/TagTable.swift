@@ -33,6 +33,13 @@ struct TagTable {
         return 0
     }
 
+    /// The lsn of the latest invalidation of any tag, since the table was emptied.
+    var lastInvalidation: UInt64 {
+        var last: UInt64 = 0
+        for i in 0..<TagTable.cells where at.u64(i * 16) != 0 { last = max(last, at.u64(i * 16 + 8)) }
+        return last
+    }
+
     /// Whether one of the record's tags was invalidated after it was written.
     @inline(__always)
     func invalidates(_ record: RecordHeader, at p: Memory) -> Bool {

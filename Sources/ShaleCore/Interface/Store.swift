@@ -279,12 +279,17 @@ public final class Store: Sendable {
         } == .ok
     }
 
-    /// Gives an entry, fresh or stale, a new age from now. False where there is none.
+    /// Gives an entry, fresh or stale, a new age from now. False where there is none. With a version, an entry that has
+    /// another one keeps its age.
     @discardableResult
-    public func touch(_ key: some StoreBytes, maxAge: Lifetime? = nil) throws(ShaleError) -> Bool {
+    public func touch(_ key: some StoreBytes, version: UInt64? = nil, maxAge: Lifetime? = nil) throws(ShaleError)
+        -> Bool
+    {
         defer { evictionObservers.tell() }
         return try key.withStoreBytes { bytes throws(ShaleError) in
-            try throwing { () throws(Failure) in try engine.touch(bytes, maxAge: maxAge?.milliseconds ?? 0) }
+            try throwing { () throws(Failure) in
+                try engine.touch(bytes, version: version ?? 0, maxAge: maxAge?.milliseconds ?? 0)
+            }
         } == .ok
     }
 

@@ -37,6 +37,30 @@ extension Store {
         }.map(Lease.init)
     }
 
+    /// A fence as a lease's, from now on, for whoever loads whether or not others do. Costs a lock.
+    public func fence(for key: some StoreBytes) throws(ShaleError) -> Condition {
+        .ifUntouched(since: try withShard(of: key) { shard, _ in shard.drawLSN() })
+    }
+
+    /// Whether a set of the key with this fence would happen, whatever the value's tags. Costs a lock.
+    package func isUntouched(_ key: some StoreBytes, since fence: Condition) throws(ShaleError) -> Bool {
+        guard case .ifUntouched(let token) = fence else { return true }
+        return try withShard(of: key) { shard, key in shard.isUntouched(key, since: token) }
+    }
+
+    private func withShard<R>(of key: some StoreBytes, _ body: (Shard, Key) -> R) throws(ShaleError) -> R {
+        try key.withStoreBytes { bytes throws(ShaleError) in
+            try throwing { () throws(Failure) in
+                try engine.ref.pointee.checkWritable()
+                let key = try engine.key(bytes)
+                let shard = Shard(engine.ref, keyHash: key.hash)
+                try shard.lock()
+                defer { shard.unlock() }
+                return body(shard, key)
+            }
+        }
+    }
+
     /// Gives a lease back. False where its time was over.
     @discardableResult
     public func release(_ lease: Lease, of key: some StoreBytes) throws(ShaleError) -> Bool {

@@ -245,13 +245,13 @@ extension Shard {
 
     // MARK: Touch and increment
 
-    func touch(_ key: Key, maxAge: Int64, _ change: inout Change) throws(Failure) -> Status {
+    func touch(_ key: Key, version: UInt64, maxAge: Int64, _ change: inout Change) throws(Failure) -> Status {
         guard let found = lookup(key) else { return .miss }
         guard let before = entry(found, now: change.now) else {
             try dropUnreadable(key, location: Slot.location(found.u64(0)), isDamaged: true, &change)
             return .miss
         }
-        if before.isGone { return .miss }
+        if before.isGone || version != 0 && before.value.header.lsn != version { return .miss }
         // The entry's own stale period stays.
         let lifetime = Lifetime(from: change.now, maxAge: maxAge, stale: before.lifetime.stale)
         let flags = (before.value.header.isPinned ? RecordHeader.Flag.pinned : 0) | lifetime.flag

@@ -38,4 +38,9 @@ extension Shard {
         if let slot = lookup(key) { return entry(slot, now: 0).map { $0.value.header.lsn < token } ?? false }
         return header[Field.evictedFloor] < token && !hasUnreadable(key)
     }
+
+    /// The same, where the tags of what would be set are not known: none at all was invalidated.
+    func isUntouched(_ key: Key, since token: UInt64) -> Bool {
+        token > header[Field.tagFloor] && tags.lastInvalidation < token && isUntouched(key, since: token, nil, 0)
+    }
 }
