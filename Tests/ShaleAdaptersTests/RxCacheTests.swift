@@ -57,6 +57,22 @@ struct RxCacheTests {
         #expect(origin.calls == 2)
     }
 
+    @Test(
+        "what was loaded before all was evicted is not stored, whether or not the load evicts",
+        arguments: [false, true])
+    func evictedMeanwhile(evicts: Bool) async throws {
+        let cache = try open(), other = try open()
+        if evicts { try await cache.put([1], Provider()) }
+        let loaded = try await cache.cache(
+            {
+                try other.evictAll()
+                return [Mock(id: 2)]
+            }, provider: Provider(evict: EvictProvider(evict: evicts)))
+        #expect(loaded == [Mock(id: 2)])
+        #expect(try await cache.cache({ [Mock(id: 3)] }, provider: Provider()) == [Mock(id: 3)])
+        #expect(await cache.ids(Provider()) == [3])
+    }
+
     @Test("R2 the source is the loader, then memory; after memory is lost persistence, then memory")
     func sources() async throws {
         let origin = Origin([1, 2])

@@ -8,7 +8,7 @@ public enum LoadPolicy: Sendable {
     case staleIfError
     /// Serves what is there, even stale, and loads in the background where it is stale. Loads first where there is nothing.
     case staleWhileRevalidate
-    /// Loads, whatever is there. Joins a load that is under way.
+    /// Loads, whatever is there. Joins a load that is under way, unless its key was changed since that began.
     case reload
 }
 

@@ -6,7 +6,7 @@ extension Cache {
         /// A value, and how to insert it, see ``Cache/insert(_:for:maxAge:tags:etag:pinned:)``. Its age may be one that the
         /// value itself tells, such as that of the answer it came with.
         case value(Value, maxAge: Store.Lifetime? = nil, tags: [String] = [], etag: String? = nil, pinned: Bool = false)
-        /// The stored value is still right: it gets a new age. Nil: the cache's.
+        /// The stored value is still right: it gets a new age, unless it was replaced or removed meanwhile. Nil: the cache's.
         case notModified(maxAge: Store.Lifetime? = nil)
         /// There is no value. For the age, nil: the cache's, whoever would load gets ``LoadError/missing(key:)`` at once, in
         /// all processes; only ``LoadPolicy/reload`` asks again.
@@ -23,6 +23,9 @@ extension Cache {
     /// once, with a `CancellationError`; the load goes on for the others, and is cancelled with the last of them.
     /// What a load throws, all who wait for it get, in the order in which they came, and nothing is stored. A loaded value
     /// that cannot be stored is returned all the same.
+    ///
+    /// What is removed, replaced or invalidated while it is loaded, by whomever, is not stored; those who asked before get it,
+    /// and those who ask afterwards load again, when that load has ended.
     ///
     /// A loader may ask for other keys, of any cache. One that asks for a key whose load waits for it gets
     /// ``LoadError/cycle(keys:)``.

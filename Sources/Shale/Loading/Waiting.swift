@@ -81,10 +81,9 @@ extension Cache {
         _ key: Key, insteadOf known: Stamp?, _ options: LoadOptions,
         _ load: @escaping @Sendable (Entry?) async throws -> Loaded
     ) throws -> Joined<Answer> {
-        let storedKey = try stored(key)
-        return try loader.join(key) { fence in
+        try loader.join(key) { fence in
             // Where the store cannot tell, another load does no harm.
-            (try? store.isUntouched(storedKey, since: fence)) ?? false
+            (try? isUntouched(key, since: fence)) ?? false
         } unless: {
             guard options.policy != .reload, let current = try freshAnswer(key) else { return nil }
             return current.stamp == known ? nil : current
@@ -96,6 +95,14 @@ extension Cache {
     }
 
     // MARK: What decides
+
+    /// What a load that begins now may not know of counts from here.
+    package func fence(for key: Key) throws(ShaleError) -> Condition { try store.fence(for: try stored(key)) }
+
+    /// Whether nothing has happened to the key since then, and to no tag of any entry.
+    package func isUntouched(_ key: Key, since fence: Condition) throws(ShaleError) -> Bool {
+        try store.isUntouched(try stored(key), since: fence)
+    }
 
     func isDueEarly(_ entry: Entry) -> Bool {
         guard refreshAhead > 0, let expires = entry.expires else { return false }

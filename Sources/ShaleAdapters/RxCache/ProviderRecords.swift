@@ -43,10 +43,13 @@ extension ProviderCache {
                 return Reply(source: Source(entry.source), cacheables: try coder.decode(entry.value, of: key.provider))
             }
             // Waiting for another's loader would leave out what this provider evicts.
+            let fence = try? records.fence(for: key)
             let data = try await load()
+            let isCurrent = try fence.map { try records.isUntouched(key, since: $0) } ?? false
             try remove(evict, key)
-            // What cannot be stored is returned all the same, as by the cache itself.
-            try? save(data, provider, key)
+            // What cannot be stored is returned all the same, as by the cache itself, and so is what somebody changed
+            // while it was loaded.
+            if isCurrent { try? save(data, provider, key) }
             return Reply(source: .cloud, cacheables: try coder.decode(data, of: key.provider))
         } catch let error as ProviderCacheError {
             guard case .loaderFailed = error, useExpiredDataIfLoaderNotAvailable, let record else { throw error }
