@@ -241,6 +241,11 @@ public final class Cache<Key: Hashable & Codable & Sendable, Value: Codable & Se
         try set(value, for: key, maxAge: maxAge, pinned: pinned, Meta(etag: etag, tags: tags), .ifVersion(version))
     }
 
+    /// Nil, with nothing changed, where the condition does not hold.
+    package func insert(_ value: Value, for key: Key, if condition: Condition) throws(ShaleError) -> UInt64? {
+        try set(value, for: key, maxAge: nil, pinned: false, Meta(), condition)
+    }
+
     func insert(_ value: Value, for key: Key, maxAge: Store.Lifetime?, pinned: Bool, _ meta: Meta) throws(ShaleError)
         -> UInt64
     {

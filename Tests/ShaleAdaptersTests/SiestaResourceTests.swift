@@ -142,6 +142,22 @@ struct SiestaResourceTests {
         #expect(stories.readEntity(forKey: url) == Entity<Story>.story("stored"))
     }
 
+    @Test("what was loaded before the stored entity was removed or replaced is not stored", arguments: [false, true])
+    func changedMeanwhile(isReplaced: Bool) async throws {
+        stories.writeEntity(.story("stored"), forKey: url)
+        clock.advance(1000)
+        let resource = resource(stories) { [stories, url] _ in
+            if isReplaced {
+                stories.writeEntity(.story("new"), forKey: url)
+            } else {
+                stories.removeEntity(forKey: url)
+            }
+            return .newData(.story("old"))
+        }
+        #expect(try await resource.loadIfNeeded().title == "old")
+        #expect(stories.readEntity(forKey: url) == (isReplaced ? Entity<Story>.story("new") : nil))
+    }
+
     @Test("E7 \"Not modified\" updates the stored timestamp only")
     func notModified() async throws {
         let cache = Watched(stories)

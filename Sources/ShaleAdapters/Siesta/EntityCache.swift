@@ -4,6 +4,7 @@ import FoundationEssentials
 #else
 import Foundation
 #endif
+import ShaleCore
 
 /// Where a ``Resource`` keeps its entity between runs of the program.
 ///
@@ -21,6 +22,11 @@ public protocol EntityCache: Sendable {
     func readEntity(forKey key: Key) -> Entity<ContentType>?
     /// Stores the entity. What is not fit to be stored may be ignored.
     func writeEntity(_ entity: Entity<ContentType>, forKey key: Key)
+    /// What tells later whether the key's entity was changed from now on; nil: the cache does not know. A resource asks
+    /// before each load.
+    func fence(forKey key: Key) -> EntityFence?
+    /// Stores the entity, which was loaded, unless its key's was changed since the fence was asked for.
+    func writeEntity(_ entity: Entity<ContentType>, forKey key: Key, ifUntouchedSince fence: EntityFence)
     /// Gives the stored entity another timestamp, in seconds since the reference date. Does nothing where there is none.
     func updateEntityTimestamp(_ timestamp: TimeInterval, forKey key: Key)
     /// Removes the entity: until the next write, reads return nil.
@@ -29,7 +35,18 @@ public protocol EntityCache: Sendable {
     var workQueue: DispatchQueue { get }
 }
 
+/// Since when a load may have looked at its origin, as the cache counts.
+public struct EntityFence: Sendable {
+    let condition: Condition
+}
+
 extension EntityCache {
+    /// The cache does not know what others do.
+    public func fence(forKey key: Key) -> EntityFence? { nil }
+    public func writeEntity(_ entity: Entity<ContentType>, forKey key: Key, ifUntouchedSince fence: EntityFence) {
+        writeEntity(entity, forKey: key)
+    }
+
     /// The concurrent queue for what the user waits for.
     public var workQueue: DispatchQueue { .global(qos: .userInitiated) }
 
@@ -48,9 +65,19 @@ extension EntityCache {
     }
 
     /// Content of a type that the cache cannot store is skipped.
-    func write(_ entity: Entity<any Sendable>, for resource: Resource) async {
+    func write(_ entity: Entity<any Sendable>, for resource: Resource, since fence: EntityFence?) async {
         guard let entity: Entity<ContentType> = entity.withContentRetyped() else { return }
-        await onWorkQueue(for: resource) { $0.writeEntity(entity, forKey: $1) }
+        await onWorkQueue(for: resource) {
+            if let fence {
+                $0.writeEntity(entity, forKey: $1, ifUntouchedSince: fence)
+            } else {
+                $0.writeEntity(entity, forKey: $1)
+            }
+        }
+    }
+
+    func fence(for resource: Resource) async -> EntityFence? {
+        await onWorkQueue(for: resource) { $0.fence(forKey: $1) } ?? nil
     }
 
     func updateTimestamp(_ timestamp: TimeInterval, for resource: Resource) async {

@@ -101,12 +101,15 @@ public actor Resource {
     private func request() async throws -> Entity<any Sendable> {
         await readCacheOnce().value
         notifyObservers(.requested)
+        // After the changes that are on their way.
+        await cacheWork?.value
+        let fence = await cache?.fence(for: self) ?? nil
         do {
             switch try await loader(latestData) {
             case .newData(let entity):
                 currentLoad = nil
                 receive(entity, from: .network)
-                await inCache { await $0.write(entity, for: $1) }
+                await inCache { await $0.write(entity, for: $1, since: fence) }
                 return entity
             case .notModified:
                 guard var entity = latestData else {

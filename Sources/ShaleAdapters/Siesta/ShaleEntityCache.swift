@@ -65,6 +65,16 @@ public struct ShaleEntityCache<Key: Hashable & Codable & Sendable, Content: Coda
         reporting { () throws(ShaleError) in _ = try entities.insert(entity, for: key) }
     }
 
+    public func fence(forKey key: Key) -> EntityFence? {
+        reporting { () throws(ShaleError) in EntityFence(condition: try entities.fence(for: key)) }
+    }
+
+    /// As ``writeEntity(_:forKey:)``, for an entity that was loaded: not over what somebody, perhaps in another process, has written
+    /// since, nor after a removal.
+    public func writeEntity(_ entity: Entity<Content>, forKey key: Key, ifUntouchedSince fence: EntityFence) {
+        reporting { () throws(ShaleError) in _ = try entities.insert(entity, for: key, if: fence.condition) }
+    }
+
     /// Gives the stored entity another timestamp, in seconds since the reference date. Does nothing where there is none, and leaves an
     /// entity alone that somebody else, perhaps in another process, is just replacing.
     public func updateEntityTimestamp(_ timestamp: TimeInterval, forKey key: Key) {
