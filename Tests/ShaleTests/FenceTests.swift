@@ -192,7 +192,7 @@ struct FenceTests {
         #expect(loads.count == 2)
     }
 
-    @Test("what leaves by its age, or to make room, is no change: what was loaded is stored, and joined")
+    @Test("what leaves by its age, or to make room, is no change: what was loaded is stored")
     func noChange() async throws {
         let cache = try Cache<String, Int>.small(staleFor: .seconds(10), clock: clock)
         cache["key"] = 1

@@ -7,7 +7,7 @@ struct LoaderTests {
     private func join(_ key: String, unless stored: Int?, _ load: @escaping @Sendable () async throws -> Int) throws
         -> Joined<Int>
     {
-        try loader.join(key, while: { _ in true }, unless: { stored }) { _ in try await load() }
+        try loader.join(key, while: { _ in true }, unless: { stored }, load: { _ in try await load() })
     }
     private func join(_ load: @escaping @Sendable () async throws -> Int) throws -> Hold<Int> {
         guard case .load(let hold) = try join("key", unless: nil, load) else { throw Offline() }
