@@ -80,7 +80,7 @@ enum ErrorText {
 }
 
 extension ReadOptions {
-    private static let known = SHALE_GET_STALE | SHALE_GET_PEEK | SHALE_GET_INFO | SHALE_GET_TOKEN
+    private static let known = SHALE_GET_STALE | SHALE_GET_PEEK | SHALE_GET_INFO
 
     static func isKnown(_ flags: UInt32) -> Bool { flags & ~known == 0 }
 

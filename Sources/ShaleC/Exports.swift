@@ -152,7 +152,7 @@ public func shale_get(
 ) -> shale_status {
     run(cache, key, key_size) { engine, key throws(Failure) in
         guard let value, value.pointee.isInitialised else { return invalid(badValue) }
-        if flags & SHALE_GET_TOKEN != 0 { return getWithToken(engine, key, flags, value) }
+        if flags & SHALE_GET_TOKEN != 0 { return getWithToken(engine, key, flags & ~SHALE_GET_TOKEN, value) }
         return read(value, flags) { buffer, found throws(Failure) in
             try engine.get(key, ReadOptions(flags), &buffer, &found)
         }

@@ -222,6 +222,11 @@ static void test_untagged(void) {
     CHECK_STATUS(SHALE_CONFLICT, put_fenced(cache, "absent", 10, NULL, 0));
     CHECK_STATUS(SHALE_CONFLICT, put_fenced(cache, "absent", 10, NULL, UINT64_MAX));
     CHECK_STATUS(SHALE_CONFLICT, put_fenced(cache, "absent", 10, NULL, UINT64_C(1) << 60));
+    shale_value value = SHALE_VALUE_INIT;
+    shale_lease_options asks = {.struct_size = sizeof asks, .flags = SHALE_GET_TOKEN};
+    CHECK_STATUS(SHALE_E_INVALID, shale_lease(cache, "key", 3, &asks, &value, &token));
+    CHECK_STATUS(SHALE_E_INVALID, get_text(cache, "key", SHALE_GET_TOKEN | 16, &value));
+    shale_value_free(&value);
     shale_set_options both = {.struct_size = sizeof both, .flags = SHALE_SET_IF_UNTOUCHED | SHALE_SET_IF_ABSENT};
     CHECK_STATUS(SHALE_E_INVALID, shale_set(cache, "key", 3, bytes, 1, &both));
     CHECK_STATUS(SHALE_OK, shale_close(cache));
