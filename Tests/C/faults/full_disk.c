@@ -558,9 +558,10 @@ static void test_capacity(void) {
     }
 }
 
-/* What a full disk forces out may be a part of a large value in another shard. shale.h: "An entry counts as present
- * where a plain shale_get would find it"; what lacks a part does not. */
-static void test_conditions(void) {
+/* What a full disk forces out may be a part of a large value in another shard, which then goes as well, but where that
+ * happens to more than four in a call. shale.h: "An entry counts as present where a plain shale_get would find it"; what
+ * lacks a part does not. How many values lacked one. */
+static uint64_t set_by_conditions(void) {
     start_anew();
     step("conditions on large values on a full disk");
     static unsigned char bytes[160 * kib];
@@ -595,9 +596,17 @@ static void test_conditions(void) {
         lacking += is_listed && (status == SHALE_CONFLICT) == (key % 2 == 0);
         shale_value_free(&value);
     }
-    EXPECT(here->leave != disks[0].leave || lacking > 0, "%s", "no value lacks a part");
     close_cache();
     here->empty();
+    return lacking;
+}
+
+static void test_conditions(void) {
+    bool may_lack = here->leave == disks[0].leave;
+    uint64_t lacking = 0;
+    for (int round = 0; round == 0 || (may_lack && lacking == 0 && round < 40); round++)
+        lacking = set_by_conditions();
+    EXPECT(!may_lack || lacking > 0, "%s", "no value lacks a part");
 }
 
 /* The error advises to give the cache a smaller capacity. */
