@@ -666,6 +666,7 @@ static bool parse_sequence(sequence *s, int c, char *text) {
 
 /* Sequences that have failed once, a line each: the configuration, the operations. */
 static int known(const char *path_of_file) {
+    allows_no_forced_out = true;
     static sequence s;
     char line[4096];
     FILE *file = fopen(path_of_file, "r");

@@ -218,17 +218,21 @@ static unsigned pin_between_others(shale_cache *cache, unsigned most) {
  * that it was to replace. */
 static void test_large_beside_pins(void) {
     unsigned refused = 0, stored = 0;
-    for (unsigned pins = 110; pins < 150; pins += 3)
+    for (unsigned pins = 50; pins < 150; pins += 3)
         for (size_t size = 60000; size < 400000; size += 66000) {
             shale_cache *cache = open_at(NULL, 2 << 20, 1, 0);
-            CHECK(pin_between_others(cache, pins) > 100);
-            if (!CHECK_STATUS(SHALE_OK, put(cache, "own", 59, plain)))
-                fprintf(stderr, "  %u pins\n", pins);
-            shale_status status = put(cache, "own", size, plain);
+            CHECK(pin_between_others(cache, pins) >= 50);
+            size_t own = pins % 2 ? 59 : 100000;
+            if (put(cache, "own", own, plain) != SHALE_OK) {
+                own = 59;
+                CHECK_STATUS(SHALE_OK, put(cache, "own", own, plain));
+            }
+            shale_set_options present = {.flags = SHALE_SET_IF_PRESENT};
+            shale_status status = put(cache, "own", size, present);
             shale_value value = SHALE_VALUE_INIT;
             CHECK_STATUS(SHALE_OK, get_text(cache, "own", 0, &value));
             if (status == SHALE_OK ? !CHECK_EQUAL(size, value.size) | !++stored
-                                   : !CHECK_STATUS(SHALE_E_FULL, status) | !CHECK_EQUAL(59, value.size) | !++refused)
+                                   : !CHECK_STATUS(SHALE_E_FULL, status) | !CHECK_EQUAL(own, value.size) | !++refused)
                 fprintf(stderr, "  %u pins, a value of %zu bytes\n", pins, size);
             shale_value_free(&value);
             CHECK_STATUS(SHALE_OK, shale_close(cache));
@@ -244,7 +248,7 @@ static void count_forced(enum shim_event event, const void *at UNUSED) {
 /* A large value from which the cleaner of another shard had to take a part is evicted as a whole. */
 static void test_parts_forced_out(void) {
     shale_cache *cache = open_at(NULL, 3 << 20, 2, 0);
-    CHECK_EQUAL(190, pin_between_others(cache, 190));
+    CHECK(pin_between_others(cache, 190) > 170);
     random_source source = {1};
     int with_parts_gone = 0;
     shim_faults.event = count_forced;
