@@ -57,7 +57,7 @@ static void shards_share_values(void) {
                100.0 * (double)sum / (double)(size / 2), usage >> 10);
         CHECK(usage <= size / 2);
         /* In 8 MiB each shard has six segments, and keeps half of them free. */
-        CHECK(sum >= size / 2 / 100 * (size / 2 > 16 << 20 ? 55 : 25));
+        CHECK(sum >= size / 2 / 100 * (size / 2 > 16 << 20 ? 55 : 20));
     }
     REQUIRE_STATUS(SHALE_OK, put(cache, 1, small, 0));
     REQUIRE_STATUS(SHALE_OK, shale_close(cache));
