@@ -104,8 +104,12 @@ struct Rebuild {
             offset += record.length
         }
         let wanted = records * count / 4 * 64 / (Shard.Load.grow - 3)
+        // (The frames that were found are no measure: the cleaner needs some beside them.)
+        let most = geometry.shardBudget - (count + log.reserve) * log.segmentSize
         var buckets = Table.leastBuckets
-        while buckets < wanted { buckets = Table.Shape.grown(buckets) }
+        while buckets < wanted, geometry.shardIndexBytes(buckets: Table.Shape.grown(buckets)) <= most {
+            buckets = Table.Shape.grown(buckets)
+        }
         if buckets > Table.leastBuckets { _ = shard.growTable(to: buckets) }
     }
 
