@@ -62,10 +62,7 @@ extension Engine {
     ) throws(Failure) -> Status {
         let status = try getOutlined(bytes, options, &buffer, &found)
         guard status == .miss, !ref.pointee.isReadOnly else { return status }
-        let shard = Shard(ref, keyHash: try key(bytes).hash)
-        try shard.lock()
-        token = shard.drawLSN()
-        shard.unlock()
+        token = try withShard(of: try key(bytes)) { $0.drawLSN() }
         return try getOutlined(bytes, options.union(.peek), &buffer, &found)
     }
 

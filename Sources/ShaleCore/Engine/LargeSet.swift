@@ -71,8 +71,8 @@ struct LargeSet {
     /// An error where none is found, before anything has made room. `keepsOwn`: beside the value that it replaces.
     private func drawBlob(keepsOwn: Bool, _ change: inout Change) throws(Failure) -> UInt64 {
         var blob = shard.drawLSN()
-        // What is pinned stays whatever becomes of the new value.
-        let isKept = replacesUnpinned(), own = isKept && keepsOwn
+        // What is pinned stays whatever becomes of the new value, and only beside it anything is let go of.
+        let isKept = hasPins && replacesUnpinned(), own = isKept && keepsOwn
         for _ in 0..<64 {
             if try misfit(blob, isExact: false, isKept: isKept, beside: own) == nil { return blob }
             blob = shard.drawLSN()
@@ -232,6 +232,13 @@ struct LargeSet {
     }
 
     // MARK: Where the old value and the new one do not fit
+
+    private var hasPins: Bool {
+        for i in 0..<ref.pointee.geometry.shards where Shard(ref, i).header[ShardHeader.Field.pinnedBytes] > 0 {
+            return true
+        }
+        return false
+    }
 
     private func replacesUnpinned() -> Bool {
         look(shard) { shard.lookup(entry.key).map { !Slot.isPinned($0.u64(0)) } ?? false }

@@ -26,14 +26,21 @@ extension Engine {
     private func lease(_ key: Key, renewing known: UInt64 = 0, milliseconds: Int64) throws(Failure) -> UInt64? {
         try ref.pointee.checkWritable()
         try check(leaseTime: milliseconds)
+        return try withShard(of: key) { shard in
+            // (Under the lock: it is a token for fenced sets too.)
+            let token = known == 0 ? shard.drawLSN() : known
+            return shard.leases.take(
+                key.hash, token: token, renews: known != 0, milliseconds: milliseconds, uptime: shim_uptime_ms())
+                ? token : nil
+        }
+    }
+
+    /// Under the lock of a key's shard, for a handle that may write.
+    func withShard<R>(of key: Key, _ body: (Shard) -> R) throws(Failure) -> R {
         let shard = Shard(ref, keyHash: key.hash)
         try shard.lock()
         defer { shard.unlock() }
-        // (Under the lock: it is a token for fenced sets too.)
-        let token = known == 0 ? shard.drawLSN() : known
-        return shard.leases.take(
-            key.hash, token: token, renews: known != 0, milliseconds: milliseconds, uptime: shim_uptime_ms())
-            ? token : nil
+        return body(shard)
     }
 
     @inline(never)
@@ -52,10 +59,7 @@ extension Engine {
     @discardableResult
     private func release(_ key: Key, lease token: UInt64) throws(Failure) -> Bool {
         try ref.pointee.checkWritable()
-        let shard = Shard(ref, keyHash: key.hash)
-        try shard.lock()
-        defer { shard.unlock() }
-        return shard.leases.release(key.hash, token: token, uptime: shim_uptime_ms())
+        return try withShard(of: key) { $0.leases.release(key.hash, token: token, uptime: shim_uptime_ms()) }
     }
 
     /// Reads a value, and where it has to be loaded gives the right to do so to one of all who ask: `token` is its

@@ -53,10 +53,7 @@ extension Store {
             try throwing { () throws(Failure) in
                 try engine.ref.pointee.checkWritable()
                 let key = try engine.key(bytes)
-                let shard = Shard(engine.ref, keyHash: key.hash)
-                try shard.lock()
-                defer { shard.unlock() }
-                return body(shard, key)
+                return try engine.withShard(of: key) { body($0, key) }
             }
         }
     }

@@ -2,6 +2,7 @@
  * set with this token (see shale_lease in shale.h). */
 #include "check.h"
 #include "faults.h"
+#include "kill_at.h"
 
 enum { segment = 128 << 10, large = 200000, large_capacity = 64 << 20 };
 
@@ -283,12 +284,6 @@ static void test_many(uint32_t shards, uint64_t max_entries, unsigned removals, 
 }
 
 /* A writer that is killed at any of its stores: what its call has done, or may have, is no less noted. */
-static long stores_left;
-static void before_store(const void *at UNUSED) {
-    if (stores_left > 0 && --stores_left == 0)
-        _exit(42);
-}
-
 static void test_killed(change c) {
     bool was_killed = true;
     for (long store = 1; was_killed; store++) {
@@ -316,7 +311,7 @@ static void test_killed(change c) {
             _exit(0);
         }
         REQUIRE(child > 0);
-        was_killed = wait_for(child) == 42;
+        was_killed = wait_for(child) == killed_at_store;
         /* Whether the call has happened is seen by its effect; once it was seen, the token is of no use. */
         size_t size = size_of(cache, "key");
         shale_status status = put_fenced(cache, "key", 11, "tag", token);

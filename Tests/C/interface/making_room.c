@@ -3,6 +3,7 @@
  * number under which its parts fit into many small shards. And what is counted of that, after kills too. */
 #include "check.h"
 #include "faults.h"
+#include "kill_at.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -271,12 +272,6 @@ static void test_parts_forced_out(void) {
     CHECK_STATUS(SHALE_OK, shale_close(cache));
 }
 
-static long stores_left;
-static void before_store(const void *at UNUSED) {
-    if (stores_left > 0 && --stores_left == 0)
-        _exit(42);
-}
-
 /* A set that is killed before any of its stores counts if it happened, and so does the eviction that it needs. */
 static void test_counts_after_kills(uint64_t max_entries) {
     bool was_killed = true;
@@ -294,7 +289,7 @@ static void test_counts_after_kills(uint64_t max_entries) {
             _exit(0);
         }
         REQUIRE(child > 0);
-        was_killed = wait_for(child) == 42;
+        was_killed = wait_for(child) == killed_at_store;
         unsigned lost = 0;
         for (unsigned i = 0; i < 4; i++)
             lost += look(cache, name('a', i), SHALE_GET_PEEK) != SHALE_OK;
