@@ -153,7 +153,7 @@ typedef struct {
     uint64_t max_entries; /* 0: as many as fit (an existing cache: unchanged) */
     int64_t max_age_ms;   /* default age of an entry; 0: what was set at creation, or SHALE_NEVER */
     int64_t stale_ms;     /* default time that an entry is kept past its age; 0: what was set at creation, or none */
-    uint32_t shards;      /* 0: chosen from the capacity: one up to 128 MiB or 65,536 entries */
+    uint32_t shards;      /* 0: chosen from the capacity: one up to 128 MiB or 65,536 entries, 32 from 4 GiB on */
     uint32_t segment_size;/* bytes, a power of two from 128 KiB to 16 MiB; 0: chosen from the capacity */
     uint32_t mode;        /* permission bits of new files; 0: 0600 */
     int32_t compression;  /* SHALE_COMPRESSION_... */

@@ -252,7 +252,9 @@ enum Limits {
     static let valueLength: UInt64 = 1 << 30
     static let capacity = Sizes.capacity
     static let segmentSizes = Sizes.segment
-    static let shardBytes = 128 << 20
+    /// What new caches divide the capacity into: shards of the least size while they are few, of the usual one where
+    /// they would be many. A table has slots for 4 GiB of the smallest records.
+    static let leastShard = 128 << 20, usualShard = 4 << 30
     static let oneShardEntries: UInt64 = 65_536
     static let shards = 65_536
     static let framesPerShard = 65_535

@@ -62,24 +62,8 @@ public struct Configuration: Sendable {
         block.secret = secret
         block.capacity = capacity == 0 ? Configuration.defaultCapacity : capacity
         block.maxEntries = maxEntries
-        let one =
-            block.capacity <= UInt64(Limits.shardBytes)
-            || maxEntries != 0 && maxEntries <= Limits.oneShardEntries
-                && block.capacity <= UInt64(Limits.shardLogBytes / 2)
-        block.shards =
-            shards != 0
-            ? shards
-            : one
-                ? 1 : UInt32(min(16_384, (block.capacity + UInt64(Limits.shardBytes) - 1) / UInt64(Limits.shardBytes)))
-        if segmentSize != 0 {
-            block.segmentSize = segmentSize
-        } else {
-            // Of more than 40 segments a shard can spare the few that are free. From 256 MiB on they are huge pages.
-            let share = Int(block.capacity) / Int(block.shards) / 40
-            var size = Limits.segmentSizes.least
-            while size * 2 <= share, size < 4 << 20 { size *= 2 }
-            block.segmentSize = UInt32(size)
-        }
+        block.shards = shards != 0 ? shards : newShards(block.capacity)
+        block.segmentSize = segmentSize != 0 ? segmentSize : newSegmentSize(block.capacity, block.shards)
         block.maxAge = maxAge == 0 ? Age.never : maxAge
         block.stale = stale == 0 ? Age.none : stale
         let units = Age.point(now) / SlotExpiry.unit
@@ -90,6 +74,21 @@ public struct Configuration: Sendable {
         block.dictionarySize = UInt32(dictionary.size)
         try block.fit()
         return block
+    }
+
+    /// As many as writers use at once, not more: each of them makes an empty data file look a segment longer.
+    private func newShards(_ capacity: UInt64) -> UInt32 {
+        if maxEntries != 0, maxEntries <= Limits.oneShardEntries, capacity <= Limits.shardLogBytes / 2 { return 1 }
+        func shards(of size: Int) -> UInt64 { (capacity + UInt64(size) - 1) / UInt64(size) }
+        return UInt32(max(min(shards(of: Limits.leastShard), 32), shards(of: Limits.usualShard)))
+    }
+
+    /// Of more than 40 segments a shard can spare the few that are free. From 2 MiB on they are huge pages.
+    private func newSegmentSize(_ capacity: UInt64, _ shards: UInt32) -> UInt32 {
+        let share = Int(capacity) / Int(shards) / 40, most = shards <= 16 ? 4 << 20 : hugePageSize
+        var size = Limits.segmentSizes.least
+        while size * 2 <= share, size < most { size *= 2 }
+        return UInt32(size)
     }
 }
 
