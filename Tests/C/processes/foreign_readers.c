@@ -44,6 +44,18 @@ static void each_file(void (*act)(int file)) {
     }
 }
 
+static unsigned char *map_whole(const char *name, uint64_t *size) {
+    char path[512];
+    snprintf(path, sizeof path, "%s/%s", directory, name);
+    int file = open(path, O_RDONLY);
+    REQUIRE(file >= 0);
+    *size = (uint64_t)lseek(file, 0, SEEK_END);
+    void *bytes = mmap(NULL, *size, PROT_READ, MAP_SHARED, file, 0);
+    REQUIRE(bytes != MAP_FAILED);
+    close(file);
+    return bytes;
+}
+
 static void read_file(int file) {
     static char buffer[1 << 20];
     posix_fadvise(file, 0, 0, POSIX_FADV_SEQUENTIAL);
@@ -113,6 +125,45 @@ static void read_while_open(uint32_t shards) {
     CHECK_STATUS(SHALE_OK, shale_close(cache));
 }
 
+static bool is_resident(unsigned char *page) {
+    unsigned char resident = 0;
+    REQUIRE(mincore(page, 1, &resident) == 0);
+    return resident & 1;
+}
+
+static bool is_there(const layout *l, const unsigned char *index, uint64_t i) {
+    unsigned char state = index[shard_offset(l, i % l->shards) + l->states + i / l->shards];
+    return state == place_free || state == place_in_log;
+}
+
+/* Beside what is there, no page of a hole is in the file's cache: a large one would span both. */
+static uint64_t check_ends_of_holes(void) {
+    uint64_t data_size, index_size, ends = 0, page = (uint64_t)sysconf(_SC_PAGESIZE);
+    unsigned char *data = map_whole("shale.data", &data_size), *index = map_whole("shale.index", &index_size);
+    layout l = layout_of(data);
+    uint64_t head = l.dictionaries + l.dictionary_places * l.dictionary_size;
+    if (head < l.segments) {
+        CHECK(!is_resident(data + head));
+        ends++;
+    }
+    uint64_t places = (data_size - l.segments) / l.segment_size;
+    for (uint64_t i = 1; i < places; i++)
+        if (!is_there(&l, index, i)) {
+            unsigned char *hole = data + l.segments + i * l.segment_size;
+            if (is_there(&l, index, i - 1)) {
+                CHECK(!is_resident(hole));
+                ends++;
+            }
+            if (i + 1 < places && is_there(&l, index, i + 1)) {
+                CHECK(!is_resident(hole + l.segment_size - page));
+                ends++;
+            }
+        }
+    munmap(data, data_size);
+    munmap(index, index_size);
+    return ends;
+}
+
 static void read_while_closed(uint32_t shards) {
     remove_tree(directory);
     shale_cache *cache = open_it(shards);
@@ -122,6 +173,7 @@ static void read_while_closed(uint32_t shards) {
     each_file(read_file);
     cache = open_it(shards);
     check_space("once it is open");
+    REQUIRE(check_ends_of_holes() > 0);
     use(cache, 0, capacity / 400 / 4, 300, 2, "when it was read before it was opened");
     audit_when_read("when it was read before it was opened");
     check_still_works(cache);
