@@ -676,10 +676,18 @@ static int known(const char *path_of_file) {
         if (*line == '#' || *line == '\n')
             continue;
         int c = (int)strtol(line, &rest, 10);
+        char *last = strchr(rest, '=');
+        if (last)
+            *last = 0;
         if (!parse_sequence(&s, c, rest))
             return 2;
         lines++;
-        if (run(&s) >= 0) {
+        bool has_failed = run(&s) >= 0;
+        if (!has_failed && last && answer.status != strtol(last + 1, NULL, 10)) {
+            has_failed = true;
+            snprintf(failure, sizeof failure, "the last operation answers %d instead of %s", answer.status, last + 1);
+        }
+        if (has_failed) {
             failures++;
             printf("FAILED: %s\n", failure);
             print_sequence(&s);

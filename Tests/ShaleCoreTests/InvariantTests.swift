@@ -66,6 +66,25 @@ extension CoreTests {
             }
         }
 
+        @Test("a clear that was killed, begun in place and ended with a frame that it found, happens once")
+        func clearOnce() throws {
+            let store = try Store(at: nil, options: .init(capacity: 1 << 20))
+            let shard = Shard(store.engine.ref, 0)
+            func recover() throws {
+                shard.header[ShardHeader.Field.state] = ShardHeader.State.writing
+                try shard.lock()
+                shard.unlock()
+            }
+            try store.set("before", for: "key")
+            shard.header.pend(ShardHeader.Pending.clearInPlace | ShardHeader.Pending.clear)
+            try recover()
+            #expect(try store.value(for: "key") == nil)
+            #expect(store.brokenInvariants() == [])
+            try store.set("after", for: "key")
+            try recover()
+            #expect(try store.value(for: "key") != nil)
+        }
+
         @Test("the lowest buckets keep what is displaced when the table shrinks", arguments: 0..<60)
         func lowestBuckets(run: Int) throws {
             let store = try Store(at: nil, options: .init(capacity: 8 << 20))
