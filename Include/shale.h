@@ -135,6 +135,11 @@ enum {
 /* shale_value.flags */
 #define SHALE_VALUE_STALE 0x1u
 #define SHALE_VALUE_PINNED 0x2u
+/* On a MISS, why; none of them where there is no such key. What has left the index
+ * since (a sweep, an eviction) is not known any more, and is a key that is not there. */
+#define SHALE_VALUE_EXPIRED 0x4u     /* past its age, and not kept or not asked for */
+#define SHALE_VALUE_INVALIDATED 0x8u /* a tag of it was invalidated */
+#define SHALE_VALUE_DAMAGED 0x10u    /* it could not be read, and was dropped */
 
 #define SHALE_MAX_KEY_SIZE 65535u
 #define SHALE_MAX_META_SIZE 65535u
@@ -218,6 +223,15 @@ typedef struct {
     uint64_t corrupt_records;
     uint64_t rebuilds;      /* of shards */
     uint64_t dictionaries;  /* made so far */
+    uint64_t misses_absent; /* these four add up to misses: SHALE_VALUE_EXPIRED and so on, and none of them */
+    uint64_t misses_expired;
+    uint64_t misses_invalidated;
+    uint64_t misses_damaged;
+    uint64_t leases;          /* granted by shale_lease: loads that began */
+    uint64_t conflicts;       /* fenced sets (SHALE_SET_IF_UNTOUCHED) that were refused */
+    uint64_t evicted_timed;   /* evictions that these sums are of: the mean is the sum divided by this */
+    uint64_t evicted_age_ms;  /* from set to eviction */
+    uint64_t evicted_idle_ms; /* from the last use (a hit or a set) to eviction: to about a 32nd of that */
 } shale_stats;
 
 typedef struct {
@@ -288,7 +302,7 @@ shale_status shale_set(shale_cache *SHALE_NULLABLE cache, const void *SHALE_NULL
                        const shale_set_options *SHALE_NULLABLE options);
 /* Reads a value into `value`: OK, MISS, or STALE with SHALE_GET_STALE. Takes no
  * lock, and allocates only where the buffer has to grow. On MISS or an error
- * the value's size and meta_size are 0. Errors: INVALID, MEMORY. */
+ * the value's size and meta_size are 0; on MISS its flags say why. Errors: INVALID, MEMORY. */
 shale_status shale_get(shale_cache *SHALE_NULLABLE cache, const void *SHALE_NULLABLE key, size_t key_size,
                        uint32_t flags, shale_value *SHALE_NULLABLE value);
 /* Reads a value as shale_get does and, where it has to be loaded, gives the

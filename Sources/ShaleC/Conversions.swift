@@ -156,13 +156,13 @@ extension shale_value {
     }
 
     @inline(__always)
-    mutating func clear(_ buffer: ValueBuffer) {
+    mutating func clear(_ buffer: ValueBuffer, _ miss: Miss = .absent) {
         capacity = buffer.capacity
         data = buffer.data
         size = 0
         meta = nil
         meta_size = 0
-        flags = 0
+        flags = UInt32(miss.rawValue)
         created_ms = 0
         expires_ms = 0
         version = 0

@@ -187,7 +187,7 @@ private func read(
     if status.isEntry {
         value.pointee.take(buffer, found, info: flags & SHALE_GET_INFO != 0)
     } else {
-        value.pointee.clear(buffer)
+        value.pointee.clear(buffer, found.miss)
     }
     return status
 }
@@ -426,7 +426,9 @@ public func shale_get_stats(_ cache: OpaquePointer?, _ stats: UnsafeMutablePoint
             stored_bytes: s.storedBytes, hits: s.hits, misses: s.misses, stale_hits: s.staleHits, sets: s.sets,
             removes: s.removes, evictions: s.evictions, expirations: s.expirations, invalidations: s.invalidations,
             cleaned_bytes: s.cleanedBytes, corrupt_records: s.corruptRecords, rebuilds: s.rebuilds,
-            dictionaries: s.dictionaries)
+            dictionaries: s.dictionaries, misses_absent: s.absent, misses_expired: s.expired,
+            misses_invalidated: s.invalidated, misses_damaged: s.damaged, leases: s.leases, conflicts: s.conflicts,
+            evicted_timed: s.evictedTimed, evicted_age_ms: s.evictedAge, evicted_idle_ms: s.evictedIdle)
         Argument.fill(stats, size: size, with: filled)
         return .ok
     }

@@ -39,12 +39,10 @@ extension Engine {
         -> Status
     {
         if ref.pointee.isReadOnly { try checkGeneration() }
-        let status = try Shard(ref, keyHash: key.hash).get(key, options, &buffer, &found)
+        let answer = try Shard(ref, keyHash: key.hash).get(key, options, &buffer, &found)
         if ref.pointee.isReadOnly { try checkGeneration() }
-        if !options.contains(.peek) {
-            count(status == .ok ? IndexHead.hits : status == .stale ? IndexHead.staleHits : IndexHead.misses)
-        }
-        return status
+        if !options.contains(.peek) { count(answer.counter) }
+        return answer.status
     }
 
     /// The same, for callers that need no copy of their own of all this code.

@@ -19,7 +19,9 @@ extension Engine {
     /// Grants one at a time, of all who ask in all processes, the right to load a key. Returns a token, or nil where
     /// another has it. With a lease's token, the lease begins its time again; nil where its time was over.
     public func lease(_ bytes: Bytes, renewing token: UInt64 = 0, milliseconds: Int64) throws(Failure) -> UInt64? {
-        try lease(try key(bytes), renewing: token, milliseconds: milliseconds)
+        let granted = try lease(try key(bytes), renewing: token, milliseconds: milliseconds)
+        if granted != nil, token == 0 { count(IndexHead.leases) }
+        return granted
     }
 
     @inline(never)
@@ -94,6 +96,7 @@ extension Engine {
                     try release(key, lease: granted)
                 } else {
                     token = granted
+                    count(IndexHead.leases)
                 }
                 return status
             }

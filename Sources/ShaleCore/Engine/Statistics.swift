@@ -10,6 +10,13 @@ public struct Statistics: Sendable {
         evictions: UInt64 = 0
     public var expirations: UInt64 = 0, invalidations: UInt64 = 0, cleanedBytes: UInt64 = 0, corruptRecords: UInt64 = 0,
         rebuilds: UInt64 = 0, dictionaries: UInt64 = 0
+    /// The misses, by their reason.
+    public var absent: UInt64 = 0, expired: UInt64 = 0, invalidated: UInt64 = 0, damaged: UInt64 = 0
+    /// Leases that were granted, and fenced sets that were refused.
+    public var leases: UInt64 = 0, conflicts: UInt64 = 0
+    /// Evicted entries whose times are known, and the sums of these: milliseconds since they were set, and since they
+    /// were used.
+    public var evictedTimed: UInt64 = 0, evictedAge: UInt64 = 0, evictedIdle: UInt64 = 0
 }
 
 extension Engine {
@@ -35,6 +42,10 @@ extension Engine {
             s.cleanedBytes &+= header[Field.cleaned.word]
             s.corruptRecords &+= header[Field.corrupt.word]
             s.rebuilds &+= header[Field.rebuilds.word]
+            s.conflicts &+= header[Field.conflicts]
+            s.evictedTimed &+= header[Field.evictedTimed]
+            s.evictedAge &+= header[Field.evictedAge]
+            s.evictedIdle &+= header[Field.evictedIdle]
             if files.isMemory {
                 s.dataBytes &+= header[Field.allocated.word] &* UInt64(geometry.segmentSize)
                 s.indexBytes &+= header[Field.tablePages.word]
@@ -43,9 +54,14 @@ extension Engine {
         for i in 0..<IndexHead.stripes {
             let p = index + IndexHead.counters + i * 64
             s.hits &+= p.u64(IndexHead.hits)
-            s.misses &+= p.u64(IndexHead.misses)
             s.staleHits &+= p.u64(IndexHead.staleHits)
+            s.leases &+= p.u64(IndexHead.leases)
+            s.absent &+= p.u64(Miss.absent.counter)
+            s.expired &+= p.u64(Miss.expired.counter)
+            s.invalidated &+= p.u64(Miss.invalidated.counter)
+            s.damaged &+= p.u64(Miss.damaged.counter)
         }
+        s.misses = s.absent &+ s.expired &+ s.invalidated &+ s.damaged
         if files.isMemory {
             s.indexBytes += UInt64(Geometry.indexHead)
         } else {

@@ -3,7 +3,7 @@
 ///
 ///     shale.data   superblock page · synced positions and tails, 32 a shard · dictionaries · segment frames
 ///     shale.index  superblock and counters · a region for each shard: header, segment numbers, log queue,
-///                  frame states, tag table, leases, fences · the chunks of the tables: victim heaps, buckets
+///                  frame states, tag table, leases, fences, times of uses · the chunks of the tables: victim heaps, buckets
 ///
 /// Segments and chunks of all shards lie in turn, so a file ends where the largest shard does. Both files are
 /// sparse: a part exists on disk once it is allocated.
@@ -40,6 +40,7 @@ struct Geometry {
     let leases: Int
     let fences: Int
     let fenceLines: Int
+    let useTimes: Int
     /// What a shard always has.
     let region: Int
     /// Where the first chunk is, and how far it is from one of a shard to its next.
@@ -99,7 +100,8 @@ struct Geometry {
         let fenceLines = FenceTable.lines(frameBytes: budget * 4)
         let index =
             roundUp(
-                ShardHeader.size + TagTable.size + LeaseTable.size + FenceTable.size(lines: fenceLines),
+                ShardHeader.size + TagTable.size + LeaseTable.size + FenceTable.size(lines: fenceLines)
+                    + UseTimes.size,
                 to: pageSize
             ) + 2 * pageSize
             + tableBytes(Table.leastBuckets)
@@ -129,7 +131,8 @@ struct Geometry {
         leases = tags + TagTable.size
         fences = roundUp(leases + LeaseTable.size, to: Sizes.fenceLine)
         fenceLines = FenceTable.lines(frameBytes: rows * segmentSize)
-        region = roundUp(fences + FenceTable.size(lines: fenceLines), to: pageSize)
+        useTimes = fences + FenceTable.size(lines: fenceLines)
+        region = roundUp(useTimes + UseTimes.size, to: pageSize)
         chunks = Geometry.indexHead + shards * region
         chunkStride = shards * Geometry.chunkBytes
         chunkGap = chunkStride - Table.chunkBuckets * Table.bucketSize

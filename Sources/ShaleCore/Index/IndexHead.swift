@@ -1,7 +1,7 @@
 /// The first pages of `shale.index`: whose index it is, and what all shards share.
 enum IndexHead {
     static let magic: UInt64 = 0x5844_4E49_454C_4853 // "SHLEINDX"
-    static let version: UInt64 = 6
+    static let version: UInt64 = 7
 
     // Whose: compared at attaching.
     static let magicWord = 0, versionWord = 8, secretCheck = 16, geometryCheck = 24
@@ -21,5 +21,7 @@ enum IndexHead {
     /// Counters in stripes of a cache line each, so that threads do not share lines.
     static let counters = Sizes.counters
     static let stripes = Sizes.stripes
-    static let hits = 0, misses = 8, staleHits = 16
+    static let hits = 0, staleHits = 8, leases = 40
+    /// Of those that are absent; behind it, where `Miss` says, the others at 24, 32 and 48.
+    static let misses = 16
 }

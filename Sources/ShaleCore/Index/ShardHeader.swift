@@ -82,6 +82,13 @@ struct ShardHeader {
         static let evictedFloor = Word(832)
         /// Nothing is known of what happened to keys before, and of tags before.
         static let keyFloor = Word(840), tagFloor = Word(848)
+        /// How many moments `UseTimes` has, and the stamp at which the next is due.
+        static let useTimes = Count(856), useTimeDue = Word(864)
+        /// How many evicted entries the sums are of, and the sums: milliseconds since they were set, and since they
+        /// were used.
+        static let evictedTimed = Word(872), evictedAge = Word(880), evictedIdle = Word(888)
+        /// Fenced sets that were refused.
+        static let conflicts = Word(896)
     }
 
     /// State words: what a writer that died was doing.

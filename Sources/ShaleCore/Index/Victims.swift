@@ -114,6 +114,9 @@ struct Victims {
         header[Field.sweepAt] = 0
     }
 
+    /// No entry that may be chosen ranks below it.
+    var lowest: UInt64 { count(current) == 0 ? header[Field.heapLimit] : Item.rank(item(current, 1).u64(0)) }
+
     // MARK: Choosing
 
     /// The least recently used entry's slot, or nil where all are pinned.

@@ -32,6 +32,7 @@ extension Shard {
         try lock()
         header.beginChange()
         Rebase(self).runIfNeeded()
+        if useTimes.isDue, change.now != 0 { useTimes.note(change.now, lowest: victims.lowest) }
         defer {
             header.endChange()
             unlock()

@@ -69,6 +69,7 @@ struct Rebase {
         sorted.sort { $0.stamp < $1.stamp }
         for i in 0..<sorted.count { rank(sorted[i], stamps.ranks.lowerBound + UInt64(i), &stamps) }
         shard.victims.reset()
+        shard.useTimes.removeAll()
         header[Field.rebases] += 1
         header.finish(ShardHeader.Pending.rebase)
     }

@@ -58,6 +58,7 @@ struct Rebuild {
             header[Field.tablePages] = geometry.shardIndexBytes(buckets: Table.leastBuckets)
         }
         shard.resetIndex()
+        shard.useTimes.removeAll()
         header[Field.corrupt] += try SegmentChain(shard, afterPowerLoss: afterPowerLoss).link(fileSize, lead: lead)
         presizeTable()
         var replay = Replay(shard)

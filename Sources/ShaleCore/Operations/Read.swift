@@ -12,6 +12,36 @@ public struct ReadOptions: OptionSet, Sendable {
     public static let info = ReadOptions(rawValue: 4)
 }
 
+/// Why there is nothing for a reader, as bits of the C interface.
+public struct Miss: Equatable, Sendable {
+    public let rawValue: UInt8
+    public static let absent = Miss(rawValue: 0)
+    /// Past its age, and not asked for or not kept any longer.
+    public static let expired = Miss(rawValue: 4)
+    /// One of its tags was invalidated.
+    public static let invalidated = Miss(rawValue: 8)
+    /// It could not be read: it was damaged, or lacked a part.
+    public static let damaged = Miss(rawValue: 16)
+
+    /// Where it is counted.
+    @inline(__always) var counter: Int { IndexHead.misses &+ Int(rawValue) &* 2 }
+}
+
+/// What a read answers, and where that is counted. (By a constant for each way out: a hit and a miss need not look.)
+struct Answer {
+    let status: Status
+    let counter: Int
+    @inline(__always) init(_ status: Status, _ counter: Int) {
+        self.status = status
+        self.counter = counter
+    }
+
+    @inline(__always) static func miss(_ why: Miss, _ found: inout Found) -> Answer {
+        found.miss = why
+        return Answer(.miss, why.counter)
+    }
+}
+
 /// What is known of a value that was found.
 public struct Found: Sendable {
     public var size = 0
@@ -25,6 +55,8 @@ public struct Found: Sendable {
     public var storedSize: UInt64 = 0
     public var isStale = false
     public var isPinned = false
+    /// Where none was.
+    public var miss = Miss.absent
     public init() {}
 }
 
@@ -57,7 +89,7 @@ private enum Outcome: Error {
     case absent, otherKey
     /// What was read changed meanwhile: look again.
     case moved
-    case hit, stale, gone
+    case hit, stale, expired, invalidated
     case damaged
     /// A part of a large value is not there.
     case incomplete
@@ -84,7 +116,7 @@ extension Shard {
     /// Reads without a lock: what is read is checked, and then whether it was recycled meanwhile.
     @inline(__always)
     func get(_ key: Key, _ options: ReadOptions, _ buffer: inout ValueBuffer, _ found: inout Found) throws(Failure)
-        -> Status
+        -> Answer
     {
         var unreadable: UInt32 = 0
         while true {
@@ -108,13 +140,17 @@ extension Shard {
             }
             switch outcome {
             case .hit:
-                return .ok
+                return Answer(.ok, IndexHead.hits)
             case .stale:
-                return .stale
-            case .gone:
-                return .miss
+                return Answer(.stale, IndexHead.staleHits)
+            case .expired:
+                return .miss(.expired, &found)
+            case .invalidated:
+                return .miss(.invalidated, &found)
             case .absent, .otherKey:
-                if header.isStill(version) { return .miss }
+                if header.isStill(version) {
+                    return unreadable == Shard.discarded ? .miss(.damaged, &found) : Answer(.miss, IndexHead.misses)
+                }
             case .moved:
                 continue
             case .noMemory:
@@ -122,11 +158,20 @@ extension Shard {
             case .damaged, .incomplete:
                 // Look twice at the same place, then let it go for good. (It takes the lock: a value that is replaced
                 // again and again must not lead here.) The key's entry may be behind one whose key is damaged.
-                if unreadable == location, !discard(key, location, isDamaged: outcome == .damaged) { return .miss }
-                unreadable = unreadable == location ? 0 : location
+                if unreadable == location {
+                    guard discard(key, location, isDamaged: outcome == .damaged) else {
+                        return .miss(.damaged, &found)
+                    }
+                    unreadable = Shard.discarded
+                } else {
+                    unreadable = location
+                }
             }
         }
     }
+
+    /// No record's location: something damaged was let go of, and nothing was found since.
+    private static var discarded: UInt32 { .max }
 
     /// Whether it is worth looking again.
     @inline(never)
@@ -244,7 +289,7 @@ extension Shard {
             isStale = now >= expires
         // (What has replaced it meanwhile may be fresh.)
         if isStale, !stands(sighting, epoch) { throw .moved }
-        if now >= deadline || isStale && !options.contains(.stale) { throw .gone }
+        if now >= deadline || isStale && !options.contains(.stale) { throw .expired }
         return isStale
     }
 
@@ -254,7 +299,7 @@ extension Shard {
         if value.header.tagCount > 0, header.acquire(Field.tagCount) != 0,
             tags.invalidates(value.header, at: value.spot.at)
         {
-            throw stands(sighting, epoch) && value.spot.isUnchanged ? .gone : .moved
+            throw stands(sighting, epoch) && value.spot.isUnchanged ? .invalidated : .moved
         }
     }
 

@@ -53,12 +53,20 @@ extension Shard {
         }
     }
 
+    /// A set does not happen, as its condition does not hold.
+    private func noteRefusal(_ condition: Condition) {
+        if case .ifUntouched = condition { header[Field.conflicts] &+= 1 }
+    }
+
     /// Whether a conditional set of a large value may begin. The entry becomes the newest, so that it is the last to
     /// make room for what others store meanwhile.
     func mayReplace(
         _ key: Key, _ condition: Condition, _ tagged: UnsafePointer<UInt64>?, _ tagCount: Int, now: UInt64
     ) -> Bool {
-        guard holds(condition, key, tagged, tagCount, now: now) else { return false }
+        guard holds(condition, key, tagged, tagCount, now: now) else {
+            noteRefusal(condition)
+            return false
+        }
         guard let slot = lookup(key) else { return true }
         while true {
             let word1 = slot.u64(8)
@@ -74,6 +82,7 @@ extension Shard {
         let isPart = draft.record.isKind(.part)
         if !holds(condition, key, draft.tags, draft.record.tagCount, now: change.now) {
             if change.ownIsGone { throw log.filled() }
+            noteRefusal(condition)
             return .conflict
         }
         if draft.record.codec == RecordHeader.Codec.dictionary,

@@ -32,6 +32,7 @@ enum Sizes {
     static let tags = 8, mostTags = 4
     static let leases = 1
     static let fenceLine = 16, fences = (few: 1, many: 1), manyFences = 1 << 20
+    static let useTimes = 8, usesBetween: UInt64 = 1
     static let writing = 4
     static let patience = 4
 
@@ -78,6 +79,8 @@ enum Sizes {
     static let leases = 64
     /// Cache lines in which removals are noted, in a shard whose frames have less and more than so many bytes.
     static let fenceLine = 64, fences = (few: 128, many: 512), manyFences = 16 << 20
+    /// Moments that are noted, and uses between two of them at least.
+    static let useTimes = 64, usesBetween: UInt64 = 64
     static let writing = 64
     /// Rolls until a full disk is tried again.
     static let patience = 64

@@ -71,10 +71,25 @@ extension Shard {
             #if SHALE_FAULTS
             shim_tell(SHIM_EVICTED, slot)
             #endif
+            noteTimes(ofEvicted: slot, change.now)
         }
         header.begin()
         if !isPart { header[Field.evictions] += 1 }
         takeOut(slot, isEvicted: true, &change)
+    }
+
+    /// For the counters: how old what leaves is, and how long nobody has used it.
+    private func noteTimes(ofEvicted slot: Memory, _ now: UInt64) {
+        let location = Slot.location(slot.u64(0))
+        guard now != 0, log.isSound(location), let idle = useTimes.idle(Slot.stamp(slot.u64(8)), now: now) else {
+            return
+        }
+        let created = RecordHeader(at: log.address(location)).created
+        // (A set is a use. And other handles may have other clocks.)
+        let age = now > created ? now - created : 0
+        header[Field.evictedTimed] &+= 1
+        header[Field.evictedAge] &+= age
+        header[Field.evictedIdle] &+= min(age, UInt64(max(0, idle)))
     }
 
     /// Whether a slot has the entry of the key that the call is about.

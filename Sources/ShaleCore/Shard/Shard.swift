@@ -37,6 +37,7 @@ struct Shard {
     var fences: FenceTable {
         FenceTable(at: header.at + engine.pointee.geometry.fences, lines: engine.pointee.geometry.fenceLines)
     }
+    var useTimes: UseTimes { UseTimes(header: header, at: header.at + engine.pointee.geometry.useTimes) }
     var victims: Victims { Victims(table: table) }
 
     // MARK: Time and recency

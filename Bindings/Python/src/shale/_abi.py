@@ -62,6 +62,9 @@ GET_TOKEN: Final = 0x8
 
 VALUE_STALE: Final = 0x1
 VALUE_PINNED: Final = 0x2
+VALUE_EXPIRED: Final = 0x4
+VALUE_INVALIDATED: Final = 0x8
+VALUE_DAMAGED: Final = 0x10
 
 INT64_MIN: Final = -(2**63)
 INT64_MAX: Final = 2**63 - 1
@@ -164,6 +167,15 @@ class Stats(ctypes.Structure):
         ("corrupt_records", c_uint64),
         ("rebuilds", c_uint64),
         ("dictionaries", c_uint64),
+        ("misses_absent", c_uint64),
+        ("misses_expired", c_uint64),
+        ("misses_invalidated", c_uint64),
+        ("misses_damaged", c_uint64),
+        ("leases", c_uint64),
+        ("conflicts", c_uint64),
+        ("evicted_timed", c_uint64),
+        ("evicted_age_ms", c_uint64),
+        ("evicted_idle_ms", c_uint64),
     ]
 
     entries: int
