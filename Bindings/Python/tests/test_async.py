@@ -108,7 +108,7 @@ def test_it_does_what_the_cache_does(directory: Path) -> None:
 
 
 def test_every_method_is_there_with_the_same_parameters() -> None:
-    different = {"open", "cache", "directory", "closed", "keys", "items", "memoize"}
+    different = {"open", "cache", "directory", "closed", "keys", "items", "memoize", "on"}
     for name, method in vars(shale.Cache).items():
         if name.startswith("_") or name in ("directory", "closed"):
             continue

@@ -31,11 +31,12 @@ from ._errors import (
     TooLargeError,
     VersionError,
 )
+from ._events import Event
 from ._keys import Key
 from ._library import library_version
 from ._loaded import Loaded, LoadResult, Missing, NotModified
 from ._options import Tag
-from ._records import Entry, Report, Stats
+from ._records import Entry, LoadStats, Report, Stats
 from ._serializers import PickleSerializer, Serializer
 from ._units import NEVER
 
@@ -53,12 +54,14 @@ __all__ = [
     "DeadlockError",
     "Entry",
     "Error",
+    "Event",
     "FilesystemError",
     "FormatError",
     "FullError",
     "InvalidError",
     "Key",
     "LoadResult",
+    "LoadStats",
     "LoadTimeoutError",
     "Loaded",
     "Missing",

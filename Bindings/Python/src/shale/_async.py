@@ -17,6 +17,7 @@ from ._records import Entry, Report, Stats
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
+    from ._events import EventName, Listener
     from ._loaded import Loaded, LoadResult, Missing, NotModified
     from ._memoize import Memoized, P
     from ._policy import LoadOptions
@@ -266,6 +267,10 @@ class AsyncCache:
 
     async def stats(self) -> Stats:
         return self._cache.stats()
+
+    def on(self, name: EventName, listener: Listener) -> Callable[[], None]:
+        """``Cache.on``. The listener is a plain function, called in the thread of the call."""
+        return self._cache.on(name, listener)
 
     async def volume(self) -> int:
         return self._cache.volume()

@@ -77,15 +77,18 @@ def set_many(loan: Loan, pairs: Sequence[tuple[bytes, bytes]], options: Any) -> 
         )
 
 
-def remove_many(loan: Loan, keys: Sequence[bytes]) -> int:
-    """How many were there."""
+def remove_many(loan: Loan, keys: Sequence[bytes], which: list[bytes] | None = None) -> int:
+    """How many were there. `which` gets them."""
     removed = 0
     for start in range(0, len(keys), BATCH):
         chunk = keys[start : start + BATCH]
         array = _Array(chunk)
         statuses = _statuses()
         check(_library.remove_many(loan.pointer, len(chunk), array.pointer, statuses))
-        removed += sum(1 for status in statuses[: len(chunk)] if status == _abi.OK)
+        found = [key for key, status in zip(chunk, statuses) if status == _abi.OK]
+        removed += len(found)
+        if which is not None:
+            which += found
     return removed
 
 

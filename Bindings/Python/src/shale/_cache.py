@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Callable, Final, TypeVar, Union, cast
 
-from . import _abi, _batch, _counter, _iterate, _library, _lookups, _options
+from . import _abi, _batch, _counter, _events, _iterate, _library, _lookups, _options
 from ._buffer import LARGEST_KEPT
 from ._errors import InvalidError, check, failure
 from ._handle import Handle, Loan, Pool
@@ -127,6 +127,8 @@ class Cache(LoadingMethods):
             "now": now,
         }
         self._pool = Pool(Handle(encoded, options, clock))
+        self._listeners: _events.Listeners | None = None
+        self._counts = _events.Counts()
         # The same for all caches that are open on one directory.
         self._identity = object() if path is None else _file_identity(path)
 
@@ -414,8 +416,26 @@ class Cache(LoadingMethods):
         return self._stats().entries
 
     def stats(self) -> Stats:
-        """Counters since the index was made, of all processes together."""
-        return stats_of(self._stats())
+        """Counters since the index was made, of all processes together; and ``own``, what this
+        object has counted of its loads."""
+        return stats_of(self._stats(), self._counts.stats(self._codec.undecodable))
+
+    def on(self, name: _events.EventName, listener: _events.Listener) -> Callable[[], None]:
+        """Calls ``listener(event)`` at each event of this name, from now on. Calling what this
+        returns ends that.
+
+        ``Event.name`` has the names. Only what this object does is told, not what other processes
+        do, nor what is evicted or expires. The listener is called in the thread of the call that
+        it is told of, before that returns, and without a lock: it may use the cache, and what it
+        does is not told again. An exception that it raises is logged (logger "shale"), and goes no
+        further. Where several threads change a key, their events may come in another order than
+        their changes.
+
+        While nobody listens, a call costs what it did. While somebody does, ``get_many`` and
+        ``remove_many`` tell of each key, and ``get_many`` reads one after the other.
+        """
+        listeners = self._listeners or _events.Listeners(self)
+        return listeners.add(name, listener)
 
     def volume(self) -> int:
         """Bytes on disk, all files together."""
@@ -427,6 +447,10 @@ class Cache(LoadingMethods):
         report = _abi.Report(struct_size=_abi.REPORT_SIZE)
         self._call(_library.verify, ctypes.byref(report))
         return report_of(report)
+
+    def _tell(self, name: _events.EventName, key: Key | None = None, **details: Any) -> None:
+        if self._listeners is not None:
+            self._listeners.tell(name, key, **details)
 
     def _stats(self) -> _abi.Stats:
         stats = _abi.Stats(struct_size=_abi.STATS_SIZE)

@@ -33,6 +33,8 @@ class Looked(NamedTuple):
     """Of a miss, with GET_TOKEN: a token for a fenced set."""
     details: Details | None
     """Where there is an old entry, and it is for us to load."""
+    why: int = 0
+    """Of a miss: the value's flags, which say why."""
 
 
 def look(loan: Loan, key: bytes, flags: int, lease_ms: int, refresh_ahead_ms: int) -> Looked:
@@ -52,7 +54,9 @@ def look(loan: Loan, key: bytes, flags: int, lease_ms: int, refresh_ahead_ms: in
     )
     lease = given.value
     version = buffer.struct.version
-    details = details_of(buffer.struct) if lease and status != _abi.MISS else None
+    if status == _abi.MISS:
+        return Looked(status, lease, b"", b"", version, None, buffer.struct.flags)
+    details = details_of(buffer.struct) if lease else None
     data, meta = buffer.take()
     return Looked(status, lease, data, meta, version, details)
 

@@ -51,8 +51,10 @@ class Load:
     """A load that is for its caller to do, as ``with load:``. It ends once."""
 
     __slots__ = (
+        "_began",
         "_cache",
         "_deadline",
+        "_error",
         "_key",
         "_lease",
         "_link",
@@ -85,6 +87,8 @@ class Load:
         self._lease = lease
         self._token = token
         self._link: Link | None = None
+        self._began = 0.0
+        self._error: BaseException | None = None
         self._soft = NEVER if found is None else time.monotonic() + policy.soft_timeout
         self.found = found
         """What can be served in place of what this loads: stale, or fresh where it loads ahead."""
@@ -106,19 +110,32 @@ class Load:
         self._link = Link(self._place, self._key).__enter__()
         if self._lease is not None:
             _heartbeat.begin(self._lease)
+        self._cache._counts.add(loads=1)
+        self._began = time.monotonic()
         return self
 
-    def __exit__(self, *_exception: object) -> None:
+    def __exit__(
+        self, _kind: object, error: BaseException | None = None, _trace: object = None
+    ) -> None:
+        seconds = time.monotonic() - self._began
         # Who waits for the link finds the lease given back.
         self.release()
         if self._link is not None:
             self._link.__exit__()
+        error = self._error or error
+        if error is not None:
+            self._cache._counts.add(failed=1)
+        self._cache._tell("loaded", self._key, seconds=seconds, error=error)
 
     def release(self) -> None:
         """Gives the lease back; again is allowed. Also where the load never began."""
         if self._lease is not None:
             _heartbeat.end(self._lease)
             self._lease.release()
+
+    def begin(self) -> None:
+        """Tells that its loader is about to be called."""
+        self._cache._tell("load", self._key)
 
     # Its end
 
@@ -139,7 +156,11 @@ class Load:
         return LoadResult(answer.value, "loaded")
 
     def failed(self, error: Exception) -> LoadResult:
-        """What is served instead; raises the error where there is nothing."""
+        """What is served instead of what the loader did not give; raises where there is nothing."""
+        self._error = error
+        return self._instead(error)
+
+    def _instead(self, error: Exception) -> LoadResult:
         policy = self._policy
         if policy.retry_after:
             throttle.note(self._place, error, policy.retry_after)
@@ -168,13 +189,19 @@ class Load:
         options = set_options(
             meta, flags, policy.age(max_age), policy.stale, named, version=self._token
         )
-        status = _abi.CONFLICT
+        # Without a token, which a read-only cache does not have, there is nothing to be tried.
+        status = _abi.E_PERMISSION
         with suppress(*_UNSTORED):
             status = check(
                 self._cache._pool.lend(Loan.set, self._place[1], data, ctypes.byref(options))
             )
         if status != _abi.OK and self._link is not None:
             self._link.unstored = Looked(_abi.OK, 0, data, meta, 0, None)
+        if status == _abi.OK:
+            self._cache._tell("set", self._key)
+        elif status == _abi.CONFLICT:
+            self._cache._counts.add(conflicts=1)
+            self._cache._tell("conflict", self._key)
 
     # Its limits
 
@@ -198,7 +225,7 @@ class Load:
             _heartbeat.end(self._lease)
         if self._link is not None:
             self._link.forget()
-        return self.failed(LoadTimeoutError(self._key, self._policy.timeout))
+        return self._instead(LoadTimeoutError(self._key, self._policy.timeout))
 
     def log(self, error: BaseException) -> None:
         """Of a load that was left, nobody else would hear that it failed."""

@@ -25,6 +25,13 @@ if TYPE_CHECKING:
 
 def load(cache: Cache, key: Key, policy: Policy, loader: Loader) -> LoadResult:
     """The value, loaded by this thread or by another."""
+    result = _load(cache, key, policy, loader)
+    if cache._listeners is not None and result.source != "loaded":
+        cache._listeners.served(key, result)
+    return result
+
+
+def _load(cache: Cache, key: Key, policy: Policy, loader: Loader) -> LoadResult:
     turn = Turn(cache, key, policy)
     found = turn.look()
     if found is None:
@@ -39,6 +46,7 @@ def load(cache: Cache, key: Key, policy: Policy, loader: Loader) -> LoadResult:
 
 def _run(load: Load, loader: Loader) -> LoadResult:
     with load:
+        load.begin()
         try:
             answer = loader(load.previous)
         except Exception as error:

@@ -34,6 +34,13 @@ _tasks: set[asyncio.Task[LoadResult]] = set()
 
 async def load_async(cache: Cache, key: Key, policy: Policy, loader: AsyncLoader) -> LoadResult:
     """As `load`, without keeping the event loop from running."""
+    result = await _load(cache, key, policy, loader)
+    if cache._listeners is not None and result.source != "loaded":
+        cache._listeners.served(key, result)
+    return result
+
+
+async def _load(cache: Cache, key: Key, policy: Policy, loader: AsyncLoader) -> LoadResult:
     turn = Turn(cache, key, policy)
     found = turn.look()
     if found is None:
@@ -52,6 +59,7 @@ async def load_async(cache: Cache, key: Key, policy: Policy, loader: AsyncLoader
 
 async def _run(load: Load, loader: AsyncLoader) -> LoadResult:
     with load:
+        load.begin()
         try:
             answer = await loader(load.previous)
         except Exception as error:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from . import _abi
 from ._units import seconds
@@ -42,6 +42,24 @@ class Details(NamedTuple):
 
 
 @dataclass(frozen=True)
+class LoadStats:
+    """What one cache object has counted of its own loads since it was opened."""
+
+    loads: int = 0
+    """That were begun."""
+    failed: int = 0
+    """Of them: that raised, whether or not something stale was served instead."""
+    conflicts: int = 0
+    """Of them: whose value was not stored, as its key or a tag had been changed meanwhile."""
+    waits: int = 0
+    """Calls that waited for another's load."""
+    waited: float = 0.0
+    """For so long together, seconds."""
+    undecodable: int = 0
+    """Reads of values that the serializer could not read; each is a miss."""
+
+
+@dataclass(frozen=True)
 class Stats:
     """Counters since the index was made, of all processes together. Sizes are bytes."""
 
@@ -77,6 +95,24 @@ class Stats:
     """Of shards."""
     dictionaries: int
     """Made so far."""
+    misses_absent: int
+    """These four add up to ``misses``. What a sweep or an eviction has taken is absent."""
+    misses_expired: int
+    """Past its age, and stale data not asked for, or not kept."""
+    misses_invalidated: int
+    misses_damaged: int
+    leases: int
+    """Loads that began with a lease."""
+    conflicts: int
+    """Loads, and other fenced sets, that were not stored as something had happened to the key."""
+    evicted_timed: int
+    """Evictions that the next two are of."""
+    evicted_age_ms: int
+    """From set to eviction, the sum."""
+    evicted_idle_ms: int
+    """From the last use to eviction, the sum, to about a thirty-second of it."""
+    own: LoadStats = LoadStats()
+    """What this object alone has counted."""
 
     @property
     def hit_ratio(self) -> float:
@@ -121,8 +157,12 @@ def entry_of(value: Any, meta: bytes, details: Details) -> Entry:
     )
 
 
-def stats_of(struct: _abi.Stats) -> Stats:
-    return Stats(**{field.name: getattr(struct, field.name) for field in fields(Stats)})
+_COUNTED: Final = [field.name for field in fields(Stats) if field.name != "own"]
+
+
+def stats_of(struct: _abi.Stats, own: LoadStats) -> Stats:
+    counted = {name: getattr(struct, name) for name in _COUNTED}
+    return Stats(**counted, own=own)
 
 
 def report_of(struct: _abi.Report) -> Report:

@@ -9,7 +9,8 @@ and the pause is what gevent, eventlet and asyncio want it to be.
 from __future__ import annotations
 
 import time
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final, Union
 
 from . import _abi, _chain, _lease, _lookups
@@ -81,6 +82,10 @@ class Turn:
             looked = self._cache._pool.lend(_lease.read, self.place[1], flags)
             return self._begin(looked, None, 0)
         # This look was counted.
+        if looked.status == _abi.MISS and not self._flags & _abi.GET_PEEK:
+            listeners = self._cache._listeners
+            if listeners is not None:
+                listeners.missed(self._key, looked.why)
         self._flags |= _abi.GET_PEEK
         if not looked.lease:
             return self._answer(looked)
@@ -138,6 +143,7 @@ class Turn:
         try:
             found = self._found(looked)
         except Unreadable:
+            self._cache._tell("miss", self._key, reason="undecodable")
             return self._load(lease, token, None, None)
         if self._policy.retry_after:
             error = throttle.error(self.place)
@@ -172,11 +178,17 @@ class Turn:
 
     # Between two looks
 
-    def waiting(self, *, blocks: bool) -> AbstractContextManager[None]:
+    @contextmanager
+    def waiting(self, *, blocks: bool) -> Iterator[None]:
         """Raises at once where the wait could have no end."""
         self._waited = True
         forever = self._end == self._deadline == NEVER
-        return _chain.waiting(self.place, self._key, blocks=blocks, forever=forever)
+        began = time.monotonic()
+        try:
+            with _chain.waiting(self.place, self._key, blocks=blocks, forever=forever):
+                yield
+        finally:
+            self._cache._counts.add(waits=1, waited=time.monotonic() - began)
 
     @property
     def left(self) -> float:

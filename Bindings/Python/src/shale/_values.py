@@ -90,10 +90,12 @@ class Unreadable(Exception):
 class Codec:
     """Values to meta and bytes, and back, for one cache."""
 
-    __slots__ = ("_serialized", "_serializer")
+    __slots__ = ("_serialized", "_serializer", "undecodable")
 
     def __init__(self, serializer: Serializer | None) -> None:
         self._serializer = serializer
+        self.undecodable = 0
+        """How often a value was found that this codec could not read."""
         self._serialized = SERIALIZED
         if serializer is not None:
             self._serialized += serializer.name.encode()
@@ -141,10 +143,13 @@ class Codec:
                 return self._serializer.loads(data)
             if meta.startswith(WITH_META):
                 return self.decode(split_meta(meta)[0], data)
-        except MemoryError:
+        except (MemoryError, Unreadable):
             raise
         except Exception as error:
+            self.undecodable += 1
             raise Unreadable from error
+        if meta != MISSING:
+            self.undecodable += 1
         raise Unreadable
 
     def knows(self, meta: bytes) -> bool:

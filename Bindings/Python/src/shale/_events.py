@@ -1,0 +1,318 @@
+"""What happens to a cache, told to those who listen.
+
+A cache to which nobody listens pays nothing for it: its methods are the plain ones.
+Where somebody does, those of this module stand in front of them, as attributes of the
+one object. Loads are told of by `_load` and `_turn`, which take microseconds anyway.
+
+A listener is called in the thread of the call that it is told of, when that call is
+done with the library: no lock is held and no buffer is lent, so it may use the cache.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import weakref
+from collections.abc import Iterable, Mapping
+from contextvars import ContextVar
+from types import MethodType
+from typing import TYPE_CHECKING, Any, Callable, Final, NamedTuple, Union
+
+from . import _abi, _batch
+from ._errors import InvalidError, check
+from ._keys import Key, encode_key
+from ._records import LoadStats, details_of, entry_of
+from ._values import MISSING, Unreadable
+
+if TYPE_CHECKING:
+    from typing import Literal
+
+    from typing_extensions import TypeAlias
+
+    from ._cache import Cache
+    from ._handle import Loan
+    from ._loaded import LoadResult
+    from ._options import Tag
+    from ._records import Details, Entry
+
+    EventName: TypeAlias = Literal[
+        "hit", "stale", "miss", "set", "remove", "invalidate", "clear", "load", "loaded", "conflict"
+    ]
+    Listener: TypeAlias = Callable[["Event"], object]
+
+NAMES: Final = (
+    "hit",
+    "stale",
+    "miss",
+    "set",
+    "remove",
+    "invalidate",
+    "clear",
+    "load",
+    "loaded",
+    "conflict",
+)
+
+
+class Event(NamedTuple):
+    """Something that this cache object did. What does not apply is None."""
+
+    name: EventName
+    """
+    - ``"hit"``: a value was found, within its age
+    - ``"stale"``: one past its age was served
+    - ``"miss"``: none was found; ``reason`` says why
+    - ``"set"``: one was stored, by a call or by a load
+    - ``"remove"``: one was removed
+    - ``"invalidate"``: a ``tag`` was
+    - ``"clear"``: all were removed
+    - ``"load"``: a loader is about to be called
+    - ``"loaded"``: it has ended, after ``seconds``, perhaps with an ``error``
+    - ``"conflict"``: what it loaded was not stored, as something had happened to its key or tags
+    """
+    key: Key | None = None
+    tag: Tag | None = None
+    reason: (
+        Literal["absent", "expired", "invalidated", "damaged", "missing", "undecodable"] | None
+    ) = None
+    """``"missing"``: known to be so. ``"undecodable"``: by this cache's serializer."""
+    source: Literal["cache", "waited", "loaded", "renewed"] | None = None
+    """Where a hit or a stale value comes from, as in ``LoadResult``."""
+    seconds: float | None = None
+    error: BaseException | None = None
+
+
+class Counts:
+    """What a cache object counts of its loads."""
+
+    __slots__ = ("__weakref__", "_counted", "_lock")
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._counted: dict[str, float] = {}
+        _all_counts.add(self)
+
+    def add(self, **more: float) -> None:
+        with self._lock:
+            for name, count in more.items():
+                self._counted[name] = self._counted.get(name, 0) + count
+
+    def stats(self, undecodable: int) -> LoadStats:
+        with self._lock:
+            return LoadStats(**self._counted, undecodable=undecodable)  # type: ignore[arg-type]
+
+    def after_fork_in_child(self) -> None:
+        # Another thread, which is gone, may have had it.
+        self._lock = threading.Lock()
+
+
+_all_counts: Final[weakref.WeakSet[Counts]] = weakref.WeakSet()
+
+
+def _after_fork_in_child() -> None:
+    for counts in list(_all_counts):
+        counts.after_fork_in_child()
+
+
+os.register_at_fork(after_in_child=_after_fork_in_child)
+
+# What a listener does with a cache is not told: it would be told of itself, without end.
+_is_told: Final[ContextVar[bool]] = ContextVar("shale listener", default=False)
+_missing: Final = object()
+
+
+class Listeners:
+    """Those who listen to one cache."""
+
+    __slots__ = ("_by_name", "_cache", "_lock")
+
+    def __init__(self, cache: Cache) -> None:
+        self._cache = cache
+        self._lock = threading.RLock()
+        self._by_name: dict[str, tuple[Listener, ...]] = {}
+
+    def add(self, name: EventName, listener: Listener) -> Callable[[], None]:
+        if name not in NAMES:
+            raise InvalidError(f"there is no event {name!r}; there are {', '.join(NAMES)}")
+        # One of its own: the same function may be given twice.
+        entry: Listener = lambda event: listener(event)  # noqa: E731
+        with self._lock:
+            self._by_name[name] = (*self._by_name.get(name, ()), entry)
+            _stand_in_front(self._cache)
+            self._cache._listeners = self
+
+        def remove() -> None:
+            with self._lock:
+                left = tuple(each for each in self._by_name.get(name, ()) if each is not entry)
+                if left:
+                    self._by_name[name] = left
+                    return
+                self._by_name.pop(name, None)
+                if not self._by_name and self._cache._listeners is self:
+                    self._cache._listeners = None
+                    _step_aside(self._cache)
+
+        return remove
+
+    def tell(self, name: EventName, key: Key | None = None, **details: Any) -> None:
+        listeners = self._by_name.get(name)
+        if not listeners or _is_told.get():
+            return
+        event = Event(name, key, **details)
+        token = _is_told.set(True)
+        try:
+            for listener in listeners:
+                try:
+                    listener(event)
+                except Exception:
+                    import logging
+
+                    logging.getLogger("shale").exception("a listener of %r failed", name)
+        finally:
+            _is_told.reset(token)
+
+    def served(self, key: Key, result: LoadResult) -> None:
+        """A value that ``get_or_load`` gives without having loaded it for this call."""
+        if not result.missing:
+            self.tell("stale" if result.stale else "hit", key, source=result.source)
+
+    def missed(self, key: Key, flags: int) -> None:
+        self.tell("miss", key, reason=_REASONS.get(flags, "absent"))
+
+
+_REASONS: Final = {
+    _abi.VALUE_EXPIRED: "expired",
+    _abi.VALUE_INVALIDATED: "invalidated",
+    _abi.VALUE_DAMAGED: "damaged",
+}
+
+
+# The methods that stand in front
+
+
+def _read(loan: Loan, key: bytes, flags: int) -> tuple[int, int, Details | None, bytes, bytes]:
+    """(status, flags, details, data, meta) of a key."""
+    status = check(loan.get(key, flags))
+    struct = loan.buffer.struct
+    if status == _abi.MISS:
+        return status, struct.flags, None, b"", b""
+    details = details_of(struct)
+    data, meta = loan.buffer.take()
+    return status, 0, details, data, meta
+
+
+def _look(cache: Cache, key: Key, stale: bool) -> tuple[Any, bytes, Details] | None:
+    """(value, meta, details), told of."""
+    flags = _abi.GET_STALE if stale else 0
+    status, why, details, data, meta = cache._pool.lend(_read, encode_key(key), flags)
+    tell = cache._tell
+    if details is None:
+        tell("miss", key, reason=_REASONS.get(why, "absent"))
+        return None
+    try:
+        value = cache._codec.decode(meta, data)
+    except Unreadable:
+        tell("miss", key, reason="missing" if meta == MISSING else "undecodable")
+        return None
+    tell("stale" if status == _abi.STALE else "hit", key, source="cache")
+    return value, meta, details
+
+
+def _get(cache: Cache, key: Key, default: Any = None, *, stale: bool = False) -> Any:
+    found = _look(cache, key, stale)
+    return default if found is None else found[0]
+
+
+def _entry(cache: Cache, key: Key, *, stale: bool = False) -> Entry | None:
+    found = _look(cache, key, stale)
+    return None if found is None else entry_of(*found)
+
+
+def _get_many(cache: Cache, keys: Iterable[Key], *, stale: bool = False) -> dict[Key, Any]:
+    found = {key: _look(cache, key, stale) for key in dict.fromkeys(keys)}
+    return {key: each[0] for key, each in found.items() if each is not None}
+
+
+def _pop(cache: Cache, key: Key, default: Any = None) -> Any:
+    value = type(cache).pop(cache, key, _missing)
+    if value is _missing:
+        _, why, _, _, meta = cache._pool.lend(_read, encode_key(key), _abi.GET_PEEK)
+        reason = "missing" if meta == MISSING else _REASONS.get(why, "absent")
+        cache._tell("miss", key, reason="undecodable" if meta and meta != MISSING else reason)
+        return default
+    cache._tell("hit", key, source="cache")
+    cache._tell("remove", key)
+    return value
+
+
+def _store(cache: Cache, key: Key, value: Any, *arguments: Any) -> int:
+    status = type(cache)._store(cache, key, value, *arguments)
+    if status == _abi.OK:
+        cache._tell("set", key)
+    return status
+
+
+def _set_many(
+    cache: Cache, items: Union[Mapping[Any, Any], Iterable[tuple[Key, Any]]], **options: Any
+) -> None:
+    pairs = dict(items.items() if isinstance(items, Mapping) else items)
+    type(cache).set_many(cache, pairs, **options)
+    for key in pairs:
+        cache._tell("set", key)
+
+
+def _incr(cache: Cache, key: Key, delta: int = 1, **options: Any) -> int:
+    number = type(cache).incr(cache, key, delta, **options)
+    cache._tell("set", key)
+    return number
+
+
+def _remove(cache: Cache, key: Key) -> bool:
+    was_there = type(cache).remove(cache, key)
+    if was_there:
+        cache._tell("remove", key)
+    return was_there
+
+
+def _remove_many(cache: Cache, keys: Iterable[Key]) -> int:
+    by_stored = {encode_key(key): key for key in keys}
+    removed: list[bytes] = []
+    cache._pool.lend(_batch.remove_many, list(by_stored), removed)
+    for stored in removed:
+        cache._tell("remove", by_stored[stored])
+    return len(removed)
+
+
+def _invalidate(cache: Cache, tag: Tag) -> None:
+    type(cache).invalidate(cache, tag)
+    cache._tell("invalidate", tag=tag)
+
+
+def _clear(cache: Cache) -> None:
+    type(cache).clear(cache)
+    cache._tell("clear")
+
+
+_IN_FRONT: Final[dict[str, Callable[..., Any]]] = {
+    "get": _get,
+    "entry": _entry,
+    "get_many": _get_many,
+    "pop": _pop,
+    "_store": _store,
+    "set_many": _set_many,
+    "incr": _incr,
+    "remove": _remove,
+    "remove_many": _remove_many,
+    "invalidate": _invalidate,
+    "clear": _clear,
+}
+
+
+def _stand_in_front(cache: Cache) -> None:
+    for name, function in _IN_FRONT.items():
+        cache.__dict__[name] = MethodType(function, cache)
+
+
+def _step_aside(cache: Cache) -> None:
+    for name in _IN_FRONT:
+        cache.__dict__.pop(name, None)

@@ -1,0 +1,375 @@
+"""What is told of a cache, and what it counts of its own loads."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import pickle
+import threading
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+from support import SMALL, Clock
+
+import shale
+from shale import Event, _events
+
+
+class Heard(list[tuple[Any, ...]]):
+    """The events of a cache, as (name, key or tag, reason or source)."""
+
+    def __init__(self, cache: shale.Cache | shale.AsyncCache) -> None:
+        super().__init__()
+        self.events: list[Event] = []
+        self.stops = [cache.on(name, self.hear) for name in _events.NAMES]
+
+    def hear(self, event: Event) -> None:
+        self.events.append(event)
+        self.append(
+            tuple(
+                each
+                for each in (event.name, event.key, event.tag, event.reason, event.source)
+                if each is not None
+            )
+        )
+
+    def take(self) -> list[tuple[Any, ...]]:
+        heard = list(self)
+        self.clear()
+        return heard
+
+    def stop(self) -> None:
+        for each in self.stops:
+            each()
+
+
+def test_calls_are_told(aging: shale.Cache, clock: Clock) -> None:
+    heard = Heard(aging)
+    aging.set("a", 1, max_age=10, stale=10)
+    aging["b"] = 2
+    assert aging.add("b", 3) is False
+    assert aging.add("c", 3) is True
+    aging.set_many({"d": 4, "e": 5}, tag="t")
+    assert aging.incr("n") == 1
+    assert aging.incr("n") == 2
+    assert heard.take() == [("set", key) for key in "abcdenn"]
+
+    assert aging.get("a") == 1
+    assert aging["b"] == 2
+    assert aging.get_many(["c", "x"]) == {"c": 3}
+    entry = aging.entry("d")
+    assert entry is not None and entry.value == 4
+    assert aging.get("nothing", "default") == "default"
+    assert "a" in aging
+    assert heard.take() == [
+        ("hit", "a", "cache"),
+        ("hit", "b", "cache"),
+        ("hit", "c", "cache"),
+        ("miss", "x", "absent"),
+        ("hit", "d", "cache"),
+        ("miss", "nothing", "absent"),
+    ]
+
+    aging.invalidate("t")
+    assert aging.get("d") is None
+    clock.advance(10)
+    assert aging.get("a") is None
+    assert aging.get("a", stale=True) == 1
+    with pytest.raises(KeyError):
+        aging["a"]
+    assert heard.take() == [
+        ("invalidate", "t"),
+        ("miss", "d", "invalidated"),
+        ("miss", "a", "expired"),
+        ("stale", "a", "cache"),
+        ("miss", "a", "expired"),
+    ]
+
+    assert aging.remove("b") is True
+    assert aging.remove("b") is False
+    assert aging.remove_many(["c", "x", "n"]) == 2
+    aging["p"] = "popped"
+    assert aging.pop("p") == "popped"
+    assert aging.pop("p", 7) == 7
+    assert aging.pop("a") is None
+    aging.clear()
+    assert heard.take() == [
+        ("remove", "b"),
+        ("remove", "c"),
+        ("remove", "n"),
+        ("set", "p"),
+        ("hit", "p", "cache"),
+        ("remove", "p"),
+        ("miss", "p", "absent"),
+        ("miss", "a", "expired"),
+        ("clear",),
+    ]
+
+
+def test_reasons_and_counters_agree(aging: shale.Cache, clock: Clock) -> None:
+    heard = Heard(aging)
+    aging.set("short", 1, max_age=1)
+    aging.set("tagged", 1, tag="t")
+    aging.invalidate("t")
+    clock.advance(1)
+    for key in ("short", "tagged", "absent"):
+        aging.get(key)
+        aging.entry(key)
+        aging.get_many([key])
+        aging.get_or_load(key, lambda: 5, max_age=1)
+    told = [each[2] for each in heard if each[0] == "miss"]
+    stats = aging.stats()
+    assert told.count("expired") == stats.misses_expired == 4
+    assert told.count("invalidated") == stats.misses_invalidated == 4
+    assert told.count("absent") == stats.misses_absent == 4
+    assert stats.misses_damaged == 0
+    assert stats.misses == 12
+    assert stats.leases == stats.own.loads == 3
+
+
+def test_what_cannot_be_read_is_undecodable(directory: Path) -> None:
+    with shale.Cache(directory, capacity=SMALL, serializer=shale.PickleSerializer()) as writer:
+        writer["a"] = {1, 2}
+        writer["b"] = 3
+    with shale.Cache(directory) as cache:
+        assert cache.get("a") is None  # counted, with nobody listening
+        assert cache.entry("a") is None
+        assert cache.get_many(["a", "b"]) == {"b": 3}
+        assert cache.stats().own.undecodable == 3
+        heard = Heard(cache)
+        assert cache.get("a") is None
+        assert cache.get_or_load("gone", lambda: shale.Missing()) is None
+        assert cache.get("gone") is None
+        assert heard == [
+            ("miss", "a", "undecodable"),
+            ("miss", "gone", "absent"),
+            ("load", "gone"),
+            ("set", "gone"),
+            ("loaded", "gone"),
+            ("miss", "gone", "missing"),
+        ]
+        # What is known to be missing is no fault of the serializer.
+        assert cache.stats().own.undecodable == 4
+
+
+def test_loads_are_told_and_counted(aging: shale.Cache, clock: Clock) -> None:
+    heard = Heard(aging)
+    assert aging.get_or_load("k", lambda: 1, max_age=10, stale=100) == 1
+    assert aging.get_or_load("k", lambda: 2) == 1
+    assert heard.take() == [
+        ("miss", "k", "absent"),
+        ("load", "k"),
+        ("set", "k"),
+        ("loaded", "k"),
+        ("hit", "k", "cache"),
+    ]
+    clock.advance(10)
+
+    def fails() -> int:
+        raise ValueError("origin")
+
+    assert aging.get_or_load("k", fails, stale_if_error=True) == 1
+    assert heard.take() == [("load", "k"), ("loaded", "k"), ("stale", "k", "cache")]
+    failed = heard.events[-2]
+    assert isinstance(failed.error, ValueError) and failed.seconds is not None
+    with pytest.raises(ValueError, match="origin"):
+        aging.get_or_load("other", fails)
+    heard.take()
+
+    def changed_meanwhile() -> int:
+        aging.remove("k")
+        return 3
+
+    assert aging.get_or_load("k", changed_meanwhile) == 3
+    assert heard.take() == [("load", "k"), ("remove", "k"), ("conflict", "k"), ("loaded", "k")]
+    own = aging.stats().own
+    assert (own.loads, own.failed, own.conflicts, own.waits) == (4, 2, 1, 0)
+    assert aging.stats().conflicts == 1
+
+
+def test_a_load_that_is_left_has_not_failed(cache: shale.Cache) -> None:
+    ended = threading.Event()
+    let_go = threading.Event()
+    cache.on("loaded", lambda _event: ended.set())
+
+    def slow() -> int:
+        assert let_go.wait(30)
+        return 1
+
+    with pytest.raises(shale.LoadTimeoutError):
+        cache.get_or_load("k", slow, timeout=0.01)
+    let_go.set()
+    assert ended.wait(30)
+    own = cache.stats().own
+    assert (own.loads, own.failed) == (1, 0)
+
+
+def test_waiting_is_counted(cache: shale.Cache) -> None:
+    begun, let_go = threading.Event(), threading.Event()
+    waited: list[Event] = []
+    cache.on("hit", waited.append)
+
+    def slow() -> int:
+        begun.set()
+        assert let_go.wait(30)
+        return 1
+
+    loading = threading.Thread(target=cache.get_or_load, args=("k", slow))
+    loading.start()
+    assert begun.wait(30)
+    waiting = threading.Thread(target=cache.get_or_load, args=("k", slow))
+    waiting.start()
+    while cache.stats().misses != 2:
+        pass
+    # The one who waits has looked; it goes on looking until there is something.
+    let_go.set()
+    loading.join()
+    waiting.join()
+    own = cache.stats().own
+    assert own.loads == 1
+    assert own.waits <= 1  # it may have been stored before the second look
+    assert (own.waited > 0) == (own.waits == 1)
+    assert len(waited) == 1 and waited[0].source in ("waited", "cache")
+
+
+def test_coroutines_are_told_of(directory: Path) -> None:
+    async def work() -> list[tuple[Any, ...]]:
+        async with await shale.AsyncCache.open(directory, capacity=SMALL) as cache:
+            heard = Heard(cache)
+
+            async def load() -> int:
+                return 1
+
+            await cache.set("a", 1)
+            await cache.get("a")
+            await cache.get_or_load("b", load)
+            await cache.get_or_load("b", load)
+
+            async def changed_meanwhile() -> int:
+                await cache.remove("c")
+                return 3
+
+            assert await cache.get_or_load("c", changed_meanwhile) == 3
+            with pytest.raises(ZeroDivisionError):
+                await cache.get_or_load("d", fails)
+            await cache.clear()
+            stats = await cache.stats()
+            assert (stats.own.loads, stats.own.failed, stats.own.conflicts) == (3, 1, 1)
+            return heard
+
+    async def fails() -> int:
+        return 1 // 0
+
+    assert asyncio.run(work()) == [
+        ("set", "a"),
+        ("hit", "a", "cache"),
+        ("miss", "b", "absent"),
+        ("load", "b"),
+        ("set", "b"),
+        ("loaded", "b"),
+        ("hit", "b", "cache"),
+        ("miss", "c", "absent"),
+        ("load", "c"),
+        ("conflict", "c"),
+        ("loaded", "c"),
+        ("miss", "d", "absent"),
+        ("load", "d"),
+        ("loaded", "d"),
+        ("clear",),
+    ]
+
+
+def test_a_listener_may_use_the_cache(cache: shale.Cache) -> None:
+    told: list[str] = []
+
+    def uses_it(event: Event) -> None:
+        told.append(event.name)
+        assert cache.get("kept") == "value"
+        cache.set("made by", event.name, tag="t")
+        assert cache.get_or_load("loaded by", lambda: event.name)
+        cache.remove("loaded by")
+        cache.invalidate("t")
+        assert cache.get("made by") is None
+
+    cache["kept"] = "value"
+    for name in _events.NAMES:
+        cache.on(name, uses_it)
+    cache["a"] = 1
+    assert cache.get("a") == 1
+    assert cache.get_or_load("b", lambda: 2) == 2
+    cache.remove("a")
+    # And what it does is not told to it again.
+    assert told == ["set", "hit", "miss", "load", "set", "loaded", "remove"]
+
+
+def test_a_listener_that_raises_harms_nobody(
+    cache: shale.Cache, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fails(event: Event) -> None:
+        raise RuntimeError(f"about {event.name}")
+
+    heard: list[str] = []
+    for name in _events.NAMES:
+        cache.on(name, fails)
+        cache.on(name, lambda event: heard.append(event.name))
+    with caplog.at_level(logging.ERROR, logger="shale"):
+        cache["a"] = 1
+        assert cache.get("a") == 1
+        assert cache.get("b") is None
+        assert cache.get_or_load("c", lambda: 3) == 3
+        cache.clear()
+    assert heard == ["set", "hit", "miss", "miss", "load", "set", "loaded", "clear"]
+    assert len(caplog.records) == len(heard)
+    assert "about set" in caplog.text
+    assert cache.stats().own.failed == 0
+
+
+def test_who_stops_hears_no_more_and_costs_nothing(cache: shale.Cache) -> None:
+    plain = set(vars(cache))
+    heard: list[Event] = []
+    stop = cache.on("set", heard.append)
+    other = cache.on("set", heard.append)
+    cache["a"] = 1
+    stop()
+    stop()
+    cache["b"] = 2
+    other()
+    cache["c"] = 3
+    assert [event.key for event in heard] == ["a", "a", "b"]
+    # As before anybody listened: the methods are the plain ones.
+    assert set(vars(cache)) == plain
+    assert cast(Any, cache.get).__func__ is shale.Cache.get
+    with pytest.raises(shale.InvalidError, match="there is no event"):
+        cache.on(cast(Any, "everything"), heard.append)
+
+
+def test_another_process_is_not_sent_the_listeners(cache: shale.Cache) -> None:
+    cache.on("set", lambda _event: None)
+    with pickle.loads(pickle.dumps(cache)) as other:
+        assert cast(Any, other.get).__func__ is shale.Cache.get
+
+
+def test_threads_count_every_load(cache: shale.Cache) -> None:
+    def work(name: int) -> None:
+        for number in range(200):
+            cache.get_or_load((name, number), lambda: 1)
+
+    threads = [threading.Thread(target=work, args=(name,)) for name in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert cache.stats().own.loads == cache.stats().leases == 800
+
+
+def test_evictions_have_ages(clock: Clock) -> None:
+    with shale.Cache(None, capacity=SMALL, max_entries=100, now=clock) as cache:
+        for number in range(1000):
+            clock.advance(1)
+            cache[number] = number
+        stats = cache.stats()
+        assert stats.evictions == stats.evicted_timed == 900
+        assert stats.evicted_age_ms == 900 * 100_000
+        # Nothing was used but by its set; at a steady rate, that is known exactly.
+        assert 0.95 * stats.evicted_age_ms < stats.evicted_idle_ms <= stats.evicted_age_ms
