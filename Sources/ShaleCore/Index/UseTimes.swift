@@ -68,8 +68,8 @@ struct UseTimes {
             endTime = i < count ? place(i).u64(UseTimes.time) : now
         // (Damage makes any number of these. Of 65,536, so that nothing overflows.)
         let start = low.u64(UseTimes.stamp), startTime = low.u64(UseTimes.time)
-        let part = (stamp &- start) << 16 / max(1, end &- start)
-        let between = Int64(bitPattern: endTime &- startTime) &* Int64(bitPattern: part) >> 16
+        let part = ((stamp &- start) << 16) / max(1, end &- start)
+        let between = (Int64(bitPattern: endTime &- startTime) &* Int64(bitPattern: part)) >> 16
         return Int64(bitPattern: now &- startTime) &- between
     }
 }
