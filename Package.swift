@@ -42,7 +42,9 @@ let package = Package(
         + (embedded == nil
             ? [
                 .testTarget(name: "ShaleCoreTests", dependencies: ["ShaleCore", "CShalePlatform"]),
-                .testTarget(name: "ShaleTests", dependencies: ["Shale"]),
+                .testTarget(name: "ShaleTests", dependencies: ["Shale", "HistoryLoader"]),
+                // For test_fence_history_swift.py.
+                .executableTarget(name: "HistoryLoader", dependencies: ["Shale"], path: "Tests/HistoryLoader"),
                 .testTarget(name: "ShaleAdaptersTests", dependencies: ["ShaleAdapters"]),
             ] : []),
     swiftLanguageModes: [.v6]

@@ -49,6 +49,7 @@ public final class Cache<Key: Hashable & Codable & Sendable, Value: Codable & Se
     let pauses = LoadPauses<Key>()
     @usableFromInline let counters = Counters()
     @usableFromInline let broadcast = Broadcast<Change>()
+    @usableFromInline let told = Broadcast<Event>()
     private let evictions = Mutex<Int?>(nil)
 
     /// Opens the cache in a directory, creating it and missing parents.
@@ -128,6 +129,7 @@ public final class Cache<Key: Hashable & Codable & Sendable, Value: Codable & Se
     deinit {
         if let observed = evictions.withLock({ $0 }) { store.stopObserving(observed) }
         broadcast.finish()
+        told.finish()
     }
 
     // MARK: Reading
@@ -152,6 +154,7 @@ public final class Cache<Key: Hashable & Codable & Sendable, Value: Codable & Se
     public func entry(for key: Key, includingStale: Bool = false) throws(ShaleError) -> Entry? {
         let entry = try read(key, includingStale: includingStale)
         counters.count(entry?.source)
+        if told.isHeard { tell(of: entry, for: key, includingStale: includingStale) }
         return entry
     }
 
@@ -206,6 +209,7 @@ public final class Cache<Key: Hashable & Codable & Sendable, Value: Codable & Se
     @usableFromInline
     func removeUndecodable(_ key: Key, _ storedKey: [UInt8], version: UInt64) {
         counters.undecodable.add(1, ordering: .relaxed)
+        told.send(.undecodable(key))
         // Where it cannot be removed, in a read-only store for one, it is a miss all the same.
         if (try? store.remove(storedKey, version: version)) == true { broadcast.send(.removed(key)) }
     }

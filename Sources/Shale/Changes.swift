@@ -11,7 +11,7 @@ final class Broadcast<Element: Sendable>: Sendable {
     /// So that a cache to which nobody listens takes no lock.
     private let hasListeners = Atomic(false)
 
-    var isHeard: Bool { hasListeners.load(ordering: .relaxed) }
+    @usableFromInline var isHeard: Bool { hasListeners.load(ordering: .relaxed) }
 
     func stream() -> AsyncStream<Element> {
         let (stream, continuation) = AsyncStream.makeStream(of: Element.self, bufferingPolicy: .bufferingNewest(1024))

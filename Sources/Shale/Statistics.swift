@@ -14,6 +14,13 @@ public struct CacheStatistics: Sendable, Equatable {
     public var loads = 0
     /// Loaded values that were handed out and not stored: that failed, or their key was changed while they were loaded.
     public var unstored = 0
+    /// Of those: whose key, or one of whose tags, was changed while they were loaded.
+    public var conflicts = 0
+    /// Loads that threw, or were cancelled.
+    public var failedLoads = 0
+    /// Loads that waited for their turn, as another cache object or another process was loading the key; and for how long together.
+    public var waits = 0
+    public var waited = Duration.zero
 }
 
 @usableFromInline
@@ -24,6 +31,16 @@ struct Counters: ~Copyable, Sendable {
     let undecodable = Atomic(0)
     let loads = Atomic(0)
     let unstored = Atomic(0)
+    let conflicts = Atomic(0)
+    let failedLoads = Atomic(0)
+    let waits = Atomic(0)
+    let waitedMicroseconds = Atomic<Int64>(0)
+
+    /// A wait that has ended.
+    func count(waitSince begin: ContinuousClock.Instant) {
+        waits.add(1, ordering: .relaxed)
+        waitedMicroseconds.add(Int64((ContinuousClock.now - begin) / .microseconds(1)), ordering: .relaxed)
+    }
 
     /// A read's result.
     @usableFromInline
@@ -41,6 +58,8 @@ struct Counters: ~Copyable, Sendable {
             memoryHits: memoryHits.load(ordering: .relaxed), storeHits: storeHits.load(ordering: .relaxed),
             misses: misses.load(ordering: .relaxed),
             undecodable: undecodable.load(ordering: .relaxed), loads: loads.load(ordering: .relaxed),
-            unstored: unstored.load(ordering: .relaxed))
+            unstored: unstored.load(ordering: .relaxed), conflicts: conflicts.load(ordering: .relaxed),
+            failedLoads: failedLoads.load(ordering: .relaxed), waits: waits.load(ordering: .relaxed),
+            waited: .microseconds(waitedMicroseconds.load(ordering: .relaxed)))
     }
 }

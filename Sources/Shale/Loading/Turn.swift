@@ -38,6 +38,8 @@ extension Cache {
         // What does not decode is removed by its reader: rather now than after the lease was given, which would be a change.
         _ = try? read(key, includingStale: true, peeking: true)
         var pause = Duration.milliseconds(1)
+        var waitsSince: ContinuousClock.Instant?
+        defer { if let waitsSince { counters.count(waitSince: waitsSince) } }
         while true {
             // Where it cannot be had, in a read-only store for one, nobody is told, and the load goes on.
             let lease: Lease?
@@ -50,6 +52,7 @@ extension Cache {
                 if let lease { _ = try? store.release(lease, of: storedKey) }
                 if let answer = try current.get() { return .stored(answer) }
             }
+            waitsSince = waitsSince ?? .now
             try await Task.sleep(for: pause)
             pause = min(pause * 2, .milliseconds(25))
         }
@@ -63,11 +66,21 @@ extension Cache {
         let present = try read(key, includingStale: true, peeking: true)
         let begun = store.now
         counters.loads.add(1, ordering: .relaxed)
-        let loaded = try await load(present)
-        // What nobody waits for any more, a later removal may have been meant for.
-        try Task.checkCancellation()
-        return try keep(
-            loaded, for: key, since: fence, insteadOf: present, loadTime: max(0, store.now - begun), options)
+        told.send(.loadBegan(key))
+        let start = ContinuousClock.now
+        do {
+            let loaded = try await load(present)
+            // What nobody waits for any more, a later removal may have been meant for.
+            try Task.checkCancellation()
+            let answer = try keep(
+                loaded, for: key, since: fence, insteadOf: present, loadTime: max(0, store.now - begun), options)
+            told.send(.loadEnded(key, after: .now - start, error: nil))
+            return answer
+        } catch {
+            counters.failedLoads.add(1, ordering: .relaxed)
+            told.send(.loadEnded(key, after: .now - start, error: error))
+            throw error
+        }
     }
 
     private func keep(
@@ -132,8 +145,12 @@ extension Cache {
     private func storeLoaded(
         _ value: Value?, for key: Key, since fence: Condition?, maxAge: Store.Lifetime, pinned: Bool, _ meta: Meta
     ) -> UInt64? {
-        if let fence, let version = try? set(value, for: key, maxAge: maxAge, pinned: pinned, meta, fence) {
-            return version
+        if let fence {
+            do {
+                if let version = try set(value, for: key, maxAge: maxAge, pinned: pinned, meta, fence) { return version }
+                counters.conflicts.add(1, ordering: .relaxed)
+                told.send(.conflict(key))
+            } catch {}
         }
         counters.unstored.add(1, ordering: .relaxed)
         return nil

@@ -224,6 +224,19 @@ public final class Store: Sendable {
         return Entry(found, meta: Array(UnsafeRawBufferPointer(start: buffer.data, count: found.metaSize)))
     }
 
+    /// Why there is none, without counting as a read; nil: there is one.
+    package func miss(for key: [UInt8], includingStale: Bool) throws(ShaleError) -> Miss? {
+        var buffer = buffers.take()
+        defer { buffers.give(buffer) }
+        var found = Found()
+        var options: ReadOptions = [.info, .peek]
+        if includingStale { options.insert(.stale) }
+        let status = try key.withStoreBytes { bytes throws(ShaleError) in
+            try throwing { () throws(Failure) in try engine.get(bytes, options, &buffer, &found) }
+        }
+        return status == .miss ? found.miss : nil
+    }
+
     // MARK: Writing
 
     /// Stores a value and returns its version, or nil where the condition did not hold.
