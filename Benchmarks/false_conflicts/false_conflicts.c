@@ -93,11 +93,12 @@ int main(int count, char **arguments) {
     shale_stats stats = {.struct_size = sizeof stats};
     demand(shale_get_stats(cache, &stats));
     double lasted = (double)(now - start) / 1e6;
-    printf("%.0f s: %.0f removals a second, %.0f sets a second, %llu loads of a second, %llu false conflicts (%.3f %%), "
-           "%llu evictions\n",
-           lasted, (double)removals / lasted, (double)sets / lasted, (unsigned long long)ended,
-           (unsigned long long)conflicts, ended ? 100.0 * (double)conflicts / (double)ended : 0,
-           (unsigned long long)stats.evictions);
+    printf(
+        "%.0f s: %.0f removals a second, %.0f sets a second, %llu loads of a second, %llu false conflicts (%.3f %%), "
+        "%llu evictions\n",
+        lasted, (double)removals / lasted, (double)sets / lasted, (unsigned long long)ended,
+        (unsigned long long)conflicts, ended ? 100.0 * (double)conflicts / (double)ended : 0,
+        (unsigned long long)stats.evictions);
     if (stats.conflicts != conflicts)
         printf("shale_stats says %llu\n", (unsigned long long)stats.conflicts);
     shale_value_free(&value);

@@ -1,4 +1,6 @@
-"""Loads beside changes, at random, in processes of Python and of Swift: as test_fence_history.py, whose words these are.
+"""Loads beside changes, at random, in processes of Python and of Swift.
+
+The words are those of test_fence_history.py.
 
 The Swift half is Tests/HistoryLoader, which the Swift package's tests build. Both write what they
 load and what they set under the keys and tags of a Swift ``Cache<String, String>`` without a name.
@@ -124,7 +126,10 @@ def test_neither_language_is_given_what_was_loaded_before_a_change(
         start_child(CHILD, *arguments[name])
         if name % 2
         else subprocess.Popen(
-            [str(LOADER), *arguments[name]], stdout=subprocess.PIPE, stdin=subprocess.PIPE, text=True
+            [str(LOADER), *arguments[name]],
+            stdout=subprocess.PIPE,
+            stdin=subprocess.PIPE,
+            text=True,
         )
         for name in range(2 * PROCESSES)
     ]

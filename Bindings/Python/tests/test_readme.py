@@ -70,7 +70,7 @@ def world(directory: Path) -> World:
 
 
 def test_every_example_is_run() -> None:
-    assert len(EXAMPLES) == 6
+    assert len(EXAMPLES) == 7
 
 
 def test_the_first_one(world: World) -> None:
@@ -98,6 +98,13 @@ def test_what_a_loader_says(world: World, aging: shale.Cache, clock: Clock) -> N
         if source == "cache":
             clock.advance(60)
     assert world.downloads == ["page"] * 2
+
+
+def test_events(world: World, cache: shale.Cache, capsys: pytest.CaptureFixture[str]) -> None:
+    for _ in range(2):
+        world.run(example("cache.on"), cache=cache)
+    told = [line.split()[:3] for line in capsys.readouterr().out.splitlines()]
+    assert told == [["miss", "page", "absent"], ["loaded", "page", "None"]]
 
 
 def test_memoize(world: World, cache: shale.Cache) -> None:

@@ -147,7 +147,9 @@ extension Cache {
     ) -> UInt64? {
         if let fence {
             do {
-                if let version = try set(value, for: key, maxAge: maxAge, pinned: pinned, meta, fence) { return version }
+                if let version = try set(value, for: key, maxAge: maxAge, pinned: pinned, meta, fence) {
+                    return version
+                }
                 counters.conflicts.add(1, ordering: .relaxed)
                 told.send(.conflict(key))
             } catch {}
