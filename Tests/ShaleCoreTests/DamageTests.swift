@@ -169,7 +169,7 @@ extension CoreTests {
             let store = try open(8 << 20)
             try fill(store, "apple")
             let ref = store.engine.ref
-            let last = ref.pointee.index.u64(IndexHead.dictionaryLast)
+            let last = ref.pointee.head[IndexHead.dictionaryLast]
             #expect(last > 0)
             let geometry = ref.pointee.geometry
             try store.close()
@@ -178,9 +178,9 @@ extension CoreTests {
             }
             try removeIndex()
             let again = try open(8 << 20)
-            #expect(again.engine.ref.pointee.index.u64(IndexHead.dictionaryLast) >= last)
+            #expect(again.engine.ref.pointee.head[IndexHead.dictionaryLast] >= last)
             try fill(again, "pear")
-            #expect(again.engine.ref.pointee.index.u64(IndexHead.dictionaryLast) > last)
+            #expect(again.engine.ref.pointee.head[IndexHead.dictionaryLast] > last)
             try again.close()
             try removeIndex()
             // Whatever comes back is what was stored.

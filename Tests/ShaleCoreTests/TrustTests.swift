@@ -21,7 +21,7 @@ extension CoreTests {
         private func reboot() throws {
             let handle = try FileHandle(forUpdating: URL(fileURLWithPath: "\(directory)/shale.index"))
             defer { try? handle.close() }
-            try handle.seek(toOffset: UInt64(IndexHead.bootLow))
+            try handle.seek(toOffset: UInt64(IndexHead.boot.offset))
             try handle.write(contentsOf: Data(repeating: 7, count: 16))
         }
 
@@ -35,7 +35,7 @@ extension CoreTests {
             try store.close()
             let mark = try word("shale.data", UInt64(Superblock.cleanMark))
             #expect(mark != 0)
-            #expect(try word("shale.index", UInt64(IndexHead.cleanMark)) == mark)
+            #expect(try word("shale.index", UInt64(IndexHead.cleanMark.offset)) == mark)
             try reboot()
             let again = try open()
             #expect(try again.statistics().rebuilds == 0)

@@ -62,7 +62,7 @@ extension Engine {
         // Without its descriptor the index cannot be synced, and must not be believed after a power cut.
         guard CacheFiles.isOurs(files.index, files.indexIdentity) else { return }
         let nonce = max(1, try randomWord(files.path))
-        ref.pointee.index.release(IndexHead.cleanMark, nonce)
+        ref.pointee.head.release(IndexHead.cleanMark, nonce)
         try files.sync(files.index, CacheFiles.indexName)
         ref.pointee.data.release(Superblock.cleanMark, nonce)
         try files.syncData()

@@ -57,7 +57,7 @@ extension CacheFiles {
 extension Engine {
     /// An empty index in zeroed memory, that names its owner.
     func initialiseIndex() {
-        let index = ref.pointee.index
+        let head = ref.pointee.head
         let geometry = ref.pointee.geometry
         let files = ref.pointee.files
         let least = Table.Shape(buckets: Table.leastBuckets, frontier: 0, mode: Table.Shape.Mode.steady)
@@ -68,21 +68,21 @@ extension Engine {
             header[ShardHeader.Field.headOffset] = geometry.segmentSize
             header[ShardHeader.Field.tailOffset] = SegmentHeader.size
         }
-        index.set(IndexHead.versionWord, IndexHead.version)
-        index.set(IndexHead.secretCheck, Trust.check(ofSecret: ref.pointee.secret))
-        index.set(IndexHead.geometryCheck, Trust.check(of: geometry))
-        index.set(IndexHead.ownDevice, files.indexIdentity.device)
-        index.set(IndexHead.ownInode, files.indexIdentity.inode)
-        index.set(IndexHead.dataDevice, files.dataIdentity.device)
-        index.set(IndexHead.dataInode, files.dataIdentity.inode)
-        index.release(IndexHead.magicWord, IndexHead.magic)
+        head[IndexHead.version] = IndexHead.versionValue
+        head[IndexHead.secretCheck] = Trust.check(ofSecret: ref.pointee.secret)
+        head[IndexHead.geometryCheck] = Trust.check(of: geometry)
+        head[IndexHead.ownDevice] = files.indexIdentity.device
+        head[IndexHead.ownInode] = files.indexIdentity.inode
+        head[IndexHead.dataDevice] = files.dataIdentity.device
+        head[IndexHead.dataInode] = files.dataIdentity.inode
+        head.release(IndexHead.magic, IndexHead.magicValue)
     }
 
     /// Only where nobody else is attached.
     func initialiseLocks() throws(Failure) {
-        let index = ref.pointee.index
+        let head = ref.pointee.head
         let files = ref.pointee.files
-        var result = shim_mutex_init(index + IndexHead.dictionaryLock)
+        var result = shim_mutex_init(head.address(IndexHead.dictionaryLock))
         for i in 0..<ref.pointee.geometry.shards where result == 0 {
             let shard = Shard(ref, i)
             result = shim_mutex_init(shard.header.at + ShardHeader.Field.mutex)
@@ -94,9 +94,9 @@ extension Engine {
             throw Failure.system(
                 "make the locks of", files.path, files.isMemory ? "the cache in memory" : "", -Int(result))
         }
-        index.set(IndexHead.bootLow, files.boot.0)
-        index.set(IndexHead.bootHigh, files.boot.1)
-        index.set(IndexHead.pidNamespace, files.pidNamespace)
-        index.set(IndexHead.libc, shim_libc_identity())
+        head[IndexHead.boot[0]] = files.boot.0
+        head[IndexHead.boot[1]] = files.boot.1
+        head[IndexHead.pidNamespace] = files.pidNamespace
+        head[IndexHead.libc] = shim_libc_identity()
     }
 }

@@ -55,7 +55,7 @@ extension Attachment {
             if isAtRest { isUsable = try engine.isConsistent() && !(isReadOnly && engine.isHalfRebuilt) }
             if isSoleWriter, isUsable {
                 try Holes(engine: engine.ref).partAll()
-                try removeCleanMark(files, index: index)
+                try removeCleanMark(files, index: IndexHead(at: index))
                 try engine.initialiseLocks()
                 // What a killed writer left could not be judged before it was settled.
                 if try engine.recoverShards() { isUsable = try engine.isConsistent() }
@@ -73,8 +73,8 @@ extension Attachment {
     /// Durably, before the first change: after a power cut nobody may believe a changed index, nor one that was
     /// replaced and came back. The index's mark goes last: while it is there, it is not known whether the other's end
     /// was synced.
-    private func removeCleanMark(_ files: CacheFiles, index: Memory?) throws(Failure) {
-        let indexMark = index?.u64(IndexHead.cleanMark) ?? 0
+    private func removeCleanMark(_ files: CacheFiles, index: IndexHead?) throws(Failure) {
+        let indexMark = index?[IndexHead.cleanMark] ?? 0
         if data.u64(Superblock.cleanMark) == 0, indexMark == 0 { return }
         data.release(Superblock.cleanMark, 0)
         try files.syncData()
@@ -136,9 +136,9 @@ extension CacheFiles {
     fileprivate mutating func retireIndex() throws(Failure) {
         if index < 0 { return }
         var one: UInt64 = 1
-        let retired = shim_sys_pwrite(index, &one, 8, Int64(IndexHead.retired))
+        let retired = shim_sys_pwrite(index, &one, 8, Int64(IndexHead.retired.offset))
         // Nobody can have mapped a file that has no room for the mark.
-        if retired < 0, try indexSize() > IndexHead.retired {
+        if retired < 0, try indexSize() > IndexHead.retired.offset {
             throw Failure.system(
                 "write to", path, CacheFiles.indexName, retired, advice: "remove this file; it is made anew")
         }

@@ -25,7 +25,7 @@ extension Attachment {
         guard let scratch = ScratchPool(bufferSize: max(part, extras)) else { throw Failure.outOfMemory }
         let places = DictionaryPlaces(
             count: geometry.dictionaryPlaces, size: geometry.dictionarySize, secret: block.secret,
-            region: data + geometry.dictionaries, index: index)
+            region: data + geometry.dictionaries, head: IndexHead(at: index))
         guard let dictionaries = DictionaryCache(places) else {
             scratch.free()
             throw Failure.outOfMemory

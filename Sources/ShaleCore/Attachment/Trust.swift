@@ -17,25 +17,26 @@ enum Trust {
         defer { shim_free(page) }
         guard shim_sys_pread(files.index, page, pageSize, 0) == pageSize else { return .unusable }
         guard try files.indexSize() >= leastIndexSize(attachment.geometry) else { return .unusable }
-        guard page.u64(IndexHead.magicWord) == IndexHead.magic,
-            page.u64(IndexHead.versionWord) == IndexHead.version,
-            page.u64(IndexHead.secretCheck) == check(ofSecret: attachment.block.secret),
-            page.u64(IndexHead.geometryCheck) == check(of: attachment.geometry),
-            page.u64(IndexHead.ownDevice) == files.indexIdentity.device,
-            page.u64(IndexHead.ownInode) == files.indexIdentity.inode,
-            page.u64(IndexHead.dataDevice) == files.dataIdentity.device,
-            page.u64(IndexHead.dataInode) == files.dataIdentity.inode,
-            page.u64(IndexHead.retired) == 0
+        let head = IndexHead(at: page)
+        guard head[IndexHead.magic] == IndexHead.magicValue,
+            head[IndexHead.version] == IndexHead.versionValue,
+            head[IndexHead.secretCheck] == check(ofSecret: attachment.block.secret),
+            head[IndexHead.geometryCheck] == check(of: attachment.geometry),
+            head[IndexHead.ownDevice] == files.indexIdentity.device,
+            head[IndexHead.ownInode] == files.indexIdentity.inode,
+            head[IndexHead.dataDevice] == files.dataIdentity.device,
+            head[IndexHead.dataInode] == files.dataIdentity.inode,
+            head[IndexHead.retired] == 0
         else { return .unusable }
         let boot = files.boot
-        if boot != (0, 0), page.u64(IndexHead.bootLow) == boot.0, page.u64(IndexHead.bootHigh) == boot.1 {
+        if boot != (0, 0), head[IndexHead.boot[0]] == boot.0, head[IndexHead.boot[1]] == boot.1 {
             let canShareLocks =
-                page.u64(IndexHead.pidNamespace) == files.pidNamespace
-                && page.u64(IndexHead.libc) == shim_libc_identity()
+                head[IndexHead.pidNamespace] == files.pidNamespace
+                && head[IndexHead.libc] == shim_libc_identity()
             return canShareLocks ? .live : .otherKind
         }
         let mark = attachment.data.u64(Superblock.cleanMark)
-        return mark != 0 && page.u64(IndexHead.cleanMark) == mark ? .clean : .stale
+        return mark != 0 && head[IndexHead.cleanMark] == mark ? .clean : .stale
     }
 
     private static func leastIndexSize(_ g: Geometry) -> Int {
@@ -44,14 +45,14 @@ enum Trust {
 
     static func check(ofSecret secret: UInt64) -> UInt64 {
         var secret = secret
-        return withUnsafeBytes(of: &secret) { shim_hash($0.start, 8, IndexHead.magic) }
+        return withUnsafeBytes(of: &secret) { shim_hash($0.start, 8, IndexHead.magicValue) }
     }
 
     static func check(of g: Geometry) -> UInt64 {
         var words = (
             UInt64(g.shards), UInt64(g.segmentSize), UInt64(g.rows), UInt64(g.region), UInt64(shim_mutex_size())
         )
-        return withUnsafeBytes(of: &words) { shim_hash($0.start, 40, IndexHead.magic) }
+        return withUnsafeBytes(of: &words) { shim_hash($0.start, 40, IndexHead.magicValue) }
     }
 }
 
@@ -62,8 +63,8 @@ extension Engine {
         let dataSize = try files.dataSize()
         let indexSize = try files.indexSize()
         let mark = ref.pointee.data.u64(Superblock.cleanMark)
-        let isClean = mark != 0 && ref.pointee.index.u64(IndexHead.cleanMark) == mark
-        guard ref.pointee.index.u64(IndexHead.lsn) < SegmentHeader.beyond else { return false }
+        let isClean = mark != 0 && ref.pointee.head[IndexHead.cleanMark] == mark
+        guard ref.pointee.head[IndexHead.lsn] < SegmentHeader.beyond else { return false }
         let dictionaries = ref.pointee.geometry.dictionaries
         guard ref.pointee.dictionaries.places.isConsistent(from: dictionaries, dataSize: dataSize) else { return false }
         for i in 0..<ref.pointee.geometry.shards {

@@ -16,13 +16,13 @@ struct DictionaryPlaces {
     let count: Int
     let size: Int
     let secret: UInt64
-    /// The first place, in the data file, and the start of the index.
+    /// The first place, in the data file.
     let region: Memory
-    let index: Memory
+    let head: IndexHead
 
     @inline(__always) func place(_ number: UInt16) -> Memory { region + Int(number) % count * size }
     @inline(__always) func numberWord(_ number: UInt16) -> Memory {
-        index + IndexHead.dictionaryNumbers + Int(number) % max(1, count) * 8
+        head.address(IndexHead.dictionaryNumbers[Int(number) % max(1, count)])
     }
 
     func check(_ p: Memory, size: Int) -> UInt64 { shim_hash(p + DictionaryPlaces.headerSize, size, secret ^ p.u64(0)) }
@@ -39,13 +39,13 @@ struct DictionaryPlaces {
     @inline(__always)
     func mayUse(_ number: UInt16) -> Bool {
         // In this order: who retires a number ends that only once the number is gone from its place.
-        index.acquire(IndexHead.dictionaryRetiring) != UInt64(number) && numberWord(number).acquire(0) == UInt64(number)
+        head.acquire(IndexHead.dictionaryRetiring) != UInt64(number) && numberWord(number).acquire(0) == UInt64(number)
     }
 
     /// No later dictionary gets a number that a record names, also where its own dictionary is lost.
     @inline(__always)
     func reserve(_ number: UInt16) {
-        let last = index + IndexHead.dictionaryLast
+        let last = head.address(IndexHead.dictionaryLast)
         while true {
             let known = last.u64(0)
             if known >= UInt64(number) || shim_cas64(last, known, UInt64(number)) { return }
@@ -55,10 +55,10 @@ struct DictionaryPlaces {
     /// The index's numbers are such as their places can have, and the places inside the file. `offset`: of the first
     /// place.
     func isConsistent(from offset: Int, dataSize: Int) -> Bool {
-        let current = index.u64(IndexHead.dictionaryCurrent), last = index.u64(IndexHead.dictionaryLast)
+        let current = head[IndexHead.dictionaryCurrent], last = head[IndexHead.dictionaryLast]
         guard last <= 65_535, current <= last, current == 0 || has(UInt16(current)) else { return false }
         for i in 0..<count {
-            let number = index.u64(IndexHead.dictionaryNumbers + i * 8)
+            let number = head[IndexHead.dictionaryNumbers[i]]
             guard number == 0 || number <= last && Int(number) % count == i && offset + (i + 1) * size <= dataSize
             else { return false }
         }
@@ -76,11 +76,11 @@ struct DictionaryPlaces {
             guard number > 0, number <= 65_535, Int(number) % count == i,
                 isSound(region + i * size, number: UInt16(number))
             else { continue }
-            (index + IndexHead.dictionaryNumbers + i * 8).release(0, number)
+            head.release(IndexHead.dictionaryNumbers[i], number)
             newest = max(newest, number)
         }
-        index.release(IndexHead.dictionaryCurrent, newest)
-        index.release(IndexHead.dictionaryLast, newest)
+        head.release(IndexHead.dictionaryCurrent, newest)
+        head.release(IndexHead.dictionaryLast, newest)
     }
 }
 
@@ -171,7 +171,7 @@ struct DictionaryCache {
     /// The newest dictionary, prepared; nil where there is none.
     @inline(__always)
     func current() -> Prepared? {
-        let number = places.index.acquire(IndexHead.dictionaryCurrent)
+        let number = places.head.acquire(IndexHead.dictionaryCurrent)
         if number == 0 { return nil }
         if let node = Memory(bitPattern: UInt(memory.acquire(Word.prepared))), node.u64(8) == number {
             return Prepared(number: UInt16(truncatingIfNeeded: number), stream: UnsafeRawPointer(node + 64))
@@ -254,7 +254,7 @@ struct DictionaryCache {
         defer { shim_free(stream) }
         let out = stream + shim_lz4_stream_size()
         shim_lz4_load_dictionary(stream, bytes, Int32(size))
-        let before = places.index.acquire(IndexHead.dictionaryCurrent)
+        let before = places.head.acquire(IndexHead.dictionaryCurrent)
         let present = Memory(bitPattern: UInt(memory.u64(Word.prepared))).flatMap {
             $0.u64(8) == before ? $0 + 64 : nil
         }

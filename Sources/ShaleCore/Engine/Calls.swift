@@ -71,7 +71,7 @@ extension Engine {
         if ref.pointee.files.mayBeLower { try checkOverlay() }
         shim_fence_acquire()
         if own == 0
-            ? ref.pointee.index.acquire(IndexHead.retired) != 0
+            ? ref.pointee.head.acquire(IndexHead.retired) != 0
             : ref.pointee.data.acquire(Superblock.generation) &+ 1 != own
         {
             throw Message().adding(ref.pointee.files.path).adding(

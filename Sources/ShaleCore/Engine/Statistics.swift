@@ -27,7 +27,7 @@ extension Engine {
         s.shards = UInt32(geometry.shards)
         s.capacity = ref.pointee.block.capacity
         s.maxEntries = ref.pointee.block.maxEntries
-        s.dictionaries = index.u64(IndexHead.dictionaryLast)
+        s.dictionaries = ref.pointee.head[IndexHead.dictionaryLast]
         for i in 0..<geometry.shards {
             let header = Shard(ref, i).header
             s.entries &+= header[Field.entries.word]

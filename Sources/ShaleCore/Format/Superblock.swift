@@ -38,21 +38,17 @@ struct Superblock {
         var best: Superblock?
         var sawMagic = false, sawNewer = false, newest: UInt64 = 0, oldest = formatVersion
         for copy in [copies.0, copies.1] {
-            let p = page + copy
-            guard p.u64(0) == magic else { continue }
+            let p = Copy(at: page + copy)
+            guard p[Copy.magic] == magic else { continue }
             sawMagic = true
-            if p.u32(8) > formatVersion {
+            let version = p[Copy.version, 0]
+            if version > formatVersion {
                 sawNewer = true
                 // Sound and later than what this library knows: the cache has been taken over.
-                if p.u64(120) == check(p) { newest = max(newest, p.u64(16)) }
+                if p.isSound { newest = max(newest, p[Copy.sequence]) }
             }
-            guard p.u32(8) >= 1, p.u32(8) <= formatVersion, p.u64(120) == check(p) else { continue }
-            let block = Superblock(
-                sequence: p.u64(16), secret: p.u64(24), capacity: p.u64(32), maxEntries: p.u64(40),
-                shards: p.u32(48), segmentSize: p.u32(52), maxAge: Int64(bitPattern: p.u64(56)),
-                stale: Int64(bitPattern: p.u64(64)), expiryBase: p.u64(72), rows: p.u32(80), mode: p.u32(84),
-                dictionaryPlaces: p.u32(88), dictionarySize: p.u32(92), syncedBytes: p.u32(96) == 0 ? 16 : p.u32(96),
-                version: p.u32(8))
+            guard version >= 1, version <= formatVersion, p.isSound else { continue }
+            let block = Superblock(p)
             oldest = min(oldest, block.version)
             if best == nil || block.sequence > best.unsafelyUnwrapped.sequence { best = block }
         }
@@ -62,13 +58,11 @@ struct Superblock {
         }
         if sawNewer { return .newer }
         // A creation that was cut off: the copy that is written first was begun, and got no check.
-        if page.u64(copies.0) == 0, page.u64(copies.1) == magic, page.u64(copies.1 + 120) == 0 { return .empty }
+        if page.u64(copies.0) == 0, Copy(at: page + copies.1).isBegun { return .empty }
         if sawMagic { return .damaged }
         for at in stride(from: 0, to: Sizes.superblockPage, by: 8) where page.u64(at) != 0 { return .foreign }
         return .empty
     }
-
-    private static let size = 128
 
     /// The format of today. Where the segments begin never moves: the tails get the room that there is.
     mutating func upgrade(_ files: CacheFiles) throws(Failure) {
@@ -85,10 +79,10 @@ struct Superblock {
         for _ in 0..<2 {
             sequence &+= 1
             let offset = sequence % 2 == 0 ? Superblock.copies.1 : Superblock.copies.0
-            try withUnsafeTemporaryAllocation(byteCount: Superblock.size, alignment: 8) { copy throws(Failure) in
-                let p = copy.baseAddress.unsafelyUnwrapped
-                fill(p)
-                try files.writeData(p, Superblock.size, at: offset)
+            try withUnsafeTemporaryAllocation(byteCount: Copy.size, alignment: 8) { memory throws(Failure) in
+                let p = memory.baseAddress.unsafelyUnwrapped
+                Copy(at: p).fill(self)
+                try files.writeData(p, Copy.size, at: offset)
             }
         }
     }
@@ -100,29 +94,68 @@ struct Superblock {
         word &+= 1
         try files.writeData(&word, 8, at: generation)
     }
+}
 
-    private func fill(_ p: Memory) {
-        p.set(0, Superblock.magic)
-        p.set32(8, Superblock.formatVersion)
-        p.set32(12, 0)
-        p.set(16, sequence)
-        p.set(24, secret)
-        p.set(32, capacity)
-        p.set(40, maxEntries)
-        p.set32(48, shards)
-        p.set32(52, segmentSize)
-        p.set(56, UInt64(bitPattern: maxAge))
-        p.set(64, UInt64(bitPattern: stale))
-        p.set(72, expiryBase)
-        p.set32(80, rows)
-        p.set32(84, mode)
-        p.set32(88, dictionaryPlaces)
-        p.set32(92, dictionarySize)
-        p.set32(96, syncedBytes)
-        p.set32(100, 0)
-        for at in stride(from: 104, to: 120, by: 8) { p.set(at, 0) }
-        p.set(120, Superblock.check(p))
+extension Superblock {
+    /// One of the two, as format.md has it.
+    fileprivate struct Copy: MappedWords {
+        typealias Word = MappedWord<Copy>
+        static let size = 128
+        static let magic = Word(0), sequence = Word(16), secret = Word(24), capacity = Word(32), maxEntries = Word(40)
+        static let maxAge = Word(56), stale = Word(64), expiryBase = Word(72), check = Word(120)
+        // Two halves each: the lower one first.
+        static let version = Word(8), shardsAndSegmentSize = Word(48), rowsAndMode = Word(80), dictionaries = Word(88),
+            syncedBytes = Word(96)
+
+        let at: Memory
+
+        subscript(_ word: Word, _ half: Int) -> UInt32 {
+            get { address(word).u32(half * 4) }
+            nonmutating set { address(word).set32(half * 4, newValue) }
+        }
+
+        private var sum: UInt64 { shim_hash(at, Copy.check.offset, Superblock.magic) }
+        var isSound: Bool { self[Copy.check] == sum }
+        /// Written as far as a creation got that was cut off.
+        var isBegun: Bool { self[Copy.magic] == Superblock.magic && self[Copy.check] == 0 }
+
+        func fill(_ block: Superblock) {
+            at.zero(Copy.size)
+            self[Copy.magic] = Superblock.magic
+            self[Copy.version, 0] = Superblock.formatVersion
+            self[Copy.sequence] = block.sequence
+            self[Copy.secret] = block.secret
+            self[Copy.capacity] = block.capacity
+            self[Copy.maxEntries] = block.maxEntries
+            self[Copy.shardsAndSegmentSize, 0] = block.shards
+            self[Copy.shardsAndSegmentSize, 1] = block.segmentSize
+            self[Copy.maxAge] = UInt64(bitPattern: block.maxAge)
+            self[Copy.stale] = UInt64(bitPattern: block.stale)
+            self[Copy.expiryBase] = block.expiryBase
+            self[Copy.rowsAndMode, 0] = block.rows
+            self[Copy.rowsAndMode, 1] = block.mode
+            self[Copy.dictionaries, 0] = block.dictionaryPlaces
+            self[Copy.dictionaries, 1] = block.dictionarySize
+            self[Copy.syncedBytes, 0] = block.syncedBytes
+            self[Copy.check] = sum
+        }
     }
 
-    private static func check(_ p: Memory) -> UInt64 { shim_hash(p, 120, magic) }
+    private init(_ p: Copy) {
+        sequence = p[Copy.sequence]
+        secret = p[Copy.secret]
+        capacity = p[Copy.capacity]
+        maxEntries = p[Copy.maxEntries]
+        shards = p[Copy.shardsAndSegmentSize, 0]
+        segmentSize = p[Copy.shardsAndSegmentSize, 1]
+        maxAge = Int64(bitPattern: p[Copy.maxAge])
+        stale = Int64(bitPattern: p[Copy.stale])
+        expiryBase = p[Copy.expiryBase]
+        rows = p[Copy.rowsAndMode, 0]
+        mode = p[Copy.rowsAndMode, 1]
+        dictionaryPlaces = p[Copy.dictionaries, 0]
+        dictionarySize = p[Copy.dictionaries, 1]
+        syncedBytes = p[Copy.syncedBytes, 0] == 0 ? 16 : p[Copy.syncedBytes, 0]
+        version = p[Copy.version, 0]
+    }
 }

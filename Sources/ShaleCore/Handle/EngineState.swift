@@ -30,7 +30,8 @@ struct EngineState {
     var evictionListener: EvictionListener?
     #endif
 
-    var largeWriters: LargeWriters { LargeWriters(index: index) }
+    var head: IndexHead { IndexHead(at: index) }
+    var largeWriters: LargeWriters { LargeWriters(head: head) }
 
     func checkWritable() throws(Failure) {
         if isReadOnly {

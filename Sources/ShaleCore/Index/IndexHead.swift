@@ -1,22 +1,28 @@
 /// The first pages of `shale.index`: whose index it is, and what all shards share.
-enum IndexHead {
-    static let magic: UInt64 = 0x5844_4E49_454C_4853 // "SHLEINDX"
-    static let version: UInt64 = 7
+struct IndexHead: MappedWords {
+    typealias Word = MappedWord<IndexHead>
+    static let size = Sizes.indexHead
+    static let magicValue: UInt64 = 0x5844_4E49_454C_4853 // "SHLEINDX"
+    static let versionValue: UInt64 = 7
+
+    let at: Memory
 
     // Whose: compared at attaching.
-    static let magicWord = 0, versionWord = 8, secretCheck = 16, geometryCheck = 24
-    static let bootLow = 32, bootHigh = 40, ownDevice = 48, ownInode = 56, dataDevice = 64, dataInode = 72
-    static let cleanMark = 80, pidNamespace = 88, libc = 96
+    static let magic = Word(0), version = Word(8), secretCheck = Word(16), geometryCheck = Word(24)
+    static let boot = Word(32) // 2 words
+    static let ownDevice = Word(48), ownInode = Word(56), dataDevice = Word(64), dataInode = Word(72)
+    static let cleanMark = Word(80), pidNamespace = Word(88), libc = Word(96)
     /// Not zero once another index file has taken this one's place.
-    static let retired = 104
+    static let retired = Word(104)
 
-    static let lsn = 512
-    static let dictionaryLock = 576, dictionaryCurrent = 640, dictionaryLast = 648, dictionaryRetiring = 656
-    static let dictionaryNumbers = 704 // 16 words
+    static let lsn = Word(512)
+    static let dictionaryLock = Word(576), dictionaryCurrent = Word(640), dictionaryLast = Word(648),
+        dictionaryRetiring = Word(656)
+    static let dictionaryNumbers = Word(704) // 16 words
 
     /// Large values that are being written: their parts have no manifest yet, and are kept all the same, as long as
     /// their writer lives (`LargeWriters`).
-    static let writing = 1024, writingPlaces = Sizes.writing, writingTurn = 1536, writers = 1600
+    static let writing = Word(1024), writingPlaces = Sizes.writing, writingTurn = Word(1536), writers = Word(1600)
 
     /// Counters in stripes of a cache line each, so that threads do not share lines.
     static let counters = Sizes.counters

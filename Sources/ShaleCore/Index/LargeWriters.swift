@@ -9,7 +9,7 @@ struct LargeWriters {
     /// Milliseconds of uptime from one part to the next.
     static let patience: Int64 = 30_000
 
-    let index: Memory
+    let head: IndexHead
 
     /// A place in the list, the blob's own unless more are written at once than have places.
     struct Turn {
@@ -28,11 +28,11 @@ struct LargeWriters {
         func end() { _ = shim_cas64(blob, number, 0) }
     }
 
-    private func blob(_ i: Int) -> Memory { index + IndexHead.writing + i * 8 }
-    private func writer(_ i: Int) -> Memory { index + IndexHead.writers + i * 8 }
+    private func blob(_ i: Int) -> Memory { head.address(IndexHead.writing[i]) }
+    private func writer(_ i: Int) -> Memory { head.address(IndexHead.writers[i]) }
 
     func begin(_ number: UInt64) -> Turn {
-        let turn = Int(shim_add64(index + IndexHead.writingTurn, 1) % UInt64(IndexHead.writingPlaces))
+        let turn = Int(shim_add64(head.address(IndexHead.writingTurn), 1) % UInt64(IndexHead.writingPlaces))
         if let free = take(from: turn, number, where: { blob($0).acquire(0) == 0 }) { return free }
         if let left = take(from: turn, number, where: { !LargeWriters.isAlive(writer($0).acquire(0)) }) { return left }
         // More writers than places.

@@ -3,7 +3,7 @@ import CShalePlatform
 /// A shard's header in the index: 2048 bytes of words, grouped by who writes
 /// them. Readers that hold no lock share the second line, which writers touch
 /// only when the table's shape, the tags or the whole shard change.
-struct ShardHeader {
+struct ShardHeader: MappedWords {
     static let size = 2048
     /// The words that a transaction may change, and where it keeps what they were before.
     static let saved = 200, savedSize = 640 - saved, savepoint = 1024
@@ -12,7 +12,7 @@ struct ShardHeader {
 
     let at: Memory
 
-    /// A word of its own type, at its place in the header.
+    /// A word that is a number of things or bytes.
     struct Count {
         let offset: Int
         init(_ offset: Int) { self.offset = offset }
@@ -21,10 +21,7 @@ struct ShardHeader {
         /// Of several, one behind the other.
         @inline(__always) subscript(_ i: Int) -> Count { Count(offset &+ i &* 8) }
     }
-    struct Word {
-        let offset: Int
-        init(_ offset: Int) { self.offset = offset }
-    }
+    typealias Word = MappedWord<ShardHeader>
 
     enum Field {
         static let mutex = 0
@@ -97,20 +94,10 @@ struct ShardHeader {
     /// Changes of a whole shard, a bit each: a writer that finds one set finishes it.
     enum Pending { static let clear = 1, clearInPlace = 2, sweepOfTags = 4, recount = 8, rebase = 16 }
 
-    @inline(__always) func address(_ field: Word) -> Memory {
-        assert(field.offset & 7 == 0 && field.offset >= 0 && field.offset < ShardHeader.size, "a word of the header")
-        return at + field.offset
-    }
     @inline(__always) subscript(_ field: Count) -> Int {
         get { address(field.word).int(0) }
         nonmutating set { address(field.word).set(0, int: newValue) }
     }
-    @inline(__always) subscript(_ field: Word) -> UInt64 {
-        get { address(field).u64(0) }
-        nonmutating set { address(field).set(0, newValue) }
-    }
-    @inline(__always) func acquire(_ field: Word) -> UInt64 { address(field).acquire(0) }
-    @inline(__always) func release(_ field: Word, _ value: UInt64) { address(field).release(0, value) }
     @inline(__always) func release(_ field: Count, _ value: Int) {
         address(field.word).release(0, UInt64(truncatingIfNeeded: value))
     }

@@ -355,7 +355,7 @@ extension Log {
         shim_fence_release()
         SegmentHeader(
             shard: number, frame: frame, number: newNumber, previous: previous, tail: newTail,
-            lsn: engine.pointee.index.u64(IndexHead.lsn)
+            lsn: engine.pointee.head[IndexHead.lsn]
         )
         .write(to: engine.pointee.data + offset(ofFrame: frame), secret: secret)
         // The first of the free frames becomes the head.

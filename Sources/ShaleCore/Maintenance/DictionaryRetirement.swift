@@ -8,12 +8,12 @@ struct DictionaryRetirement {
 
     /// Puts a dictionary into a place that no current record needs. False where there is none.
     func store(_ candidate: DictionaryCache.Candidate) -> Bool {
-        let index = places.index, before = candidate.present
-        let result = shim_mutex_lock(index + IndexHead.dictionaryLock)
+        let head = places.head, before = candidate.present
+        let result = shim_mutex_lock(head.address(IndexHead.dictionaryLock))
         guard result == 0 || result == shim_owner_dead() else { return false }
-        defer { shim_mutex_unlock(index + IndexHead.dictionaryLock) }
-        guard index.acquire(IndexHead.dictionaryCurrent) == before else { return false }
-        let last = index.u64(IndexHead.dictionaryLast)
+        defer { shim_mutex_unlock(head.address(IndexHead.dictionaryLock)) }
+        guard head.acquire(IndexHead.dictionaryCurrent) == before else { return false }
+        let last = head[IndexHead.dictionaryLast]
         for next in (last + 1)...(last + UInt64(places.count)) where next <= 65_535 {
             let number = UInt16(next)
             let word = places.numberWord(number)
@@ -21,7 +21,7 @@ struct DictionaryRetirement {
             if victim != 0 {
                 if victim == before || isNeeded(number) { continue }
                 // From here on no put takes it any more; who has the lock now is waited for.
-                index.release(IndexHead.dictionaryRetiring, victim)
+                head.release(IndexHead.dictionaryRetiring, victim)
                 shim_fence()
                 if isNeeded(number, locked: true) { continue }
             }
@@ -37,7 +37,7 @@ struct DictionaryRetirement {
                 continue
             }
             // A number that is retired for good would stay so after a kill from here on, and may be the next one made.
-            index.release(IndexHead.dictionaryRetiring, 0)
+            head.release(IndexHead.dictionaryRetiring, 0)
             shim_fence()
             p.set(16, 0)
             p.set(0, next)
@@ -45,8 +45,8 @@ struct DictionaryRetirement {
             shim_copy(p + DictionaryPlaces.headerSize, candidate.bytes, candidate.size)
             p.release(16, places.check(p, size: candidate.size))
             word.release(0, next)
-            index.release(IndexHead.dictionaryLast, next)
-            index.release(IndexHead.dictionaryCurrent, next)
+            head.release(IndexHead.dictionaryLast, next)
+            head.release(IndexHead.dictionaryCurrent, next)
             return true
         }
         return false

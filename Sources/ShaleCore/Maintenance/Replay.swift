@@ -226,7 +226,7 @@ struct Replay {
     }
 
     private func raiseLSN(above highest: UInt64, by step: UInt64) {
-        let word = engine.pointee.index + IndexHead.lsn
+        let word = engine.pointee.head.address(IndexHead.lsn)
         while true {
             let now = word.u64(0)
             if now >= highest &+ step { return }

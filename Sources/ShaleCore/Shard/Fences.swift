@@ -20,7 +20,7 @@ extension Shard {
     /// Before the index forgets what happened to keys, or to tags.
     func raiseFloor(_ field: ShardHeader.Word) { header.release(field, drawLSN()) }
 
-    private var highestLSN: UInt64 { engine.pointee.index.acquire(IndexHead.lsn) }
+    private var highestLSN: UInt64 { engine.pointee.head.acquire(IndexHead.lsn) }
 
     /// Whether the key was not set or removed, and none of the tags invalidated, since the token was drawn.
     @inline(never)

@@ -51,5 +51,5 @@ struct Shard {
         shim_fence()
     }
 
-    func drawLSN() -> UInt64 { shim_add64(engine.pointee.index + IndexHead.lsn, 1) &+ 1 }
+    func drawLSN() -> UInt64 { shim_add64(engine.pointee.head.address(IndexHead.lsn), 1) &+ 1 }
 }
