@@ -226,13 +226,21 @@ extension Shard {
             guard let manifest = manifest(at: location), !isBeingWritten(manifest.blob) else { return false }
             if isWhole(location, key) { return true }
         }
-        let segment = log.segment(of: location)
+        let segment = log.segment(of: location), version = lsn(of: found)
         var draft = Draft(RecordHeader(kind: .tombstone, keyLength: key.length), keyHash: key.hash, key: key.bytes)
         let hasRoom = (try? makeRoom(max(Loss.length, draft.record.length), live: false, &change)) != nil
-        // Cleaning may have moved it, or let it go; something else may be where it was.
-        guard let slot = table.find(key.fraction, location: location), log.segment(of: location) == segment else {
+        // Cleaning may have moved it, or let it go; something else may be where it was. (To look again instead would
+        // have no end on a full disk, where all that makes room moves it again.)
+        var current: Memory?
+        table.probe(key.fraction) { slot, word0 in
+            let at = Slot.location(word0)
+            guard !Slot.isPart(word0),
+                at == location && log.segment(of: at) == segment || version != 0 && lsn(of: slot) == version
+            else { return false }
+            current = slot
             return true
         }
+        guard let slot = current else { return true }
         if !hasRoom {
             // Then it is a miss from now on, if not for those who make the index anew.
             drop(slot, &change)
