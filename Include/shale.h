@@ -141,6 +141,9 @@ enum {
 #define SHALE_VALUE_INVALIDATED 0x8u /* a tag of it was invalidated */
 #define SHALE_VALUE_DAMAGED 0x10u    /* it could not be read, and was dropped */
 
+/* flags of shale_invalidate_with */
+#define SHALE_INVALIDATE_EXPIRE 0x1u /* what carries the tag becomes stale, as by shale_expire */
+
 #define SHALE_MAX_KEY_SIZE 65535u
 #define SHALE_MAX_META_SIZE 65535u
 #define SHALE_MAX_TAGS 8u
@@ -218,7 +221,7 @@ typedef struct {
     uint64_t removes;
     uint64_t evictions;
     uint64_t expirations;
-    uint64_t invalidations; /* calls of shale_invalidate */
+    uint64_t invalidations; /* calls of shale_invalidate and shale_invalidate_with */
     uint64_t cleaned_bytes; /* copied by the cleaner */
     uint64_t corrupt_records;
     uint64_t rebuilds;      /* of shards */
@@ -320,11 +323,11 @@ shale_status shale_get(shale_cache *SHALE_NULLABLE cache, const void *SHALE_NULL
  *
  * A fenced set stores what was loaded only if it cannot be older than what
  * others did meanwhile: if, since the lease was given, the key was not set,
- * incremented or removed (also while it was absent), the cache was not cleared,
- * and none of the value's tags was invalidated. Else it answers CONFLICT. It
+ * incremented, removed or expired (also while it was absent), the cache was not
+ * cleared, and none of the value's tags was invalidated or expired. Else it answers CONFLICT. It
  * does so too where that is not known any more: after a rebuild, or where
- * entries that were set since have been evicted already. Eviction, ages and
- * shale_touch are no changes. Where a miss is to be loaded without a lease,
+ * entries that were set since have been evicted already. Eviction, ages and a
+ * shale_touch that keeps the version are no changes. Where a miss is to be loaded without a lease,
  * shale_get gives the token (SHALE_GET_TOKEN).
  *
  * OK, MISS or STALE. `*lease` is not 0 where the caller is to load: on a MISS, on
@@ -351,8 +354,13 @@ shale_status shale_remove(shale_cache *SHALE_NULLABLE cache, const void *SHALE_N
 /* Removes many; statuses (may be NULL) gets one for each key. Returns the first error, or OK. */
 shale_status shale_remove_many(shale_cache *SHALE_NULLABLE cache, size_t count, const shale_bytes *SHALE_NULLABLE keys,
                                shale_status *SHALE_NULLABLE statuses);
-/* Gives an entry, fresh or stale, a new age from now; 0: the default. The value, its stale period,
- * its version and its place in the order of use stay. MISS if there is none. */
+/* Makes an entry stale now, as if its age were over. It is kept for its stale period from now, but no longer than it
+ * would have been, for those who ask for stale data; one without a stale period goes at once, as by shale_remove.
+ * MISS if there is none. To sets with SHALE_SET_IF_UNTOUCHED this is a change of the key, also where it has no entry. */
+shale_status shale_expire(shale_cache *SHALE_NULLABLE cache, const void *SHALE_NULLABLE key, size_t key_size);
+/* Gives an entry, fresh or stale, a new age from now; 0: the default. The value, its stale period
+ * and its place in the order of use stay, and so does its version, unless one of its tags was expired:
+ * then it gets a new one, as by a set. MISS if there is none. */
 shale_status shale_touch(shale_cache *SHALE_NULLABLE cache, const void *SHALE_NULLABLE key, size_t key_size,
                          int64_t max_age_ms);
 /* Adds `delta` to an 8-byte little-endian two's-complement integer. A missing
@@ -376,6 +384,11 @@ shale_status shale_set_many(shale_cache *SHALE_NULLABLE cache, size_t count, con
 /* Removes every entry that carries the tag and was set before the call. Costs
  * the number of shards, not of entries. A tag has 1 to 65,535 bytes. */
 shale_status shale_invalidate(shale_cache *SHALE_NULLABLE cache, const void *SHALE_NULLABLE tag, size_t tag_size);
+/* The same with flags: with SHALE_INVALIDATE_EXPIRE, every entry that carries the tag and was set before the call
+ * becomes stale now, as by shale_expire. Where a tag is expired again, the stale periods of what it had made stale
+ * count from then. Other flags are INVALID. */
+shale_status shale_invalidate_with(shale_cache *SHALE_NULLABLE cache, const void *SHALE_NULLABLE tag, size_t tag_size,
+                                   uint32_t flags);
 /* Removes every entry, pinned ones too. */
 shale_status shale_clear(shale_cache *SHALE_NULLABLE cache);
 /* Evicts up to `count` entries, the least recently used of each shard first;

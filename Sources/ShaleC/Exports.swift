@@ -246,6 +246,11 @@ public func shale_remove(_ cache: OpaquePointer?, _ key: UnsafeRawPointer?, _ ke
 }
 
 @c @implementation
+public func shale_expire(_ cache: OpaquePointer?, _ key: UnsafeRawPointer?, _ key_size: Int) -> shale_status {
+    run(cache, key, key_size) { engine, key throws(Failure) in try engine.expire(key) }
+}
+
+@c @implementation
 public func shale_touch(_ cache: OpaquePointer?, _ key: UnsafeRawPointer?, _ key_size: Int, _ max_age_ms: Int64)
     -> shale_status
 {
@@ -357,9 +362,17 @@ public func shale_set_many(
 
 @c @implementation
 public func shale_invalidate(_ cache: OpaquePointer?, _ tag: UnsafeRawPointer?, _ tag_size: Int) -> shale_status {
+    shale_invalidate_with(cache, tag, tag_size, 0)
+}
+
+@c @implementation
+public func shale_invalidate_with(
+    _ cache: OpaquePointer?, _ tag: UnsafeRawPointer?, _ tag_size: Int, _ flags: UInt32
+) -> shale_status {
     run(cache) { engine throws(Failure) in
         guard let tag = Argument.bytes(tag, tag_size) else { return invalid("the tag is NULL and its size is not 0") }
-        try engine.invalidate(tag)
+        guard flags & ~UInt32(SHALE_INVALIDATE_EXPIRE) == 0 else { return invalid("unknown flags") }
+        try engine.invalidate(tag, expires: flags & UInt32(SHALE_INVALIDATE_EXPIRE) != 0)
         return .ok
     }
 }

@@ -59,7 +59,7 @@ static bool next_record(const layout *l, const unsigned char *place, size_t *at,
         return false;
     const unsigned char *p = place + *at;
     unsigned kind = record_kind(p);
-    if (!half(p, 16) || kind < 1 || kind > kind_loss || record_length(p) > l->segment - *at)
+    if (!half(p, 16) || kind < 1 || kind > kind_expire || record_length(p) > l->segment - *at)
         return false;
     *record = p;
     *at += record_length(p);
@@ -152,7 +152,7 @@ static void walk_shard(const shard_view *v, bool notes) {
         for (size_t place = 0; place < v->layout.rows; place++)
             note(&segments_seen, place_number(v, place));
         for (size_t i = 0; i < tag_places; i++)
-            note(&lsns, word(v->header, v->layout.tags + i * 16 + 8));
+            note(&lsns, word(v->header, v->layout.tags + i * tag_cell + 8));
         for (size_t i = 0; next_slot(v, &i, &s);)
             note(&stamps_seen, s.word1 & stamp_mask);
         return;
@@ -174,8 +174,8 @@ static void walk_shard(const shard_view *v, bool notes) {
     for (size_t i = 1; i <= field(v, w_free_count) && i <= v->layout.rows; i++)
         add(queued(v, 2 * v->layout.rows - i));
     for (size_t i = 0; i < tag_places; i++)
-        add(word(v->header, v->layout.tags + i * 16)),
-            add(rank_of(&lsns, word(v->header, v->layout.tags + i * 16 + 8)));
+        add(word(v->header, v->layout.tags + i * tag_cell)),
+            add(rank_of(&lsns, word(v->header, v->layout.tags + i * tag_cell + 8)));
     for (size_t i = 0; next_slot(v, &i, &s);)
         add(i), add(s.word0), add(rank_of(&stamps_seen, s.word1 & stamp_mask)), add(s.word1 >> 38);
     for (int which = 0; which < 2; which++)

@@ -100,7 +100,7 @@ static void check_shard(const shard_view *v) {
         complain("%llu places are counted, there are %zu", (unsigned long long)field(v, w_allocated), allocated);
     size_t tags = 0;
     for (size_t i = 0; i < tag_places; i++)
-        tags += word(v->header, l->tags + i * 16) != 0;
+        tags += word(v->header, l->tags + i * tag_cell) != 0;
     if (tags != field(v, w_tag_count))
         complain("%llu tags are counted, there are %zu", (unsigned long long)field(v, w_tag_count), tags);
 }

@@ -10,7 +10,7 @@
 enum {
     superblock_page = 512, superblock_copy = 256, index_head = 2048,
     least_buckets = 2, most_buckets = 16, spare_buckets = 4, spill = 4,
-    chunk_buckets = 4, chunk_bytes = unit + chunk_buckets * 64, heap_half = unit / 2, tag_places = 8, lease_places = 1, fence_bytes = 16, use_time_bytes = 128, reserve = 2,
+    chunk_buckets = 4, chunk_bytes = unit + chunk_buckets * 64, heap_half = unit / 2, tag_places = 8, tag_cell = 32, lease_places = 1, fence_bytes = 16, use_time_bytes = 128, reserve = 2,
     segment_header = 64, record_header = 48, shard_header = 2048,
 };
 #define fraction_bits 25
@@ -25,7 +25,7 @@ enum {
     w_evictions = 464, w_corrupt = 496, w_dictionaries = 512,
     w_transaction = 704, w_pending = 368, w_tail_number = 376, w_pinned_most = 352, w_pinned_bytes = 360, w_proven_tail = 312, w_free_count = 248,
 };
-enum { kind_value = 1, kind_manifest, kind_part, kind_tombstone, kind_touch, kind_invalidate, kind_end, kind_gap, kind_loss };
+enum { kind_value = 1, kind_manifest, kind_part, kind_tombstone, kind_touch, kind_invalidate, kind_end, kind_gap, kind_loss, kind_expire };
 enum { place_absent, place_free, place_in_log, place_preparing };
 
 /* clang-format on */
@@ -69,7 +69,7 @@ static void derive(layout *l) {
     l->queue = shard_header + l->rows * 8;
     l->states = up(l->queue + l->rows * 4, 8);
     l->tags = up(l->states + l->rows, 64);
-    l->region = up(up(l->tags + tag_places * 16 + lease_places * 24, 16) + fence_bytes + use_time_bytes, unit);
+    l->region = up(up(l->tags + tag_places * tag_cell + lease_places * 24, 16) + fence_bytes + use_time_bytes, unit);
     l->buckets = least(most_buckets, most(least_buckets, l->rows * l->segment / 56 / 2) + spare_buckets);
     l->chunks = index_head + l->shards * l->region;
 }

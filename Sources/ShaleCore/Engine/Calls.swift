@@ -224,19 +224,31 @@ extension Engine {
     // MARK: Remove, touch, increment
 
     public func remove(_ bytes: Bytes, version: UInt64) throws(Failure) -> Status {
-        let key = try key(bytes)
-        let shard = Shard(ref, keyHash: key.hash)
-        var change = try Change(ref, of: key)
-        return try shard.make(&change) { change throws(Failure) in try shard.remove(key, version: version, &change) }
+        try changeEntry(bytes, .remove, version, 0)
     }
 
     public func touch(_ bytes: Bytes, version: UInt64 = 0, maxAge: Int64) throws(Failure) -> Status {
+        try changeEntry(bytes, .touch, version, try ages(maxAge, 0).maxAge)
+    }
+
+    /// Makes an entry stale, or removes it where it has no stale period.
+    public func expire(_ bytes: Bytes) throws(Failure) -> Status { try changeEntry(bytes, .expire, 0, 0) }
+
+    private enum EntryChange { case remove, touch, expire }
+
+    @inline(never)
+    private func changeEntry(_ bytes: Bytes, _ what: EntryChange, _ version: UInt64, _ maxAge: Int64) throws(Failure)
+        -> Status
+    {
         let key = try key(bytes)
-        let age = try ages(maxAge, 0).maxAge
         let shard = Shard(ref, keyHash: key.hash)
         var change = try Change(ref, of: key)
         return try shard.make(&change) { change throws(Failure) in
-            try shard.touch(key, version: version, maxAge: age, &change)
+            switch what {
+            case .remove: try shard.remove(key, version: version, &change)
+            case .touch: try shard.touch(key, version: version, maxAge: maxAge, &change)
+            case .expire: try shard.expire(key, &change)
+            }
         }
     }
 
@@ -255,13 +267,14 @@ extension Engine {
 
     // MARK: The whole cache
 
-    public func invalidate(_ bytes: Bytes) throws(Failure) {
+    /// `expires`: what carries the tag becomes stale, and goes if it has no stale period.
+    public func invalidate(_ bytes: Bytes, expires: Bool = false) throws(Failure) {
         let tag = try tag(bytes)
         var change = try Change(ref)
         for i in 0..<ref.pointee.geometry.shards {
             let shard = Shard(ref, i)
             try shard.make(&change) { change throws(Failure) in
-                try shard.invalidate(tag, &change)
+                try shard.invalidate(tag, expires: expires, &change)
                 if i == 0 { shard.header[ShardHeader.Field.invalidations] += 1 }
             }
         }

@@ -21,7 +21,7 @@ struct RecordHeader {
 
     /// A gap fills what a rebuild found unreadable, so that the next one does not stumble over it again.
     /// A loss is what else was found unreadable: see `Loss`.
-    enum Kind: UInt8 { case value = 1, manifest, part, tombstone, touch, invalidate, end, gap, loss }
+    enum Kind: UInt8 { case value = 1, manifest, part, tombstone, touch, invalidate, end, gap, loss, expire }
     enum Codec { static let raw: UInt8 = 0, lz4: UInt8 = 1, dictionary: UInt8 = 2 }
     enum Flag { static let pinned: UInt8 = 1, keepsStale: UInt8 = 2 }
 
@@ -84,7 +84,7 @@ struct RecordHeader {
 
     /// A cheap test before anything is hashed. `room`: bytes up to the segment's end.
     @inline(__always) func isPlausible(room: Int) -> Bool {
-        kindBits &- 1 < 9 && codec <= Codec.dictionary && tagCount <= 8 && length <= room
+        kindBits &- 1 < 10 && codec <= Codec.dictionary && tagCount <= 8 && length <= room
     }
 
     /// `p`: where the record is, or will be. The extension must be in place there.
@@ -117,6 +117,14 @@ struct RecordHeader {
         verifiesHead(
             at: p, keyHash: keyLength == 0 ? 0 : shim_hash(p + keyOffset, keyLength, secret), address: address,
             secret: secret)
+    }
+
+    /// The same with another age.
+    func aged(_ lifetime: Lifetime) -> RecordHeader {
+        var record = self
+        record.word2 = word2 & ~(UInt64(Flag.keepsStale) << 44) | UInt64(lifetime.flag) << 44
+        record.expires48 = UInt64(dictionary) | lifetime.expires << 16
+        return record
     }
 
     @inline(__always)

@@ -53,6 +53,15 @@ extension ShardHeader {
         }
     }
 
+    /// The same for the second word of a pair that readers only read.
+    func replaceSecond(_ pair: Memory, _ value: UInt64) {
+        assert(self[Field.transaction] != 0)
+        self[Field.stampedNew] = value
+        self[Field.stampedOld] = pair.u64(8)
+        release(Field.stampedSlot, pair - at)
+        pair.release(8, value)
+    }
+
     /// Marks a change of the whole shard, which whoever comes after a kill finishes.
     func pend(_ bit: Int) {
         release(Field.pending.word, self[Field.pending.word] | UInt64(bit))

@@ -49,7 +49,7 @@ struct Cleaner {
         case .touch:
             // Its target came before it and took the age along, unless the record's body names another.
             if let slot = table.find(fraction, location: view.location) { try shard.loseOne(slot) }
-        case .tombstone, .invalidate, .gap, .loss, .end: break
+        case .tombstone, .invalidate, .expire, .gap, .loss, .end: break
         }
     }
 
@@ -80,10 +80,6 @@ struct Cleaner {
 
     private func keep(_ slot: Memory, _ found: SoundRecord, _ change: inout Change) throws(Failure) {
         let value = found.view
-        if shard.tags.invalidates(value.header, at: value.at) {
-            shard.drop(slot, &change)
-            return
-        }
         let pointed = Slot.location(slot.u64(0)), isTouched = pointed != value.location
         let latest = isTouched ? log.record(pointed) : value
         guard let latest, !isTouched || log.isHeadSound(latest) else {
@@ -91,10 +87,18 @@ struct Cleaner {
             try shard.loseOne(slot)
             return
         }
+        if value.header.tagCount > 0, header[Field.tagCount] != 0 {
+            let standing = shard.standing(latest, value)
+            if standing.isInvalidated { return shard.drop(slot, &change) }
+            // (Its record says so from here on: that of the expiry will go before it.)
+            if standing.lifetime.expires != latest.header.expires, !standing.isGone(at: change.now) {
+                return try merge(slot, found, standing.lifetime, &change)
+            }
+        }
         if change.now >= latest.header.deadline(at: latest.at) {
             shard.drop(slot, counting: Field.expirations, &change)
         } else if isTouched {
-            try merge(slot, found, touch: latest, &change)
+            try merge(slot, found, latest.header.lifetime(at: latest.at), &change)
         } else {
             try copy(slot, found, &change)
         }
@@ -142,31 +146,14 @@ struct Cleaner {
         header.release(Field.copiedSlot, 0)
     }
 
-    /// A copy with the age of the touch record that points to it.
-    private func merge(_ slot: Memory, _ found: SoundRecord, touch: RecordView, _ change: inout Change) throws(Failure)
+    /// A copy with the age that a touch record, or the expiry of a tag, has given it.
+    private func merge(_ slot: Memory, _ found: SoundRecord, _ lifetime: Lifetime, _ change: inout Change)
+        throws(Failure)
     {
-        let record = found.view, value = record.header, before = shard.measure(touch.location)
-        var flags = value.flags & ~RecordHeader.Flag.keepsStale
-        if touch.header.keepsStale { flags |= RecordHeader.Flag.keepsStale }
-        let merged = RecordHeader(
-            kind: found.kind, codec: value.codec, flags: flags, tagCount: value.tagCount,
-            keyLength: value.keyLength, metaLength: value.metaLength, storedLength: value.storedLength,
-            rawLength: value.rawLength,
-            created: value.created, expires: touch.header.expires, dictionary: value.dictionary)
-        guard try provideCopy(slot, merged.length, isPinned: value.isPinned, &change) else { return }
-        var draft = Draft(
-            merged, keyHash: found.keyHash, key: record.key, meta: record.at + value.metaOffset, stored: record.body,
-            bodyHash: value.bodyCheck ^ log.recordAddress(of: record.location).mix(secret: secret))
-        draft.lifetime = touch.header.lifetime(at: touch.at)
-        draft.tags = UnsafePointer((record.key - value.tagCount * 8).assumingMemoryBound(to: UInt64.self))
-        header.begin()
-        let target = log.append(&draft, lsn: value.lsn)
-        header[Field.cleaned] += merged.length
-        shard.account(before, sign: -1)
-        shard.account(shard.measure(target), sign: 1)
-        let word0 = slot.u64(0)
-        let kind = value.tagCount > 0 ? Slot.Kind.tagged : Slot.Kind.plain
-        header.commit(slot, Slot.with(word0, location: target) & ~Slot.Kind.mask | kind)
+        let value = found.view.header, length = value.aged(lifetime).length
+        guard try provideCopy(slot, length, isPinned: value.isPinned, &change) else { return }
+        header[Field.cleaned] += length
+        shard.rewrite(slot, found.view, keyHash: found.keyHash, lifetime, lsn: value.lsn)
     }
 
     // MARK: Ends and damage

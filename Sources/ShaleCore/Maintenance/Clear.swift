@@ -58,26 +58,43 @@ extension Shard {
         }
     }
 
+    @inline(never)
     func purge(_ change: inout Change) -> Int {
         var purged = 0
         forEachSlot { slot, _ in
-            if dropIfGone(slot, &change) { purged += 1 }
+            if dropIfGone(slot, &change) || dropIfExpired(slot, &change) { purged += 1 }
         }
         return purged
     }
 
-    /// Clears the slots that the tag table names, then the table, under a new epoch.
-    func sweepTags(_ change: inout Change) {
+    /// The same for what an expired tag has ended, of which the slot knows nothing.
+    private func dropIfExpired(_ slot: Memory, _ change: inout Change) -> Bool {
+        guard header[Field.tagCount] != 0, Slot.mayBeTagged(slot.u64(0)), let found = entry(slot, now: change.now),
+            found.standing.isExpired, !found.standing.isInvalidated, found.isGone
+        else { return false }
+        drop(slot, counting: Field.expirations, &change)
+        return true
+    }
+
+    /// Clears the slots whose entries the tag table has ended, then the table, under a new epoch. It stays while it makes
+    /// others stale; `all`: these go as well.
+    @inline(never)
+    func sweepTags(all: Bool = false, _ change: inout Change) {
         header.pend(ShardHeader.Pending.sweepOfTags)
+        var isNeeded = false
         forEachSlot { slot, word0 in
-            guard Slot.mayBeTagged(word0), let found = entry(slot, now: 0),
-                tags.invalidates(found.value.header, at: found.value.at)
-            else { return }
-            drop(slot, &change)
+            guard Slot.mayBeTagged(word0), let found = entry(slot, now: change.now) else { return }
+            if found.standing.isInvalidated || found.standing.isExpired && all {
+                drop(slot, counting: found.standing.isInvalidated ? nil : Field.evictions, &change)
+            } else if found.standing.isExpired {
+                isNeeded = true
+            }
         }
-        raiseEpoch(by: 2)
-        raiseFloor(Field.tagFloor)
-        tags.removeAll()
+        if !isNeeded {
+            raiseEpoch(by: 2)
+            raiseFloor(Field.tagFloor)
+            tags.removeAll()
+        }
         header.finish(ShardHeader.Pending.sweepOfTags)
     }
 }

@@ -41,8 +41,8 @@ extension Shard {
     /// What is gone does not count, nor what damage has added.
     @inline(never)
     func dropGone(_ change: inout Change) {
-        if header[Field.tagCount] != 0 { sweepTags(&change) }
         _ = purge(&change)
+        if header[Field.tagCount] != 0 { sweepTags(&change) }
         _ = dropOrphans(&change)
         if header[Field.unsure] != 0 || header[Field.pinnedMost] & 1 != 0 {
             header[Field.unsure] = 0

@@ -19,7 +19,7 @@ struct Replay {
     /// Where the table could not hold all: the time of the moment. What it ended goes then, and stays out of the index;
     /// a touch record that comes later takes it back.
     private var now: UInt64?
-    /// Whether tags were invalidated since.
+    /// Whether tags were invalidated or expired since.
     private var hasNewInvalidations = false
     /// Whether there are parts of large values.
     private(set) var hasParts = false
@@ -251,11 +251,11 @@ struct Replay {
             try applyTouch(view, key)
         case .tombstone:
             if let slot = shard.lookup(key) { shard.drop(slot, &change) }
-        case .invalidate:
+        case .invalidate, .expire:
             guard key.length == 8 else { return }
             let tag = view.key.loadUnaligned(as: UInt64.self)
-            if tags.isFull, tags.invalidation(of: tag) == 0 { shard.sweepTags(&change) }
-            tags.add(tag, lsn: header.lsn)
+            if tags.isFull, !tags.has(tag) { shard.sweepTags(all: true, &change) }
+            tags.add(tag, record.kind == .expire ? .expiry(header.expires) : .invalidation, lsn: header.lsn)
             hasNewInvalidations = true
         case .loss:
             if key.length == Loss.size { apply(Loss(at: view.key)) }

@@ -141,8 +141,8 @@ extension Shard {
             victim = nextVictim(&change)
         }
         // Pinned entries that were invalidated or have expired are nobody's victims, and gone all the same.
-        if victim == nil, header[Field.tagCount] != 0 { sweepTags(&change) }
-        if victim == nil, header[Field.entries] == before, header[Field.pinned] > 0 { _ = purge(&change) }
+        if victim == nil, header[Field.pinned] > 0 { _ = purge(&change) }
+        if victim == nil, header[Field.entries] == before, header[Field.tagCount] != 0 { sweepTags(&change) }
         guard let slot = victim else { return header[Field.entries] < before }
         evict(slot, &change)
         return true

@@ -192,8 +192,14 @@ extension Shard {
             let sighting = try locate(slot, word0)
             let record = try match(sighting, key)
             let value = try followTouch(record, sighting, key)
-            let isStale = try judgeAge(record, sighting, epoch, options)
-            try judgeTags(value, sighting, epoch)
+            var isStale = try judgeAge(record, sighting, epoch, options)
+            found.expires = Age.publicPoint(record.header.expires)
+            if value.header.tagCount > 0, header.acquire(Field.tagCount) != 0,
+                let expires = try judgeTags(record, value, sighting, epoch, options)
+            {
+                isStale = true
+                found.expires = Age.publicPoint(expires)
+            }
             found.metaSize = value.header.metaLength
             found.size = value.header.rawLength
             found.storedSize = UInt64(truncatingIfNeeded: value.header.storedLength)
@@ -216,7 +222,6 @@ extension Shard {
             else { throw .moved }
 
             found.created = Age.publicPoint(value.header.created)
-            found.expires = Age.publicPoint(record.header.expires)
             found.version = value.header.lsn
             found.isStale = isStale
             found.isPinned = value.header.isPinned
@@ -293,14 +298,18 @@ extension Shard {
         return isStale
     }
 
-    /// Whether none of the value's tags was invalidated since.
+    /// Where one of the value's tags was expired since, when its age is over, if it may be served all the same; nil where
+    /// nothing has happened to them.
     @inline(__always)
-    private func judgeTags(_ value: SpottedRecord, _ sighting: Sighting, _ epoch: UInt64) throws(Outcome) {
-        if value.header.tagCount > 0, header.acquire(Field.tagCount) != 0,
-            tags.invalidates(value.header, at: value.spot.at)
-        {
-            throw stands(sighting, epoch) && value.spot.isUnchanged ? .invalidated : .moved
-        }
+    private func judgeTags(
+        _ record: SpottedRecord, _ value: SpottedRecord, _ sighting: Sighting, _ epoch: UInt64, _ options: ReadOptions
+    ) throws(Outcome) -> UInt64? {
+        let standing = standing(record.view, value.view)
+        if !standing.isInvalidated, !standing.isExpired { return nil }
+        if !stands(sighting, epoch) || !value.spot.isUnchanged { throw .moved }
+        if standing.isInvalidated { throw .invalidated }
+        if !options.contains(.stale) || standing.isGone(at: engine.pointee.clock.now48) { throw .expired }
+        return standing.lifetime.expires
     }
 
     /// Where the value itself is not asked for.

@@ -264,6 +264,45 @@ extension Shard {
         if before.isGone || version != 0 && before.value.header.lsn != version { return .miss }
         // The entry's own stale period stays.
         let lifetime = Lifetime(from: change.now, maxAge: maxAge, stale: before.lifetime.stale)
+        return try before.standing.isExpired
+            ? renew(key, before, lifetime, &change) : age(key, before, lifetime, &change)
+    }
+
+    /// What a tag has made stale becomes fresh under a new number: the tag table ends what has a lower one.
+    @inline(never)
+    private func renew(_ key: Key, _ before: Entry, _ lifetime: Lifetime, _ change: inout Change) throws(Failure)
+        -> Status
+    {
+        let record = before.value.header.aged(lifetime)
+        change.keepsOwn = true
+        change.replaced = measure(Slot.location(before.slot.u64(0))).pinned
+        try makeRoom(record.length, live: true, pins: record.isPinned ? record.length : 0, &change)
+        // Cleaning may have moved the value, or let it go.
+        guard let current = entry(key, now: change.now), !current.isGone else { return .miss }
+        rewrite(current.slot, current.value, keyHash: key.hash, lifetime, lsn: drawLSN())
+        return .ok
+    }
+
+    /// Makes a fresh entry stale. One that would not be kept then goes as by a removal, and so does what the log may have of
+    /// a key without one: nothing of it comes back fresh.
+    func expire(_ key: Key, _ change: inout Change) throws(Failure) -> Status {
+        guard let before = entry(key, now: change.now), !before.isGone, before.lifetime.stale > 0 else {
+            return try remove(key, version: 0, &change)
+        }
+        noteRemoval(of: key)
+        if !before.isFresh { return .ok }
+        if try age(key, before, before.lifetime.ended(at: change.now), &change) == .miss {
+            change.replaced = 0
+            _ = try remove(key, version: 0, &change)
+        }
+        return .ok
+    }
+
+    /// Appends a touch record with another age.
+    @inline(never)
+    private func age(_ key: Key, _ before: Entry, _ lifetime: Lifetime, _ change: inout Change) throws(Failure)
+        -> Status
+    {
         let flags = (before.value.header.isPinned ? RecordHeader.Flag.pinned : 0) | lifetime.flag
         let record = RecordHeader(
             kind: .touch, flags: flags, keyLength: key.length, storedLength: TouchTarget.size,
@@ -271,8 +310,7 @@ extension Shard {
             created: before.value.header.created, expires: lifetime.expires)
         // (It is not replaced by what needs the room.)
         change.keepsOwn = true
-        let word0 = found.u64(0)
-        change.replaced = record.isPinned && Slot.isTouched(word0) ? record.length : 0
+        change.replaced = record.isPinned && Slot.isTouched(before.slot.u64(0)) ? record.length : 0
         try makeRoom(
             record.length, live: true, pins: record.isPinned ? record.length + before.value.length : 0, &change)
         // Cleaning may have moved the value, or let it go.
@@ -351,18 +389,27 @@ extension Shard {
 
     // MARK: Many at once
 
-    func invalidate(_ tag: UInt64, _ change: inout Change) throws(Failure) {
-        if tags.isFull, tags.invalidation(of: tag) == 0 { sweepTags(&change) }
+    /// `expires`: what carries the tag becomes stale.
+    func invalidate(_ tag: UInt64, expires: Bool, _ change: inout Change) throws(Failure) {
+        if tags.isFull, !tags.has(tag) { sweepTags(all: true, &change) }
         var word = tag
         try withUnsafeBytes(of: &word) { key throws(Failure) in
-            var draft = Draft(
-                RecordHeader(kind: .invalidate, keyLength: 8), keyHash: shim_hash(key.start, 8, secret), key: key.start)
+            let record =
+                expires
+                ? RecordHeader(kind: .expire, keyLength: 8, expires: change.now)
+                : RecordHeader(kind: .invalidate, keyLength: 8)
+            var draft = Draft(record, keyHash: shim_hash(key.start, 8, secret), key: key.start)
             try makeRoom(draft.record.length, live: false, &change)
             let lsn = drawLSN()
             header.begin()
             log.append(&draft, lsn: lsn)
             // (There is room: a full table was swept.)
-            if let (word, value) = tags.prepare(tag, lsn: lsn) { header.commit(word, value) } else { header.end() }
+            guard let cell = tags.prepare(tag, expires ? .expiry(change.now) : .invalidation, lsn: lsn) else {
+                header.end()
+                return
+            }
+            if expires { header.replaceSecond(cell.pair, change.now) }
+            header.commit(cell.word, cell.value)
         }
     }
 

@@ -27,6 +27,11 @@ struct Lifetime {
         return staleWord == Age.neverPoint
             ? Age.never : staleWord <= expires ? Age.none : Int64(truncatingIfNeeded: staleWord - expires)
     }
+
+    /// Where it ends at a time, if it has not ended before: its stale period counts from there.
+    func ended(at time: UInt64) -> Lifetime {
+        expires <= time ? self : Lifetime(from: time, maxAge: Age.none, stale: stale)
+    }
 }
 
 /// The slots' 24-bit expiry, in units of 64 seconds from the cache's base,

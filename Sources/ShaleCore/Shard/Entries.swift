@@ -28,6 +28,26 @@ extension Shard {
         if old.blob.blob != 0 { release(old.blob, &change) }
     }
 
+    /// A transaction: points a slot to a new record of the same value, with another age. There is room for it.
+    func rewrite(_ slot: Memory, _ value: RecordView, keyHash: UInt64, _ lifetime: Lifetime, lsn: UInt64) {
+        let record = value.header
+        var draft = Draft(
+            record.aged(lifetime), keyHash: keyHash, key: value.key, meta: value.at + record.metaOffset,
+            stored: value.body,
+            bodyHash: record.bodyCheck ^ log.recordAddress(of: value.location).mix(secret: secret))
+        draft.lifetime = lifetime
+        draft.tags = UnsafePointer((value.key - record.tagCount * 8).assumingMemoryBound(to: UInt64.self))
+        header.begin()
+        let word0 = slot.u64(0)
+        account(measure(Slot.location(word0)), sign: -1)
+        let location = log.append(&draft, lsn: lsn)
+        account(measure(location), sign: 1)
+        header.restamp(
+            slot, 0, expiry: SlotExpiry.of(deadline: lifetime.deadline, base: engine.pointee.block.expiryBase))
+        let kind = record.tagCount > 0 ? Slot.Kind.tagged : Slot.Kind.plain
+        header.commit(slot, Slot.with(word0, location: location) & ~Slot.Kind.mask | kind)
+    }
+
     /// Takes an entry out of the index. Its record stays in the log as a ghost until the tail has passed.
     /// `field`: what counts that.
     func drop(_ slot: Memory, counting field: ShardHeader.Count? = nil, _ change: inout Change) {

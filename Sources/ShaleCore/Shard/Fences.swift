@@ -7,7 +7,7 @@ import CShalePlatform
 /// this shard has a lower number if it was complete when the token was drawn, and a higher one if it came later.
 /// Where the shard does not know what happened since, it says that something has.
 extension Shard {
-    /// Before a key's entry is removed, also where it has none.
+    /// Before a key's entry is removed or expired, also where it has none.
     func noteRemoval(of key: Key) { fences.note(key.hash, drawLSN()) }
 
     /// Before an entry that was set under this number leaves the index, whyever.
@@ -22,7 +22,8 @@ extension Shard {
 
     private var highestLSN: UInt64 { engine.pointee.head.acquire(IndexHead.lsn) }
 
-    /// Whether the key was not set or removed, and none of the tags invalidated, since the token was drawn.
+    /// Whether the key was not set, removed or expired, and none of the tags invalidated or expired, since the token was
+    /// drawn.
     @inline(never)
     func isUntouched(_ key: Key, since token: UInt64, _ tagged: UnsafePointer<UInt64>?, _ tagCount: Int) -> Bool {
         let now = highestLSN
@@ -31,7 +32,7 @@ extension Shard {
             return false
         }
         for i in 0..<tagCount {
-            guard token > header[Field.tagFloor], let tagged, tags.invalidation(of: tagged[i]) < token else {
+            guard token > header[Field.tagFloor], let tagged, tags.lastChange(of: tagged[i]) < token else {
                 return false
             }
         }
@@ -39,8 +40,8 @@ extension Shard {
         return header[Field.evictedFloor] < token && !hasUnreadable(key)
     }
 
-    /// The same, where the tags of what would be set are not known: none at all was invalidated.
+    /// The same, where the tags of what would be set are not known: none at all was invalidated or expired.
     func isUntouched(_ key: Key, since token: UInt64) -> Bool {
-        token > header[Field.tagFloor] && tags.lastInvalidation < token && isUntouched(key, since: token, nil, 0)
+        token > header[Field.tagFloor] && tags.lastChange < token && isUntouched(key, since: token, nil, 0)
     }
 }

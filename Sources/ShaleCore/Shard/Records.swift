@@ -5,10 +5,24 @@ struct Entry {
     let slot: Memory
     /// The record that holds the value: the slot's, or the target of its touch record.
     let value: RecordView
+    let standing: Standing
+    let now: UInt64
+
+    var lifetime: Lifetime { standing.lifetime }
+    var isGone: Bool { standing.isGone(at: now) }
+    var isFresh: Bool { standing.isFresh(at: now) }
+}
+
+/// How long an entry lives, as its records and the tag table say.
+struct Standing {
     let lifetime: Lifetime
-    /// By age and by tags.
-    let isGone: Bool
-    let isFresh: Bool
+    /// One of its tags was invalidated since it was written; or expired, and it has no stale period.
+    var isInvalidated = false
+    /// One of its tags was expired: it is stale, whatever time a clock says that it is.
+    var isExpired = false
+
+    func isGone(at now: UInt64) -> Bool { isInvalidated || now >= lifetime.deadline }
+    func isFresh(at now: UInt64) -> Bool { !isInvalidated && !isExpired && now < lifetime.expires }
 }
 
 /// What records say.
@@ -76,10 +90,19 @@ extension Shard {
             let value = log.value(of: record)
         else { return nil }
         if value.location != record.location, !log.isHeadSound(value) { return nil }
+        return Entry(slot: slot, value: value, standing: standing(record, value), now: now)
+    }
+
+    /// Of an entry whose slot points to `record`, and that holds `value`. (For readers without the lock too.)
+    @inline(never)
+    func standing(_ record: RecordView, _ value: RecordView) -> Standing {
         let lifetime = record.header.lifetime(at: record.at)
-        let isGone = now >= lifetime.deadline || tags.invalidates(value.header, at: value.at)
-        return Entry(
-            slot: slot, value: value, lifetime: lifetime, isGone: isGone, isFresh: !isGone && now < lifetime.expires)
+        switch tags.verdict(on: value.header, at: value.at) {
+        case .untouched: return Standing(lifetime: lifetime)
+        case .invalidated: return Standing(lifetime: lifetime, isInvalidated: true)
+        case .expired(let time):
+            return Standing(lifetime: lifetime.ended(at: time), isInvalidated: lifetime.stale <= 0, isExpired: true)
+        }
     }
     func entry(_ key: Key, now: UInt64) -> Entry? { lookup(key).flatMap { entry($0, now: now) } }
 }

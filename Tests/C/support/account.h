@@ -9,7 +9,7 @@
  *   - each slot is the newest that the log has of its key, with the record's flags, kind and expiry;
  *   - entries, slots in use, live, raw, stored and pinned bytes and the dictionaries' counts are the sums of the slots;
  *   - what the log has and the index has not is noted (the ghost word), so that a removal leaves a tombstone;
- *   - no entry is current that an invalidation in the log names, unless the tag table knows it;
+ *   - no entry is current that an invalidation or an expiry in the log names, unless the tag table knows it;
  *   - large values have all their parts, and parts belong to one (both are counted; whoever asks decides);
  *   - the directory takes no more than the capacity.
  *
@@ -56,8 +56,8 @@ typedef struct {
     bool is_pinned, is_damaged; /* damaged: its body does not verify */
 } logged;
 
-/* Of each key, the record that a replay of the log ends with; of each tag, its last invalidation. */
-enum key_kind { key_of_entry, key_of_part, key_of_tag };
+/* Of each key, the record that a replay of the log ends with; of each tag, its last invalidation and its last expiry. */
+enum key_kind { key_of_entry, key_of_part, key_of_tag, key_of_expired_tag };
 typedef struct {
     uint64_t hash;
     uint32_t newest, value; /* indices in `records`, and 1: 0 is none. `value` is what a touch record prolongs */
@@ -270,7 +270,7 @@ static bool account_index_counts(audit *a, uint64_t at, uint64_t *end) {
 static bool account_verify_record(const audit *a, uint64_t place, uint64_t at, record_view *r) {
     uint64_t base = place_offset(&a->l, a->shard, place), room = a->l.segment_size - at;
     const unsigned char *p = a->data + base + at;
-    if (room < record_header_bytes || (p[20] & 15) < record_value || (p[20] & 15) > record_loss)
+    if (room < record_header_bytes || (p[20] & 15) < record_value || (p[20] & 15) > record_expire)
         return false;
     *r = record_at(a->data, base + at);
     if (r->codec > 2 || r->tags > 8 || r->length > room)
@@ -278,7 +278,7 @@ static bool account_verify_record(const audit *a, uint64_t place, uint64_t at, r
     return head_check_of(a->data, r, account_number(a, place), base + at, a->secret) == half_at(p + 16);
 }
 
-/* Tombstones, invalidations, ends, gaps and losses have no body. */
+/* Tombstones, invalidations, expiries, ends, gaps and losses have no body. */
 static bool account_is_body_sound(const audit *a, uint64_t place, const record_view *r) {
     if (r->kind >= record_tombstone && r->kind != record_touch)
         return true;
@@ -526,6 +526,7 @@ static void account_replay(audit *a) {
         a->places[i] = n + 1;
         enum key_kind kind = r->kind == record_part         ? key_of_part
                              : r->kind == record_invalidate ? key_of_tag
+                             : r->kind == record_expire     ? key_of_expired_tag
                                                             : key_of_entry;
         known_key *key = account_key(a, r->key_hash, kind);
         key->hash = r->key_hash;
@@ -548,21 +549,21 @@ static void account_replay(audit *a) {
     }
 }
 
-/* Under which lsn the tag table says that a tag was invalidated; 0: it does not. */
-static uint64_t account_invalidation(const audit *a, uint64_t tag) {
+/* Under which lsn the tag table says that a tag was invalidated, or expired; 0: it does not. */
+static uint64_t account_tag(const audit *a, uint64_t tag, enum key_kind kind) {
     const unsigned char *table = a->header + a->l.tags;
     uint64_t i = tag >> 32 & (tag_places - 1);
-    for (int n = 0; n < tag_places && word_at(table + i * 16) != 0; n++, i = (i + 1) & (tag_places - 1))
-        if (word_at(table + i * 16) == tag)
-            return word_at(table + i * 16 + 8);
+    for (int n = 0; n < tag_places && word_at(table + i * tag_cell) != 0; n++, i = (i + 1) & (tag_places - 1))
+        if (word_at(table + i * tag_cell) == tag)
+            return word_at(table + i * tag_cell + (kind == key_of_tag ? 8 : 16));
     return 0;
 }
 
-/* True where an invalidation that the log has took it away. */
-static bool account_is_invalidated(const audit *a, const logged *value) {
+/* True where an invalidation that the log has took it away, or an expiry made it stale. */
+static bool account_is_ended(const audit *a, const logged *value, enum key_kind kind) {
     for (uint64_t i = 0; i < value->tag_count; i++) {
         uint64_t tag = word_at(a->data + value->tags + i * 8), hash = account_hash(&tag, 8, a->secret);
-        const known_key *key = account_key(a, hash, key_of_tag);
+        const known_key *key = account_key(a, hash, kind);
         if (key->newest && a->records[key->newest - 1].lsn > value->lsn)
             return true;
     }
@@ -676,12 +677,14 @@ static void account_check_slot(audit *a, uint64_t bucket, uint64_t word0, uint64
         account_fault(a, "bucket %" PRIu64 ": a touch record names another record than its value", bucket);
         return;
     }
-    bool is_known = false;
-    for (uint64_t i = 0; i < value->tag_count; i++)
-        is_known |= account_invalidation(a, word_at(a->data + value->tags + i * 8)) > value->lsn;
-    if (!is_known && account_is_invalidated(a, value))
-        account_fault(a, "bucket %" PRIu64 ": the log invalidates a tag of lsn %" PRIu64 ", the tag table does not",
-                      bucket, value->lsn);
+    for (enum key_kind kind = key_of_tag; kind <= key_of_expired_tag; kind++) {
+        bool is_known = false;
+        for (uint64_t i = 0; i < value->tag_count; i++)
+            is_known |= account_tag(a, word_at(a->data + value->tags + i * 8), kind) > value->lsn;
+        if (!is_known && account_is_ended(a, value, kind))
+            account_fault(a, "bucket %" PRIu64 ": the log %s a tag of lsn %" PRIu64 ", the tag table does not", bucket,
+                          kind == key_of_tag ? "invalidates" : "expires", value->lsn);
+    }
 }
 
 static void account_compare(audit *a, const char *what, unsigned field, uint64_t sum) {
@@ -720,7 +723,7 @@ static void account_check_table(audit *a) {
     for (int i = 0; i < dictionary_words; i++)
         account_compare(a, "a dictionary's count", shard_dictionaries + i * 8, sum.dictionaries[i]);
     for (int i = 0; i < tag_places; i++)
-        tags += word_at(a->header + a->l.tags + i * 16) != 0;
+        tags += word_at(a->header + a->l.tags + i * tag_cell) != 0;
     account_compare(a, "tags", shard_tag_count, tags);
     a->result.entries += sum.entries;
     a->result.slots += sum.used;

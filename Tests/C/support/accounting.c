@@ -238,7 +238,7 @@ static void wild_slot(void) {
 }
 static void forgotten_tag(void) {
     unsigned char *table = shard_header() + planted.l.tags;
-    memset(table, 0, tag_places * 16);
+    memset(table, 0, tag_places * tag_cell);
     poke(shard_header() + shard_tag_count, 0);
 }
 static void ghost(void) {

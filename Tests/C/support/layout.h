@@ -45,11 +45,11 @@ enum { shard_shape = 64, shard_moves = 72, shard_epoch = 80, shard_tag_count = 8
 /* Of a place in shale.data. */
 enum place_state { place_absent, place_free, place_in_log, place_preparing };
 
-enum { tag_places = 512, lease_bytes = 1536, use_time_bytes = 1024, many_fences = 16 << 20, dictionary_words = 16, bucket_bytes = 64, slot_bytes = 16, last_buckets = 16,
+enum { tag_places = 512, tag_cell = 32, lease_bytes = 1536, use_time_bytes = 1024, many_fences = 16 << 20, dictionary_words = 16, bucket_bytes = 64, slot_bytes = 16, last_buckets = 16,
        most_buckets = (1 << 24) - 64, chunk_buckets = 1024, chunk_bytes = page_bytes + chunk_buckets * bucket_bytes };
 
 enum record_kind { record_value = 1, record_manifest, record_part, record_tombstone, record_touch, record_invalidate,
-                   record_end, record_gap, record_loss };
+                   record_end, record_gap, record_loss, record_expire };
 
 /* clang-format on */
 
@@ -110,7 +110,7 @@ static inline layout layout_of(const unsigned char *data) {
     l.states = round_up(l.queue + l.rows * 4, 8);
     l.tags = round_up(l.states + l.rows, 64);
     uint64_t fence_lines = l.rows * l.segment_size >= many_fences ? 512 : 128;
-    l.region = round_up(round_up(l.tags + tag_places * 16 + lease_bytes, 64) + fence_lines * 64 + use_time_bytes,
+    l.region = round_up(round_up(l.tags + tag_places * tag_cell + lease_bytes, 64) + fence_lines * 64 + use_time_bytes,
                         page_bytes);
     l.chunks = index_head_bytes + l.shards * l.region;
     return l;
