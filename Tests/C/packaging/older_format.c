@@ -1,6 +1,8 @@
-/* A cache of data format 1 is read as it is, and taken over by the next writer
+/* A cache of data format 1 or 2 is read as it is, and taken over by the next writer
  * with all that it holds. Such a cache is made here: one of today's format is
- * written down again as format.md says that version 1 has it.
+ * written down again as format.md says that these versions have it.
+ *
+ * Version 2 has no records of kind 10, which this one does not hold. Version 1:
  *
  *   - superblock: version 1, no bytes at 96;
  *   - segment headers: no tail's offset, and a check that leaves its word out;
@@ -58,6 +60,25 @@ static uint64_t hash_words(const uint64_t *words, size_t count, uint64_t seed) {
     return XXH3_64bits_withSeed(words, count * 8, seed);
 }
 
+/* Writes a copy of the superblock down as that of another version. */
+static void store_superblock(unsigned char *p, size_t copy, unsigned char version) {
+    CHECK_EQUAL(3, half_at(p + super_version));
+    p[super_version] = version;
+    if (version == 1)
+        memset(p + 96, 0, 24);
+    uint64_t check = XXH3_64bits_withSeed(p, super_check, word_at(p));
+    memcpy(p + super_check, &check, 8);
+    store(copy, p, super_bytes);
+}
+
+static void make_version_2(void) {
+    file_bytes file = load();
+    for (size_t copy = 0; copy <= super_copy; copy += super_copy)
+        store_superblock(file.bytes + copy, copy, 2);
+    unlink(path_of("shale.index")); /* whose version is another one, too */
+    free(file.bytes);
+}
+
 /* Writes the cache down in format 1. Returns how many segments it has. */
 static unsigned make_version_1(void) {
     file_bytes file = load();
@@ -65,15 +86,8 @@ static unsigned make_version_1(void) {
     static const unsigned char zeros[16 * 128];
     uint64_t secret = word_at(file.bytes + 24) ? word_at(file.bytes + 24) : word_at(file.bytes + super_copy + 24);
     unsigned segments = 0;
-    for (size_t copy = 0; copy <= super_copy; copy += super_copy) {
-        unsigned char *p = file.bytes + copy;
-        CHECK_EQUAL(2, half_at(p + super_version));
-        p[super_version] = 1;
-        memset(p + 96, 0, 24);
-        uint64_t check = XXH3_64bits_withSeed(p, super_check, word_at(p));
-        memcpy(p + super_check, &check, 8);
-        store(copy, p, super_bytes);
-    }
+    for (size_t copy = 0; copy <= super_copy; copy += super_copy)
+        store_superblock(file.bytes + copy, copy, 1);
     if (l.shards <= 128)
         store(page_bytes + l.shards * 16, zeros, l.shards * 16);
     for (size_t at = l.segments; at + segment_header_bytes <= file.size; at += l.segment_size) {
@@ -189,7 +203,7 @@ static void test_a_cache_of_version_1_is_taken_over(void) {
     CHECK_EQUAL(0, stats.evictions);
     describe(cache, before);
     CHECK_STATUS(SHALE_OK, shale_close(cache));
-    check_versions(2, 32);
+    check_versions(3, 32);
     CHECK(make_version_1() >= 8);
 
     cache = open_cache(0, 0, SHALE_OPEN_READ_ONLY);
@@ -198,7 +212,7 @@ static void test_a_cache_of_version_1_is_taken_over(void) {
     check_versions(1, 0);
 
     cache = open_cache(0, 0, 0);
-    check_versions(2, 32);
+    check_versions(3, 32);
     check_same(cache, before, "taken over");
     stats = stats_of(cache);
     CHECK_EQUAL(0, stats.corrupt_records);
@@ -216,7 +230,28 @@ static void test_a_cache_of_version_1_is_taken_over(void) {
     check_same(cache, before, "replayed");
     check_afterwards(cache, directory, "replayed");
     CHECK_STATUS(SHALE_OK, shale_close(cache));
+    check_versions(3, 32);
+    free(directory);
+}
+
+static void test_a_cache_of_version_2_is_taken_over(void) {
+    directory = path_to("second");
+    static description before[keys];
+    shale_cache *cache = open_cache(8 << 20, 2, 0);
+    fill(cache);
+    describe(cache, before);
+    CHECK_STATUS(SHALE_OK, shale_close(cache));
+    make_version_2();
+    cache = open_cache(0, 0, SHALE_OPEN_READ_ONLY);
+    check_same(cache, before, "read only");
+    CHECK_STATUS(SHALE_OK, shale_close(cache));
     check_versions(2, 32);
+    cache = open_cache(0, 0, 0);
+    check_versions(3, 32);
+    check_same(cache, before, "taken over");
+    CHECK_STATUS(SHALE_OK, shale_invalidate_with(cache, "news", 4, SHALE_INVALIDATE_EXPIRE));
+    check_afterwards(cache, directory, "taken over");
+    CHECK_STATUS(SHALE_OK, shale_close(cache));
     free(directory);
 }
 
@@ -239,7 +274,7 @@ static void test_a_half_upgrade_is_completed(void) {
     shale_value_free(&value);
     check_afterwards(cache, directory, "half upgraded");
     CHECK_STATUS(SHALE_OK, shale_close(cache));
-    check_versions(2, 32);
+    check_versions(3, 32);
     free(directory);
 }
 
@@ -249,7 +284,7 @@ static void test_many_shards_have_no_tails(void) {
     CHECK_STATUS(SHALE_OK, shale_close(open_cache(256 << 20, 140, 0)));
     CHECK_EQUAL(0, make_version_1());
     shale_cache *cache = open_cache(0, 0, 0);
-    check_versions(2, 16);
+    check_versions(3, 16);
     for (int round = 0; round < 2; round++) {
         for (unsigned key = 0; key < 3000 && round == 0; key++)
             CHECK_STATUS(SHALE_OK, shale_set(cache, &key, sizeof key, &key, sizeof key, NULL));
@@ -270,6 +305,7 @@ static void test_many_shards_have_no_tails(void) {
 int main(void) {
     watch(120);
     RUN(test_a_cache_of_version_1_is_taken_over);
+    RUN(test_a_cache_of_version_2_is_taken_over);
     RUN(test_a_half_upgrade_is_completed);
     RUN(test_many_shards_have_no_tails);
     return finish();

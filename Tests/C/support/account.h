@@ -293,7 +293,8 @@ static void account_note_record(audit *a, uint64_t place, uint64_t at, const rec
     logged *n = &a->records[a->record_count++];
     const unsigned char *p = a->data + r->offset;
     bool keeps_stale = r->flags & 2;
-    uint64_t expires = word_at(p + 40) >> 16, never = (UINT64_C(1) << 48) - 1;
+    uint64_t expires = word_at(p + 40) >> 16, never = (UINT64_C(1) << 48) - 1,
+             gone = keeps_stale && expires != never ? word_at(p + record_header_bytes) : expires;
     *n = (logged){.offset = r->offset,
                   .length = r->length,
                   .lsn = r->lsn,
@@ -306,9 +307,7 @@ static void account_note_record(audit *a, uint64_t place, uint64_t at, const rec
                   .stored = r->stored_size,
                   .dictionary = r->codec == 2 ? (uint16_t)r->dictionary : 0,
                   .key_hash = r->key_size ? account_hash(a->data + r->key, r->key_size, a->secret) : 0,
-                  .gone = keeps_stale && expires != never ? word_at(p + record_header_bytes)
-                          : expires == never              ? UINT64_MAX
-                                                          : expires};
+                  .gone = gone == never ? UINT64_MAX : gone};
     const unsigned char *stored = a->data + r->stored;
     if (a->files != account_own_files && !account_is_body_sound(a, place, r)) {
         n->is_damaged = true;
@@ -741,7 +740,7 @@ static void account_check_ghosts(audit *a) {
         const known_key *key = &a->keys[i];
         if (!key->newest || key->newest == UINT32_MAX || key->is_seen || key->kind != key_of_entry || !key->value)
             continue;
-        ghosts += !account_is_invalidated(a, &a->records[key->value - 1]);
+        ghosts += !account_is_ended(a, &a->records[key->value - 1], key_of_tag);
     }
     a->result.ghosts += ghosts;
     if (ghosts &&
