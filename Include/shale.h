@@ -385,7 +385,7 @@ shale_status shale_set_many(shale_cache *SHALE_NULLABLE cache, size_t count, con
  * the number of shards, not of entries. A tag has 1 to 65,535 bytes. */
 shale_status shale_invalidate(shale_cache *SHALE_NULLABLE cache, const void *SHALE_NULLABLE tag, size_t tag_size);
 /* The same with flags: with SHALE_INVALIDATE_EXPIRE, every entry that carries the tag and was set before the call
- * becomes stale now, as by shale_expire. Where a tag is expired again, the stale periods of what it had made stale
+ * becomes stale now, as by shale_expire. Where a tag is expired again, the stale periods of what it had made stale may
  * count from then. Other flags are INVALID. */
 shale_status shale_invalidate_with(shale_cache *SHALE_NULLABLE cache, const void *SHALE_NULLABLE tag, size_t tag_size,
                                    uint32_t flags);

@@ -9,7 +9,7 @@
  *     explore show CONFIGURATION "OPERATIONS"     and what is in the files after each
  *
  * Operations: sKZ set key K (a to e) with size Z (0 a counter, 1 small, 2 in parts), pKZ pinned, tKZ tagged, aKZ with an
- * age, TKZ and AKZ both this and pinned; nKZ a new value where the one that a get finds is still there; rK remove, uK touch (uK1: for ever), iK increment, gK get, e evict, v invalidate (vN: another tag), c clear,
+ * age, TKZ and AKZ both this and pinned; lKZ tagged, with a stale period, LKZ also pinned; nKZ a new value where the one that a get finds is still there; rK remove, uK touch (uK1: for ever), iK increment, gK get, e evict, v invalidate (vN: another tag), V expire a tag (VN: another), oK expire a key, c clear,
  * y sync, w the clock goes on, h the disk is full, or not any more, b the other process's turn, x close and open, XN with another capacity, q kill and open,
  * QN with another capacity, d kill both, delete the index, open; kN power cut (N: which blocks); zK damage to what key
  * K's record stores, zK1 to its head, f verify. `17!sa0`: killed
@@ -80,15 +80,15 @@ static size_t print_operation(char *text, size_t room, const operation *op) {
     if (op->kill)
         snprintf(kill, sizeof kill, "%u!", op->kill);
     const char *silent = op->is_silent ? "~" : "";
-    if (strchr("spatATn", op->what))
+    if (strchr("spatATlLn", op->what))
         return (size_t)snprintf(text, room, "%s%c%c%u%s", kill, op->what, 'a' + op->key, op->size, silent);
     if (op->what == 'z')
         return (size_t)snprintf(text, room, "%sz%c%u%s", kill, 'a' + op->key, op->size, silent);
-    if (strchr("rig", op->what) || (op->what == 'u' && !op->size))
+    if (strchr("rigo", op->what) || (op->what == 'u' && !op->size))
         return (size_t)snprintf(text, room, "%s%c%c%s", kill, op->what, 'a' + op->key, silent);
     if (op->what == 'u')
         return (size_t)snprintf(text, room, "%su%c1%s", kill, 'a' + op->key, silent);
-    if (strchr("XQ", op->what) || (op->what == 'v' && op->key))
+    if (strchr("XQ", op->what) || (strchr("vV", op->what) && op->key))
         return (size_t)snprintf(text, room, "%s%c%u%s", kill, op->what, op->key, silent);
     if (op->what == 'k')
         return (size_t)snprintf(text, room, "%sk%u%s", kill, op->key << 8 | op->size, silent);
@@ -115,7 +115,7 @@ static bool parse_operation(const char *text, operation *op) {
         text = end + 1;
     }
     op->what = *text++;
-    if (!op->what || !strchr("spatATnriguzevcywfhbxXqQdk", op->what))
+    if (!op->what || !strchr("spatATlLnriguozevVcywfhbxXqQdk", op->what))
         return false;
     if (is_of_one_key(op->what)) {
         if (*text < 'a' || *text >= 'a' + most_keys)
@@ -200,19 +200,21 @@ static void shrink(sequence *s, uint64_t kind) {
     }
     /* Simpler operations in the place of others. */
     for (int i = 0; i < s->count && now_seconds() < deadline; i++) {
-        operation simple[5];
+        operation simple[6];
         int count = 0;
         operation o = s->operations[i];
         if (o.is_silent)
             simple[count] = o, simple[count++].is_silent = false;
         if (o.kill)
             simple[count] = o, simple[count++].kill = 0;
-        if (strchr("spatATn", o.what) && o.size)
+        if (strchr("spatATlLn", o.what) && o.size)
             simple[count] = o, simple[count++].size = 0;
-        if (strchr("patATn", o.what))
+        if (strchr("patATlLn", o.what))
             simple[count] = o, simple[count++].what = 's';
-        if (strchr("AT", o.what))
+        if (strchr("ATL", o.what))
             simple[count] = o, simple[count++].what = 'p';
+        if (o.what == 'L')
+            simple[count] = o, simple[count++].what = 'l';
         for (int j = 0; j < count; j++) {
             static sequence other;
             other = *s;
@@ -286,11 +288,15 @@ static int alphabet(operation *all) {
             all[n++] = (operation){.what = 'A', .key = k, .size = (uint8_t)(2 - k)};
             all[n++] = (operation){.what = 'T', .key = k, .size = (uint8_t)(1 + k)};
             all[n++] = (operation){.what = 'n', .key = k, .size = (uint8_t)(1 + k)};
+            all[n++] = (operation){.what = 'l', .key = k, .size = (uint8_t)(1 + k)};
+            all[n++] = (operation){.what = 'L', .key = k, .size = (uint8_t)(2 - k)};
+            all[n++] = (operation){.what = 'o', .key = k};
         }
     }
-    for (const char *w = "evcywfxqd"; *w; w++)
+    for (const char *w = "evVcywfxqd"; *w; w++)
         all[n++] = (operation){.what = *w};
     all[n++] = (operation){.what = 'v', .key = 1};
+    all[n++] = (operation){.what = 'V', .key = 2};
     for (uint8_t c = 0; c < 3; c++)
         if (c != model.capacity) {
             all[n++] = (operation){.what = 'X', .key = c};
@@ -420,7 +426,7 @@ static void fails(const char *part) {
 }
 
 static void enumerate(int depth, int most) {
-    operation all[80];
+    operation all[96];
     save(&stack[depth]);
     int count = alphabet(all);
     for (int i = 0; i < count && !stops; i++) {
@@ -483,7 +489,7 @@ static uint64_t killed_operations, second_operations;
 
 static void kill_everywhere(const source *from, bool all_seconds) {
     static state before, after;
-    operation all[80], seconds[80];
+    operation all[96], seconds[96];
     configured = &configurations[from->path->configuration];
     saves_big = configured->compresses;
     restore(&from->state);
@@ -551,7 +557,7 @@ static void walk(int c, uint64_t seed) {
     /* Some walks love some operations, so that logs fill, tables grow and pins pile up. */
     uint64_t favour = mix(&random);
     while (path.count < length && !stops) {
-        operation all[80], op;
+        operation all[96], op;
         int count = alphabet(all);
         op = all[mix(&random) % (uint64_t)count];
         uint64_t r = mix(&random);
@@ -563,14 +569,19 @@ static void walk(int c, uint64_t seed) {
             op = (operation){
                 .what = 's', .key = (uint8_t)(r >> 8) % (uint8_t)configured->keys, .size = (uint8_t)((r >> 16) % 3)};
         if (favour & 2 && r % 16 == 1)
-            op = (operation){.what = "ppAT"[(r >> 24) % 4],
+            op = (operation){.what = "pLAT"[(r >> 24) % 4],
                              .key = (uint8_t)(r >> 8) % (uint8_t)configured->keys,
                              .size = (uint8_t)((r >> 16) % 3)};
         if (favour >> 10 & 1 && r % 8 == 6)
             op = (operation){
                 .what = 'n', .key = (uint8_t)(r >> 8) % (uint8_t)configured->keys, .size = (uint8_t)((r >> 16) % 3)};
         if (favour & 4 && r % 8 == 3)
-            op = (operation){.what = 'v', .key = (uint8_t)(r >> 8) % 7};
+            op = (operation){.what = "vV"[r >> 16 & 1], .key = (uint8_t)(r >> 8) % 7};
+        /* And some are about what is stale. */
+        if (favour >> 11 & 1 && r % 8 == 5)
+            op = (operation){.what = "lLouVVwv"[(r >> 24) % 8],
+                             .key = (r >> 24) % 8 > 3 ? 0 : (uint8_t)(r >> 8) % (uint8_t)configured->keys,
+                             .size = (uint8_t)((r >> 16) % 3)};
         if (favour >> 9 & 1 && r % 32 == 7)
             op = (operation){.what = 'h'};
         if (favour >> 8 & 1 && r % 32 == 5)
@@ -604,7 +615,8 @@ static void walk(int c, uint64_t seed) {
 /* What is in the files, for whoever repeats a failure. */
 static void show(void) {
     static const char *const kinds_of_records[] = {"?",     "value",      "manifest", "part", "tombstone",
-                                                   "touch", "invalidate", "end",      "gap"};
+                                                   "touch", "invalidate", "end",      "gap",
+                                                   "loss",  "expire"};
     int data = machine.names[name_data], index = machine.names[name_index];
     layout l = data < 0 || index < 0 ? (layout){0} : read_layout(bytes_of(data));
     for (size_t n = 0; l.exists && n < l.shards; n++) {

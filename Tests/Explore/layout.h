@@ -10,7 +10,7 @@
 enum {
     superblock_page = 512, superblock_copy = 256, index_head = 2048,
     least_buckets = 2, most_buckets = 16, spare_buckets = 4, spill = 4,
-    chunk_buckets = 4, chunk_bytes = unit + chunk_buckets * 64, heap_half = unit / 2, tag_places = 8, tag_cell = 32, lease_places = 1, fence_bytes = 16, use_time_bytes = 128, reserve = 2,
+    chunk_buckets = 4, chunk_bytes = unit + chunk_buckets * 64, heap_half = unit / 2, tag_places = 8, most_tags = 4, tag_cell = 32, lease_places = 1, fence_bytes = 16, use_time_bytes = 128, reserve = 2,
     segment_header = 64, record_header = 48, shard_header = 2048,
 };
 #define fraction_bits 25

@@ -14,6 +14,7 @@ enum {
     may_lack_parts = 8,
     is_damaged = 16,
     is_passed_by_tail = 64,
+    is_stale_by_tag = 128, /* or was already, when its tag was expired */
     is_older = 32 /* than one that is damaged: it may come back until somebody has met the damage */
 };
 /* Of a value: it has to be there; it was evicted, and nobody has looked since; somebody has seen that it is not there. */
@@ -24,6 +25,8 @@ typedef struct {
     uint8_t size, flags, leave;
     uint8_t padding;
     int64_t expires; /* 0: never */
+    int64_t own;     /* before its tag was expired */
+    int64_t stale;   /* its stale period */
 } choice;
 
 typedef struct {
@@ -60,6 +63,7 @@ static struct {
     choices pending[most_pending][most_keys];
     int pending_count;
     bool is_clear_pending;
+    int64_t expiry_pending; /* the time of an expiry of the tag that was killed */
     choices uncleared[most_keys]; /* before it */
     int actor;
     int capacity; /* which of the configuration's */
@@ -105,6 +109,15 @@ typedef enum {
     /* recovery.md, "A process is killed": "Changes of a whole shard: a clear ... They are noted when they begin, and
      * recovery finishes them." Readers, who take no lock, see what was there until then. */
     excuse_clear_pending,
+    /* limits.md, "Order, counts and eviction": "When it is full, and another tag comes, entries that are stale through a
+     * tag go as if they had been evicted, pinned ones too." */
+    excuse_tag_table,
+    /* design.md, "Set": "If the tag is expired again, the later time counts for all of them, unless the cleaner has
+     * written the first time into their records" */
+    excuse_expired_again,
+    /* recovery.md, "A process is killed": "Until then, readers may count the stale periods of what an earlier expiry of the tag has
+     * made stale from the time of the killed one." */
+    excuse_expiry_pending,
     /* promises.md, "Invariants": "the log in order is the whole truth". So where the index is deleted before anybody
      * has settled what a killed writer left, his record counts. */
     excuse_deleted_unsettled,
@@ -127,12 +140,15 @@ static const char *const excuse_names[excuses] = {"full of pins",
                                                   "lacks parts",
                                                   "forgotten for damage",
                                                   "clear pending",
+                                                  "tag table full",
+                                                  "expired again",
+                                                  "expiry pending",
                                                   "index deleted unsettled",
                                                   "not noted"};
 static uint64_t excuses_used[excuses], checks;
 
 static bool is_same(const choice *a, const choice *b) {
-    return a->id == b->id && a->increments == b->increments && a->expires == b->expires &&
+    return a->id == b->id && a->increments == b->increments && a->expires == b->expires && a->own == b->own &&
            ((a->flags ^ b->flags) & ~may_lack_parts) == 0;
 }
 static void add_choice(choices *c, choice x) {
@@ -159,11 +175,29 @@ static void set_choice(choices *c, choice x) {
     c->choices[0] = x;
 }
 static bool is_gone(const choice *c) {
-    return c->id == 0 || (c->expires && machine.clock_ms >= c->expires);
+    return c->id == 0 || (c->expires && machine.clock_ms >= c->expires + c->stale);
+}
+static bool is_stale(const choice *c) {
+    return !is_gone(c) && c->expires && machine.clock_ms >= c->expires;
+}
+static bool is_fresh(const choice *c) {
+    return !is_gone(c) && !is_stale(c);
 }
 static bool may_be_there(const choices *c) {
     for (int i = 0; i < c->count; i++)
         if (!is_gone(&c->choices[i]) && c->choices[i].leave != seen_missing)
+            return true;
+    return c->is_any;
+}
+static bool may_be_fresh(const choices *c) {
+    for (int i = 0; i < c->count; i++)
+        if (is_fresh(&c->choices[i]) && c->choices[i].leave != seen_missing)
+            return true;
+    return c->is_any;
+}
+static bool may_be_stale(const choices *c) {
+    for (int i = 0; i < c->count; i++)
+        if (is_stale(&c->choices[i]))
             return true;
     return c->is_any;
 }
@@ -372,8 +406,59 @@ static void met_damage(choices *c) {
     *c = left;
 }
 
-/* One world after somebody saw a miss; false where it could not be. */
-static bool saw_miss(choices *c) {
+/* What an expiry of its tag makes of a value. One that the tag had made stale before may have the first time in its
+ * record. */
+static void add_expired(choices *to, choice x) {
+    if (!(x.flags & is_tagged_value) || !x.id) {
+        add_choice(to, x);
+        return;
+    }
+    if (!x.stale) {
+        add_choice(to, (choice){0});
+        return;
+    }
+    if (x.flags & is_stale_by_tag) {
+        excuses_used[excuse_expired_again] += x.own != x.expires;
+        add_choice(to, x);
+        if (is_gone(&x))
+            x.leave = evicted;
+        x.expires = x.own;
+    }
+    x.own = x.expires;
+    x.flags |= is_stale_by_tag;
+    if (!x.expires || x.expires > machine.clock_ms)
+        x.expires = machine.clock_ms;
+    add_choice(to, x);
+}
+/* Also of what was before: after a cut the expiry may be there, and what was set between not. */
+static void expire_history(void) {
+    for (int k = 0; k < most_keys; k++) {
+        choices before = model.history[k];
+        for (int i = 0; i < before.count; i++)
+            if (before.choices[i].stale)
+                add_expired(&model.history[k], before.choices[i]);
+    }
+}
+
+/* The tag table gives up all that it makes stale. */
+static void empty_tags(void) {
+    for (int w = -model.pending_count; w < model.world_count; w++)
+        for (int k = 0; k < most_keys; k++) {
+            choices *c = w < 0 ? &model.pending[-w - 1][k] : &model.worlds[w][k];
+            for (int i = 0; i < c->count; i++)
+                if (c->choices[i].flags & is_stale_by_tag && c->choices[i].leave == resident) {
+                    c->choices[i].leave = evicted;
+                    excuses_used[excuse_tag_table]++;
+                }
+        }
+    for (int k = 0; k < most_keys; k++)
+        for (int i = 0; i < model.history[k].count; i++)
+            if (model.history[k].choices[i].flags & is_stale_by_tag && model.history[k].choices[i].leave == resident)
+                model.history[k].choices[i].leave = evicted;
+}
+
+/* One world after somebody saw a miss, who asked for what is stale too or (`plain`) did not; false where it could not be. */
+static bool saw_miss(choices *c, bool plain) {
     choices left = {.is_any = c->is_any};
     /* Who evicts what is damaged does not know of it, and on a full disk nothing can be noted. */
     bool is_noted = !machine.is_full;
@@ -384,10 +469,10 @@ static bool saw_miss(choices *c) {
         choice x = c->choices[i];
         if (x.flags & is_damaged && is_noted)
             x = (choice){0};
-        if ((!is_gone(&x) && !x.leave && !(x.flags & (may_lack_parts | is_damaged))) ||
-            (x.flags & is_older && is_noted))
+        bool is_there = !is_gone(&x) && !(plain && is_stale(&x));
+        if ((is_there && !x.leave && !(x.flags & (may_lack_parts | is_damaged))) || (x.flags & is_older && is_noted))
             continue;
-        if (!is_gone(&x))
+        if (is_there)
             x.leave = seen_missing;
         left.choices[left.count++] = x;
     }
@@ -397,19 +482,29 @@ static bool saw_miss(choices *c) {
 }
 
 /* And after somebody saw a value. */
-static bool saw_value(choices *c, const choice *seen) {
+static bool saw_value(choices *c, const choice *seen, bool seen_stale) {
+    choices left = {.is_any = c->is_any};
     for (int i = 0; i < c->count; i++) {
         choice x = c->choices[i];
         if (x.id != seen->id || x.increments != seen->increments || x.expires != seen->expires ||
             (x.flags & is_pinned_value) != (seen->flags & is_pinned_value) || is_gone(&x) || x.leave == seen_missing ||
-            x.flags & is_damaged)
+            x.flags & is_damaged || is_stale(&x) != seen_stale)
             continue;
         x.leave = resident;
         x.flags &= (uint8_t)~(may_lack_parts | is_older);
-        bool is_any = c->is_any;
-        set_choice(c, x);
-        c->is_any = is_any;
+        add_choice(&left, x); /* (Whether its tag was expired once it was stale, nobody sees.) */
+    }
+    if (left.count) {
+        *c = left;
         return true;
+    }
+    for (int i = 0; i < c->count; i++) {
+        const choice *x = &c->choices[i];
+        if (model.expiry_pending && seen_stale && x->flags & is_stale_by_tag && x->id == seen->id &&
+            x->increments == seen->increments && seen->expires == model.expiry_pending) {
+            excuses_used[excuse_expiry_pending]++;
+            return true;
+        }
     }
     if (!c->is_any)
         return false;

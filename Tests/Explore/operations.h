@@ -169,6 +169,7 @@ static void before_event(enum shim_event event, const void *at) {
         replays++;
         for (int k = 0; k < most_keys; k++)
             mark(k, 0, seen_missing, evicted);
+        empty_tags(); /* (A table that is full on the way.) */
         for (int k = 0; k < most_keys && model.was_damaged; k++) {
             excuses_used[excuse_damage]++;
             mark(k, 0, resident, evicted);
@@ -297,7 +298,9 @@ static const char *describe(const choices *c) {
                                        x->leave == evicted        ? " (evicted)"
                                        : x->leave == seen_missing ? " (was seen missing)"
                                                                   : "",
-                                       is_gone(x) ? " (gone by age)" : "")
+                                       is_gone(x)    ? " (gone by age)"
+                                       : is_stale(x) ? " (stale)"
+                                                     : "")
                             : snprintf(text + n, sizeof text - n, "%snothing", i ? " or " : ""));
     }
     return text;
@@ -323,8 +326,8 @@ static void count_excuses_of_miss(const choices *c) {
     excuses_used[is_passed ? excuse_passed : excuse_cut]++;
 }
 
-/* Somebody saw this: worlds in which it cannot be are no more. */
-static void observe(int key, const choice *seen) {
+/* Somebody saw this: worlds in which it cannot be are no more. `plain`: who did not ask for what is stale. */
+static void observe(int key, const choice *seen, bool seen_stale, bool plain) {
     checks++;
     int left = 0;
     choices before = model.worlds[0][key];
@@ -338,7 +341,7 @@ static void observe(int key, const choice *seen) {
     excuses_used[excuse_unknown] += before.is_any;
     for (int w = 0; w < model.world_count; w++) {
         choices *c = &model.worlds[w][key];
-        if (seen ? saw_value(c, seen) : saw_miss(c)) {
+        if (seen ? saw_value(c, seen, seen_stale) : saw_miss(c, plain)) {
             if (left != w)
                 memcpy(model.worlds[left], model.worlds[w], sizeof model.worlds[w]);
             left++;
@@ -346,8 +349,10 @@ static void observe(int key, const choice *seen) {
     }
     if (left == 0) {
         if (seen)
-            complain("key %c holds value %u+%u%s, size %zu; right is %s", key + 'a', seen->id, seen->increments,
-                     seen->flags & is_pinned_value ? ", pinned" : "", size_of(seen->size), describe(&before));
+            complain("key %c holds value %u+%u%s%s, size %zu, age over in %lld ms; right is %s", key + 'a', seen->id,
+                     seen->increments, seen->flags & is_pinned_value ? ", pinned" : "", seen_stale ? ", stale" : "",
+                     size_of(seen->size), seen->expires ? (long long)(seen->expires - machine.clock_ms) : 0,
+                     describe(&before));
         else
             complain("key %c is lost; right is %s", key + 'a', describe(&before));
         return;
@@ -445,16 +450,19 @@ static bool open_cache(int capacity) {
 }
 
 static bool is_of_one_key(char what) {
-    return strchr("spatATnriguz", what) != NULL;
+    return strchr("spatATlLnriguzo", what) != NULL;
 }
 static bool pins(char what) {
-    return strchr("pAT", what) != NULL;
+    return strchr("pATL", what) != NULL;
 }
 static bool has_age(char what) {
     return strchr("aA", what) != NULL;
 }
 static bool has_tag(char what) {
-    return strchr("tT", what) != NULL;
+    return strchr("tTlL", what) != NULL;
+}
+static bool keeps_stale(char what) {
+    return strchr("lL", what) != NULL;
 }
 
 /* Changes a bit of the key's current record, of what it stores or of its head; whether there is one. */
@@ -492,13 +500,16 @@ static void act(const operation *op, uint16_t id) {
     case 't':
     case 'a':
     case 'A':
-    case 'T': {
+    case 'T':
+    case 'l':
+    case 'L': {
         fill(bytes, op->key, id, op->size);
         unsigned char meta[2] = {(unsigned char)id, (unsigned char)(id >> 8)};
         shale_bytes tag = {"tag", 3};
         shale_set_options options = {.struct_size = sizeof options,
                                      .flags = pins(op->what) ? SHALE_SET_PINNED : 0,
                                      .max_age_ms = has_age(op->what) ? 2500 : 0,
+                                     .stale_ms = keeps_stale(op->what) ? 2500 : 0,
                                      .meta = meta,
                                      .meta_size = 2,
                                      .tags = &tag,
@@ -524,6 +535,7 @@ static void act(const operation *op, uint16_t id) {
     }
     case 'r': answer.status = shale_remove(mine->handle, &key, 1, 0); break;
     case 'u': answer.status = shale_touch(mine->handle, &key, 1, op->size ? SHALE_NEVER : 3500); break;
+    case 'o': answer.status = shale_expire(mine->handle, &key, 1); break;
     case 'i':
         answer.status = shale_increment(mine->handle, &key, 1, 1, (int64_t)number_of_id(op->key, id), &answer.number);
         break;
@@ -535,8 +547,9 @@ static void act(const operation *op, uint16_t id) {
     }
     case 'e': answer.status = shale_evict(mine->handle, 1, &answer.evicted); break;
     case 'v':
-        answer.status = shale_invalidate(mine->handle, op->key ? (char[]){'t', (char)('0' + op->key)} : "tag",
-                                         op->key ? 2 : 3);
+    case 'V':
+        answer.status = shale_invalidate_with(mine->handle, op->key ? (char[]){'t', (char)('0' + op->key)} : "tag",
+                                              op->key ? 2 : 3, op->what == 'V' ? SHALE_INVALIDATE_EXPIRE : 0);
         break;
     case 'c': answer.status = shale_clear(mine->handle); break;
     case 'y':
@@ -586,6 +599,15 @@ static void act(const operation *op, uint16_t id) {
     }
 }
 
+/* What an expiry of its key makes of a value. */
+static choice expired(choice x) {
+    if (is_gone(&x) || !x.stale)
+        return (choice){0};
+    if (is_fresh(&x))
+        x.expires = x.own = machine.clock_ms;
+    return x;
+}
+
 /* What one world becomes by an operation that was completed, where its answer is known; false where it cannot be. */
 static bool complete(choices *w, const operation *op, uint16_t id) {
     choices *c = &w[op->key];
@@ -598,17 +620,21 @@ static bool complete(choices *w, const operation *op, uint16_t id) {
     case 'a':
     case 'A':
     case 'T':
+    case 'l':
+    case 'L':
         set_choice(c, (choice){.id = id,
                                .size = op->size,
                                .flags = (uint8_t)((pins(op->what) ? is_pinned_value : 0) |
                                                   (has_tag(op->what) ? is_tagged_value : 0)),
                                .expires = has_age(op->what) ? machine.clock_ms + 2500 : 0,
+                               .own = has_age(op->what) ? machine.clock_ms + 2500 : 0,
+                               .stale = keeps_stale(op->what) ? 2500 : 0,
                                .leave = new_is_evicted ? evicted : resident});
         return true;
     case 'n':
         if (answer.status == SHALE_CONFLICT)
             return true;
-        if (!may_be_there(c))
+        if (!may_be_fresh(c))
             return false;
         set_choice(c, (choice){.id = id, .size = op->size, .leave = new_is_evicted ? evicted : resident});
         return true;
@@ -617,9 +643,31 @@ static bool complete(choices *w, const operation *op, uint16_t id) {
             return false;
         set_choice(c, (choice){0});
         return true;
+    case 'o': {
+        if (answer.status != SHALE_OK) {
+            if (!may_be_missing(c))
+                return false;
+            set_choice(c, (choice){0});
+            return true;
+        }
+        if (!may_be_there(c))
+            return false;
+        choices before = *c;
+        c->count = 0;
+        for (int i = 0; i < before.count; i++) {
+            choice x = before.choices[i];
+            if (is_gone(&x) || x.leave == seen_missing)
+                continue;
+            x.leave = resident;
+            add_choice(c, expired(x));
+        }
+        if (own_is_evicted)
+            add_choice(c, (choice){0});
+        return true;
+    }
     case 'u':
         if (answer.status != SHALE_OK)
-            return saw_miss(c);
+            return saw_miss(c, false);
         if (!may_be_there(c))
             return false;
         for (int i = 0; i < c->count;) {
@@ -629,7 +677,8 @@ static bool complete(choices *w, const operation *op, uint16_t id) {
                 c->count--;
                 continue;
             }
-            x.expires = op->size ? 0 : machine.clock_ms + 3500;
+            x.expires = x.own = op->size ? 0 : machine.clock_ms + 3500;
+            x.flags &= (uint8_t)~is_stale_by_tag;
             x.leave = resident;
             c->choices[c->count - 1] = c->choices[i];
             c->choices[i++] = x;
@@ -639,7 +688,7 @@ static bool complete(choices *w, const operation *op, uint16_t id) {
         if (answer.status == SHALE_E_INVALID) {
             choices left = {.is_any = c->is_any};
             for (int i = 0; i < c->count; i++)
-                if (c->choices[i].size && !is_gone(&c->choices[i]) && c->choices[i].leave != seen_missing) {
+                if (c->choices[i].size && is_fresh(&c->choices[i]) && c->choices[i].leave != seen_missing) {
                     left.choices[left.count] = c->choices[i];
                     left.choices[left.count++].leave = resident;
                 }
@@ -648,7 +697,7 @@ static bool complete(choices *w, const operation *op, uint16_t id) {
         }
         uint16_t of = (uint16_t)((uint64_t)answer.number >> 16), count = (uint16_t)answer.number;
         if (of == id && count == 1) {
-            if (!may_be_missing(c))
+            if (!may_be_missing(c) && !may_be_stale(c))
                 return false;
             set_choice(c, (choice){.id = id, .increments = 1});
             return true;
@@ -656,7 +705,7 @@ static bool complete(choices *w, const operation *op, uint16_t id) {
         choices left = {.is_any = c->is_any};
         for (int i = 0; i < c->count; i++) {
             choice x = c->choices[i];
-            if (x.id == of && x.increments + 1 == count && x.size == 0 && !is_gone(&x) && x.leave != seen_missing) {
+            if (x.id == of && x.increments + 1 == count && x.size == 0 && is_fresh(&x) && x.leave != seen_missing) {
                 x.increments++;
                 x.leave = resident;
                 add_choice(&left, x);
@@ -665,6 +714,14 @@ static bool complete(choices *w, const operation *op, uint16_t id) {
         *c = left;
         return c->count || c->is_any;
     }
+    case 'V':
+        for (int k = 0; k < most_keys && op->key == 0; k++) {
+            choices before = w[k];
+            w[k].count = 0;
+            for (int i = 0; i < before.count; i++)
+                add_expired(&w[k], before.choices[i]);
+        }
+        return true;
     case 'v':
         for (int k = 0; k < most_keys && op->key == 0; k++) {
             choices before = w[k];
@@ -713,21 +770,33 @@ static void add_killed(const operation *op, uint16_t id) {
         choices w[most_keys];
         memcpy(w, model.worlds[i], sizeof w);
         choices *c = &w[op->key];
-        if (op->what == 'u' || op->what == 'i') {
+        if (op->what == 'o') {
             choices before = *c;
             c->count = 0;
             for (int j = 0; j < before.count; j++) {
                 choice x = before.choices[j];
-                if (is_gone(&x) || x.leave || x.flags & (is_damaged | may_lack_parts)) {
+                if (is_gone(&x) || x.leave || x.flags & (is_damaged | may_lack_parts))
+                    add_choice(c, (choice){0});
+                if (!is_gone(&x) && x.leave != seen_missing)
+                    add_choice(c, expired(x));
+            }
+        } else if (op->what == 'u' || op->what == 'i') {
+            choices before = *c;
+            c->count = 0;
+            for (int j = 0; j < before.count; j++) {
+                choice x = before.choices[j];
+                if (is_gone(&x) || x.leave || x.flags & (is_damaged | may_lack_parts) ||
+                    (op->what == 'i' && is_stale(&x))) {
                     if (op->what == 'i')
                         add_choice(c, (choice){.id = id, .increments = 1});
                     else
                         add_choice(c, x);
                 }
-                if (!is_gone(&x) && x.leave != seen_missing) {
-                    if (op->what == 'u')
-                        x.expires = op->size ? 0 : machine.clock_ms + 3500;
-                    else if (x.size == 0)
+                if ((op->what == 'i' ? is_fresh(&x) : !is_gone(&x)) && x.leave != seen_missing) {
+                    if (op->what == 'u') {
+                        x.expires = x.own = op->size ? 0 : machine.clock_ms + 3500;
+                        x.flags &= (uint8_t)~is_stale_by_tag;
+                    } else if (x.size == 0)
                         x.increments++;
                     add_choice(c, x);
                 }
@@ -737,7 +806,7 @@ static void add_killed(const operation *op, uint16_t id) {
             /* (A removal of a key that may be missing or not.) */
             if (op->what == 'r')
                 set_choice(c, (choice){0});
-            else if (op->what == 'n' && !may_be_there(c))
+            else if (op->what == 'n' && !may_be_fresh(c))
                 continue;
             else
                 (void)complete(w, op, id);
@@ -749,6 +818,8 @@ static void add_killed(const operation *op, uint16_t id) {
             c->choices[0].flags |= may_lack_parts;
         if (i == 0) {
             model.is_clear_pending |= op->what == 'c';
+            if (op->what == 'V')
+                model.expiry_pending = machine.clock_ms;
             if (op->what == 'c')
                 memcpy(model.uncleared, model.worlds[i], sizeof model.uncleared);
             choices unsettled[most_keys];
@@ -762,8 +833,8 @@ static void add_killed(const operation *op, uint16_t id) {
                 for (int k = 0; k < most_keys; k++)
                     add_choices(&model.pending[most_pending - 1][k], &unsettled[k]);
         }
-        if (op->what == 'c' || (configured->shards > 1 && op->what == 'v'))
-            /* limits.md, "Not atomic": "`clear` and `invalidate` go from shard to shard", and a killed `clear` may have
+        if (op->what == 'c' || (configured->shards > 1 && strchr("vV", op->what)))
+            /* limits.md, "Not atomic": "`clear` and `invalidate`, of both kinds, go from shard to shard", and a killed `clear` may have
              * emptied part of one. */
             for (int k = 0; k < most_keys; k++) {
                 for (int j = 0; j < model.worlds[i][k].count; j++)
@@ -785,17 +856,19 @@ static void look_at_all(void) {
     for (int k = 0; k < configured->keys && !failure[0]; k++) {
         shale_value value = read_value();
         char key = (char)('a' + k);
-        shale_status status = shale_get(handle(), &key, 1, SHALE_GET_PEEK, &value);
+        shale_status status = shale_get(handle(), &key, 1, SHALE_GET_PEEK | SHALE_GET_STALE, &value);
         choice seen;
         if (status == SHALE_MISS)
-            observe(k, NULL);
-        else if (status != SHALE_OK)
+            observe(k, NULL, false, false);
+        else if (status != SHALE_OK && status != SHALE_STALE)
             complain("get of %c: %d, %s", key, status, shale_last_error());
         else if (!recognise(k, &value, &seen))
             complain("key %c holds what nobody stored: %zu bytes, %016llx", key, value.size,
                      (unsigned long long)(value.size >= 8 ? word(value.data, 0) : 0));
         else
-            observe(k, &seen);
+            observe(k, &seen, status == SHALE_STALE, false);
+        if (status == SHALE_STALE && shale_get(handle(), &key, 1, SHALE_GET_PEEK, &value) != SHALE_MISS)
+            complain("key %c is stale, and found by who asks for what is fresh", key);
     }
 }
 
@@ -852,9 +925,9 @@ static bool is_all_that_is_left(int key) {
 static void check_status(const operation *op) {
     shale_status s = answer.status;
     checks++;
-    bool is_right = s == SHALE_OK || (s == SHALE_MISS && strchr("rugn", op->what)) ||
+    bool is_right = s == SHALE_OK || (s == SHALE_MISS && strchr("rugno", op->what)) ||
                     (s == SHALE_E_INVALID && op->what == 'i');
-    if (!is_right && s == SHALE_E_FULL && (machine.is_full || (strchr("spatATniu", op->what) && some_are_pinned()))) {
+    if (!is_right && s == SHALE_E_FULL && (machine.is_full || (strchr("spatATlLniuo", op->what) && some_are_pinned()))) {
         excuses_used[machine.is_full ? excuse_full_disk : excuse_full_of_pins]++;
         is_right = true;
     }
@@ -863,7 +936,7 @@ static void check_status(const operation *op) {
         excuses_used[excuse_both_do_not_fit]++;
         is_right = true;
     }
-    if (!is_right && s == SHALE_E_FULL && op->what == 'u' && is_all_that_is_left(op->key)) {
+    if (!is_right && s == SHALE_E_FULL && strchr("uo", op->what) && is_all_that_is_left(op->key)) {
         excuses_used[excuse_both_do_not_fit]++;
         is_right = true;
     }
@@ -881,7 +954,7 @@ static void check_status(const operation *op) {
         complain("%c%u fails, and its key is gone: %s", op->what, op->key, shale_last_error());
     if (!is_right && s == SHALE_E_FULL && pins(op->what)) {
         size_t part = bytes_of_a_part(), parts = op->size == 2 ? (size_of(2) + part - 1) / part : 0;
-        size_t head = record_header + (size_t)(has_age(op->what) + has_tag(op->what)) * 8 + 3;
+        size_t head = record_header + (size_t)(has_age(op->what) + has_tag(op->what) + keeps_stale(op->what)) * 8 + 3;
         size_t bytes = up(head + (parts ? 40 : size_of(op->size)), 8) + parts * (record_header + 24) +
                        (parts ? up(size_of(2), 8) : 0);
         if (!fits_pinned(bytes, parts ? part + record_header + 24 : bytes, parts + 1)) {
@@ -916,8 +989,8 @@ static int in_process(const operation *op, uint16_t id) {
 
 /* Whether every shard has been locked, so that nothing is left of a killed writer. */
 static bool settles(const operation *op) {
-    return answer.has_settled || strchr("vcy", op->what) ||
-           (configured->shards == 1 && strchr("spatATniruf", op->what) &&
+    return answer.has_settled || strchr("vVcy", op->what) ||
+           (configured->shards == 1 && strchr("spatATlLniruof", op->what) &&
             !(op->what == 'n' && answer.status == SHALE_MISS));
 }
 
@@ -950,6 +1023,16 @@ static void add_unsettled(void) {
     }
 }
 
+static bool is_a_tag_table_full(void) {
+    layout l = machine.names[name_data] < 0 ? (layout){0} : read_layout(bytes_of_data);
+    for (size_t i = 0; i < l.shards && machine.names[name_index] >= 0; i++) {
+        shard_view v = view_of(&l, bytes_of_data, bytes_of(machine.names[name_index]), i);
+        if (field(&v, w_tag_count) >= most_tags)
+            return true;
+    }
+    return false;
+}
+
 /* One operation, and a look at what is there then. False where something is wrong; `failure` says what. */
 static bool perform(const operation *op) {
     failure[0] = 0;
@@ -964,11 +1047,11 @@ static bool perform(const operation *op) {
          k++, excuses_used[excuse_deleted_unsettled]++)
         add_choices(&model.worlds[0][k], &model.uncleared[k]);
     uint16_t id = 0;
-    if (is_of_one_key(op->what) && strchr("spatATni", op->what))
+    if (is_of_one_key(op->what) && strchr("spatATlLni", op->what))
         id = ++model.last_id;
     new_id = id;
     own_key = is_of_one_key(op->what) ? op->key : -1;
-    sets_large = strchr("sptanAT", op->what) && op->size == 2;
+    sets_large = strchr("sptanATlL", op->what) && op->size == 2;
     own_is_evicted = false;
     new_is_evicted = false;
     if (op->what == 'k') {
@@ -984,7 +1067,12 @@ static bool perform(const operation *op) {
     shim_faults.event = before_event;
     memset(&answer, 0, sizeof answer);
     operation done = *op;
+    bool empties_tags = strchr("vV", op->what) && is_a_tag_table_full();
     int end = in_process(&done, id);
+    if (empties_tags)
+        empty_tags();
+    if (done.what == 'V' && done.key == 0)
+        expire_history();
     if (end == was_killed) {
         kills++;
         process_ends(model.actor);
@@ -996,7 +1084,7 @@ static bool perform(const operation *op) {
         return false;
     else {
         check_status(&done);
-        if (answer.status == SHALE_E_FULL && strchr("cv", done.what)) {
+        if (answer.status == SHALE_E_FULL && strchr("cvV", done.what)) {
             /* Not atomic; and a `clear` that finds no place empties the table first. */
             for (int w = 0; w < model.world_count; w++) {
                 choices after[most_keys];
@@ -1014,7 +1102,7 @@ static bool perform(const operation *op) {
             if (answer.status == SHALE_OK && !answer.is_recognised)
                 complain("key %c holds what nobody stored", done.key + 'a');
             else if (answer.status >= 0)
-                observe(done.key, answer.status == SHALE_OK ? &answer.seen : NULL);
+                observe(done.key, answer.status == SHALE_OK ? &answer.seen : NULL, false, true);
         } else {
             for (int w = 0; w < model.world_count; w++)
                 if (complete(model.worlds[w], &done, id)) {
@@ -1035,8 +1123,10 @@ static bool perform(const operation *op) {
                 else
                     memcpy(model.pending[i], model.pending[--model.pending_count], sizeof model.pending[i]);
         }
-        if (settles(&done))
+        if (settles(&done)) {
             model.pending_count = model.is_clear_pending = 0;
+            model.expiry_pending = 0;
+        }
         if (done.what == 'e' && answer.status == SHALE_OK && answer.evicted == 0)
             check_nobody_evictable();
         note_history();

@@ -167,7 +167,9 @@ extension Shard {
         if !tableHasRoom, !evict(&change), !dropOrphans(&change) {
             // The disk may have room again.
             header[Field.noSpace] = 0
-            guard growTable(table.shape, change) else {
+            let used = header[Field.used]
+            if !growTable(table.shape, change) { try dropAllGone(&change) }
+            guard table.shape.mode != Table.Shape.Mode.steady || header[Field.used] < used else {
                 change.crowdedBy = crowdingPart(&change)
                 throw log.noSpace(
                     "the index cannot grow, and nothing is left to evict; free space on the disk, or raise the capacity"
