@@ -406,20 +406,28 @@ static void met_damage(choices *c) {
     *c = left;
 }
 
+/* What may be the same in two ways is there or not, if it is in one of them. */
+static void add_either(choices *c, choice x) {
+    for (int i = 0; i < c->count; i++)
+        if (is_same(&c->choices[i], &x) && c->choices[i].leave != x.leave)
+            c->choices[i].leave = x.leave = evicted;
+    add_choice(c, x);
+}
+
 /* What an expiry of its tag makes of a value. One that the tag had made stale before may have the first time in its
  * record. */
 static void add_expired(choices *to, choice x) {
     if (!(x.flags & is_tagged_value) || !x.id) {
-        add_choice(to, x);
+        add_either(to, x);
         return;
     }
     if (!x.stale) {
-        add_choice(to, (choice){0});
+        add_either(to, (choice){0});
         return;
     }
     if (x.flags & is_stale_by_tag) {
         excuses_used[excuse_expired_again] += x.own != x.expires;
-        add_choice(to, x);
+        add_either(to, x);
         if (is_gone(&x))
             x.leave = evicted;
         x.expires = x.own;
@@ -428,7 +436,7 @@ static void add_expired(choices *to, choice x) {
     x.flags |= is_stale_by_tag;
     if (!x.expires || x.expires > machine.clock_ms)
         x.expires = machine.clock_ms;
-    add_choice(to, x);
+    add_either(to, x);
 }
 /* Also of what was before: after a cut the expiry may be there, and what was set between not. */
 static void expire_history(void) {
