@@ -259,12 +259,15 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         case 2: set_any(&c, passed); break;
         case 3:
         case 4: get_any(&c, passed); break;
-        case 5: check(shale_remove(passed, key.data, key.size, c.e)); break;
+        case 5:
+            check(c.c & 16 ? shale_expire(passed, key.data, key.size)
+                           : shale_remove(passed, key.data, key.size, c.e));
+            break;
         case 6: check(shale_touch(passed, key.data, key.size, c.c & 16 ? (int64_t)c.e : (int64_t)c.b - 3)); break;
         case 7:
             check(shale_increment(passed, key.data, key.size, (int64_t)c.e, (int64_t)c.d, c.c & 16 ? NULL : &sum));
             break;
-        case 8: check(shale_invalidate(passed, key.data, key.size)); break;
+        case 8: check(shale_invalidate_with(passed, key.data, key.size, c.c >> 4)); break;
         case 9: walk_any(&c, passed); break;
         case 10: report_any(&c, passed); break;
         case 11:

@@ -112,11 +112,12 @@ static inline void write_something(shale_cache *cache, unsigned what) {
     shale_touch(cache, "key-01", 6, 5000);
     shale_touch(cache, "key-05", 6, SHALE_NEVER);
     shale_touch(cache, "key-20", 6, 5000);
+    shale_expire(cache, "key-07", 6);
     shale_remove(cache, "key-02", 6, 0);
     shale_remove(cache, "key-13", 6, 0);
     shale_remove(cache, "nobody", 6, 0);
     if (what & 1)
-        shale_invalidate(cache, "news", 4);
+        shale_invalidate_with(cache, "news", 4, (uint32_t)what >> 3 & SHALE_INVALIDATE_EXPIRE);
     if (what & 2)
         shale_evict(cache, 3, NULL);
     if (what & 4)
