@@ -614,9 +614,8 @@ static void walk(int c, uint64_t seed) {
 
 /* What is in the files, for whoever repeats a failure. */
 static void show(void) {
-    static const char *const kinds_of_records[] = {"?",     "value",      "manifest", "part", "tombstone",
-                                                   "touch", "invalidate", "end",      "gap",
-                                                   "loss",  "expire"};
+    static const char *const kinds_of_records[] = {"?",          "value", "manifest", "part", "tombstone", "touch",
+                                                   "invalidate", "end",   "gap",      "loss", "expire"};
     int data = machine.names[name_data], index = machine.names[name_index];
     layout l = data < 0 || index < 0 ? (layout){0} : read_layout(bytes_of(data));
     for (size_t n = 0; l.exists && n < l.shards; n++) {

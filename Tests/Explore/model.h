@@ -25,8 +25,8 @@ typedef struct {
     uint8_t size, flags, leave;
     uint8_t padding;
     int64_t expires; /* 0: never */
-    int64_t own;     /* before its tag was expired */
-    int64_t stale;   /* its stale period */
+    int64_t own; /* before its tag was expired */
+    int64_t stale; /* its stale period */
 } choice;
 
 typedef struct {

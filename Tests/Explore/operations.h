@@ -927,7 +927,8 @@ static void check_status(const operation *op) {
     checks++;
     bool is_right = s == SHALE_OK || (s == SHALE_MISS && strchr("rugno", op->what)) ||
                     (s == SHALE_E_INVALID && op->what == 'i');
-    if (!is_right && s == SHALE_E_FULL && (machine.is_full || (strchr("spatATlLniuo", op->what) && some_are_pinned()))) {
+    if (!is_right && s == SHALE_E_FULL &&
+        (machine.is_full || (strchr("spatATlLniuo", op->what) && some_are_pinned()))) {
         excuses_used[machine.is_full ? excuse_full_disk : excuse_full_of_pins]++;
         is_right = true;
     }

@@ -260,8 +260,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         case 3:
         case 4: get_any(&c, passed); break;
         case 5:
-            check(c.c & 16 ? shale_expire(passed, key.data, key.size)
-                           : shale_remove(passed, key.data, key.size, c.e));
+            check(c.c & 16 ? shale_expire(passed, key.data, key.size) : shale_remove(passed, key.data, key.size, c.e));
             break;
         case 6: check(shale_touch(passed, key.data, key.size, c.c & 16 ? (int64_t)c.e : (int64_t)c.b - 3)); break;
         case 7:

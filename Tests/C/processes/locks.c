@@ -112,8 +112,8 @@ static void act(shale_cache *cache, random_source *source, uint64_t n) {
     else if (kind < 750)
         doing = "remove", CHECK_ANSWER(shale_remove(cache, &key, sizeof key, 0));
     else if (kind < 800)
-        doing = "touch", CHECK_ANSWER(shale_touch(cache, &key, sizeof key, 10000)),
-        doing = "expire", CHECK_ANSWER(shale_expire(cache, &key, sizeof key));
+        doing = "touch", CHECK_ANSWER(shale_touch(cache, &key, sizeof key, 10000)), doing = "expire",
+        CHECK_ANSWER(shale_expire(cache, &key, sizeof key));
     else if (kind < 850)
         doing = "increment", CHECK_STATUS(SHALE_OK, shale_increment(cache, &tag, 1, 1, 0, NULL));
     else if (kind < 900) {
@@ -129,8 +129,8 @@ static void act(shale_cache *cache, random_source *source, uint64_t n) {
     else if (kind < 980)
         doing = "evict", CHECK_STATUS(SHALE_OK, shale_evict(cache, 5, NULL));
     else if (kind < 990)
-        doing = "invalidate", CHECK_STATUS(SHALE_OK, shale_invalidate_with(cache, &tag, sizeof tag,
-                                                                           kind & SHALE_INVALIDATE_EXPIRE));
+        doing = "invalidate",
+        CHECK_STATUS(SHALE_OK, shale_invalidate_with(cache, &tag, sizeof tag, kind & SHALE_INVALIDATE_EXPIRE));
     else if (kind < 994)
         doing = "purge", CHECK_STATUS(SHALE_OK, shale_purge(cache, NULL));
     else if (kind < 996)
