@@ -363,6 +363,10 @@ shale_status shale_expire(shale_cache *SHALE_NULLABLE cache, const void *SHALE_N
  * then it gets a new one, as by a set. MISS if there is none. */
 shale_status shale_touch(shale_cache *SHALE_NULLABLE cache, const void *SHALE_NULLABLE key, size_t key_size,
                          int64_t max_age_ms);
+/* The same if nothing has happened to the key, or to its entry's tags, since `token` was drawn (a lease, or a miss's
+ * token; shale_lease says more); else CONFLICT. For a load that finds that the old value still holds. */
+shale_status shale_touch_untouched(shale_cache *SHALE_NULLABLE cache, const void *SHALE_NULLABLE key, size_t key_size,
+                                   int64_t max_age_ms, uint64_t token);
 /* Adds `delta` to an 8-byte little-endian two's-complement integer. A missing
  * key starts from `initial`, then `delta` is added. Age, tags and meta of an
  * existing entry stay. INVALID, with nothing changed, for a value of another

@@ -258,6 +258,15 @@ public func shale_touch(_ cache: OpaquePointer?, _ key: UnsafeRawPointer?, _ key
 }
 
 @c @implementation
+public func shale_touch_untouched(
+    _ cache: OpaquePointer?, _ key: UnsafeRawPointer?, _ key_size: Int, _ max_age_ms: Int64, _ token: UInt64
+) -> shale_status {
+    run(cache, key, key_size) { engine, key throws(Failure) in
+        try engine.touch(key, since: token, maxAge: max_age_ms)
+    }
+}
+
+@c @implementation
 public func shale_increment(
     _ cache: OpaquePointer?, _ key: UnsafeRawPointer?, _ key_size: Int, _ delta: Int64, _ initial: Int64,
     _ result: UnsafeMutablePointer<Int64>?

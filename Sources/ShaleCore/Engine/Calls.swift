@@ -231,10 +231,15 @@ extension Engine {
         try changeEntry(bytes, .touch, version, try ages(maxAge, 0).maxAge)
     }
 
+    /// The same, if nothing has happened to the key, or to the entry's tags, since the token was drawn; else a conflict.
+    public func touch(_ bytes: Bytes, since token: UInt64, maxAge: Int64) throws(Failure) -> Status {
+        try changeEntry(bytes, .touchUntouched, token, try ages(maxAge, 0).maxAge)
+    }
+
     /// Makes an entry stale, or removes it where it has no stale period.
     public func expire(_ bytes: Bytes) throws(Failure) -> Status { try changeEntry(bytes, .expire, 0, 0) }
 
-    private enum EntryChange { case remove, touch, expire }
+    private enum EntryChange { case remove, touch, touchUntouched, expire }
 
     @inline(never)
     private func changeEntry(_ bytes: Bytes, _ what: EntryChange, _ version: UInt64, _ maxAge: Int64) throws(Failure)
@@ -247,6 +252,7 @@ extension Engine {
             switch what {
             case .remove: try shard.remove(key, version: version, &change)
             case .touch: try shard.touch(key, version: version, maxAge: maxAge, &change)
+            case .touchUntouched: try shard.touch(key, version: 0, since: version, maxAge: maxAge, &change)
             case .expire: try shard.expire(key, &change)
             }
         }

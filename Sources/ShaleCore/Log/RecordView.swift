@@ -10,6 +10,9 @@ struct RecordView {
 
     @inline(__always) var length: Int { header.length }
     @inline(__always) var key: Memory { at + header.keyOffset }
+    var tags: UnsafePointer<UInt64> {
+        UnsafePointer((key - header.tagCount * 8).assumingMemoryBound(to: UInt64.self))
+    }
     @inline(__always) var body: Memory { at + header.storedOffset }
 
     /// What a touch record gives a new age.

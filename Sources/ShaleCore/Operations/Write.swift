@@ -257,13 +257,19 @@ extension Shard {
 
     // MARK: Touch and increment
 
-    func touch(_ key: Key, version: UInt64, maxAge: Int64, _ change: inout Change) throws(Failure) -> Status {
+    /// `since`: a token, where nothing may have happened since it was drawn.
+    func touch(
+        _ key: Key, version: UInt64, since token: UInt64? = nil, maxAge: Int64, _ change: inout Change
+    ) throws(Failure) -> Status {
         guard let found = lookup(key) else { return .miss }
         guard let before = entry(found, now: change.now) else {
             try dropUnreadable(key, location: Slot.location(found.u64(0)), isDamaged: true, &change)
             return .miss
         }
         if before.isGone || version != 0 && before.value.header.lsn != version { return .miss }
+        if let token, !isUntouched(key, since: token, before.value.tags, before.value.header.tagCount) {
+            return .conflict
+        }
         // The entry's own stale period stays.
         let lifetime = Lifetime(from: change.now, maxAge: maxAge, stale: before.lifetime.stale)
         return try before.standing.isExpired

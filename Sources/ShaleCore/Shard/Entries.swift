@@ -36,7 +36,7 @@ extension Shard {
             stored: value.body,
             bodyHash: record.bodyCheck ^ log.recordAddress(of: value.location).mix(secret: secret))
         draft.lifetime = lifetime
-        draft.tags = UnsafePointer((value.key - record.tagCount * 8).assumingMemoryBound(to: UInt64.self))
+        draft.tags = value.tags
         header.begin()
         let word0 = slot.u64(0)
         account(measure(Slot.location(word0)), sign: -1)

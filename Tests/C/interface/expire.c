@@ -582,6 +582,49 @@ static void test_killed(bool by_tag, bool again) {
 
 /* MARK: Fences */
 
+/* A load that finds its old value unchanged renews it, unless it was expired meanwhile. */
+static void test_fenced_touch(void) {
+    shale_cache *cache = open_at(NULL, 4 << 20, 1);
+    shale_value value = SHALE_VALUE_INIT;
+    for (int change = 0; change < 7; change++)
+        for (int age = 0; age < 2; age++) {
+            CHECK_STATUS(SHALE_OK, put(cache, "key",
+                                       (entry){.max_age_ms = age ? SHALE_NONE : 10, .stale_ms = 10000, .tag = "tag"}));
+            clock_ms += 20;
+            shale_lease_options options = {.struct_size = sizeof options, .flags = SHALE_GET_STALE};
+            uint64_t lease = 0;
+            CHECK_STATUS(SHALE_STALE, shale_lease(cache, "key", 3, &options, &value, &lease));
+            CHECK(lease != 0);
+            switch (change) {
+            case 0: break;
+            case 1: CHECK_STATUS(SHALE_OK, expire(cache, "key")); break;
+            case 2: CHECK_STATUS(SHALE_OK, expire_tag(cache, "tag")); break;
+            case 3: CHECK_STATUS(SHALE_OK, shale_invalidate(cache, "tag", 3)); break;
+            case 4: CHECK_STATUS(SHALE_OK, shale_remove(cache, "key", 3, 0)); break;
+            case 5: CHECK_STATUS(SHALE_OK, expire_tag(cache, "another")); break;
+            case 6: CHECK_STATUS(SHALE_OK, put(cache, "key", (entry){.stale_ms = 10000})); break;
+            }
+            shale_status expected = change == 0 || change == 5   ? SHALE_OK
+                                    : change == 3 || change == 4 ? SHALE_MISS
+                                                                 : SHALE_CONFLICT;
+            CHECK_STATUS(expected, shale_touch_untouched(cache, "key", 3, 500, lease));
+            check_entry(cache, "key",
+                        expected == SHALE_OK || change == 6 ? SHALE_OK
+                        : expected == SHALE_MISS            ? SHALE_MISS
+                                                            : SHALE_STALE,
+                        expected == SHALE_OK ? clock_ms + 500
+                        : change == 6        ? SHALE_NEVER
+                                             : clock_ms - (age ? 20 : 10),
+                        8, __LINE__);
+            CHECK_ANSWER(shale_release(cache, "key", 3, lease));
+            if (expected == SHALE_OK)
+                CHECK_STATUS(SHALE_CONFLICT, shale_touch_untouched(cache, "key", 3, 500, 0));
+        }
+    CHECK_STATUS(SHALE_E_INVALID, shale_touch_untouched(cache, "key", 3, -7, 1));
+    shale_value_free(&value);
+    CHECK_STATUS(SHALE_OK, shale_close(cache));
+}
+
 static void test_fences(void) {
     shale_cache *cache = open_at(NULL, 4 << 20, 1);
     for (int is_there = 0; is_there < 2; is_there++)
@@ -620,6 +663,7 @@ int main(void) {
     RUN(test_evicted_key);
     RUN(test_evicted_tag);
     RUN(test_fences);
+    RUN(test_fenced_touch);
     test_it_lasts(1);
     test_it_lasts(4);
     test_killed(false, false);

@@ -238,6 +238,7 @@ static void test_read_only(void) {
         CHECK_STATUS(SHALE_E_PERMISSION, shale_remove(reader, "key", 3, 0));
         CHECK_STATUS(SHALE_E_PERMISSION, shale_expire(reader, "key", 3));
         CHECK_STATUS(SHALE_E_PERMISSION, shale_touch(reader, "key", 3, 1000));
+        CHECK_STATUS(SHALE_E_PERMISSION, shale_touch_untouched(reader, "key", 3, 1000, 1));
         CHECK_STATUS(SHALE_E_PERMISSION, shale_increment(reader, "n", 1, 1, 0, NULL));
         CHECK_STATUS(SHALE_E_PERMISSION, shale_invalidate(reader, "tag", 3));
         CHECK_STATUS(SHALE_E_PERMISSION, shale_invalidate_with(reader, "tag", 3, SHALE_INVALIDATE_EXPIRE));
