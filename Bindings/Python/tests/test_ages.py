@@ -162,3 +162,22 @@ def test_a_clock_may_use_the_cache(directory: Path) -> None:
         asking.append(cache)
         assert dict(cache.items()) == {"k": "k" * 10, "other": "other" * 1000}
         assert seen == ["other" * 1000] * 2
+
+
+def test_expire_ends_an_age(aging: shale.Cache, clock: Clock) -> None:
+    assert not aging.expire("k")
+    aging.set("k", 1, max_age=100, stale=10)
+    clock.advance(5)
+    assert aging.expire("k")
+    assert aging.get("k") is None
+    entry = aging.entry("k", stale=True)
+    assert entry is not None
+    assert (entry.value, entry.expires, entry.stale) == (1, clock(), True)
+    assert aging.touch("k", 10)
+    assert aging["k"] == 1
+    assert aging.expire("k")
+    clock.advance(10)
+    assert aging.get("k", stale=True) is None
+    aging.set("k", 2)
+    assert aging.expire("k")
+    assert aging.get("k", stale=True) is None

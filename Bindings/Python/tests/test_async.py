@@ -77,6 +77,15 @@ def test_it_does_what_the_cache_does(directory: Path) -> None:
             assert not await cache.add("k", 1)
             assert await cache.incr("n", 2, initial=1) == 3
             assert await cache.touch("k", 10)
+            await cache.set("old", 1, stale=60, tag="old")
+            assert await cache.expire("old")
+            assert await cache.get("old") is None
+            assert await cache.get("old", stale=True) == 1
+            await cache.touch("old", 10)
+            await cache.invalidate("old", expire=True)
+            assert await cache.get("old") is None
+            assert await cache.pop("old") is None
+            assert await cache.remove("old")
             await cache.set_many({"a": 1, "b": 2}, tags=["news"])
             assert await cache.get_many(["a", "b", "c"]) == {"a": 1, "b": 2}
             assert len(cache) == 4
@@ -89,7 +98,7 @@ def test_it_does_what_the_cache_does(directory: Path) -> None:
             assert "k" not in cache
             await cache.sync()
             assert (await cache.verify()).corrupt_records == 0
-            assert (await cache.stats()).invalidations == 1
+            assert (await cache.stats()).invalidations == 2
             assert await cache.volume() > 0
             await cache.set("stale", 1, max_age=0, stale=60)
             assert await cache.get("stale", stale=True) == 1

@@ -39,6 +39,8 @@ CHANGES: dict[str, Callable[[shale.Cache], object]] = {
     "remove_many": lambda cache: cache.remove_many(["j", "k"]),
     "pop": lambda cache: cache.pop("k"),
     "invalidate": lambda cache: cache.invalidate("tag"),
+    "expire": lambda cache: cache.expire("k"),
+    "expire the tag": lambda cache: cache.invalidate("tag", expire=True),
     "clear": lambda cache: cache.clear(),
     "set": lambda cache: cache.set("k", NEWER),
     "set_many": lambda cache: cache.set_many({"k": NEWER}),
@@ -61,6 +63,14 @@ def stories(*before: str) -> list[tuple[str, str]]:
         for was in before
         if not (name == "pop" and was != "fresh") and not (name == "incr" and was == "fresh")
     ]
+
+
+WAITING = [
+    (name, before)
+    for name, before in stories("absent", "stale")
+    if not (name.startswith("expire") and before == "stale")
+]
+"""Those in which who asks after the change waits: what was expired is served while it is loaded."""
 
 
 class Story:
@@ -91,7 +101,7 @@ class Story:
     def check(self, name: str) -> None:
         """After the load."""
         expected = LEAVES.get(name)
-        assert self.cache.get("k", stale=True) == expected
+        assert self.cache.get("k", stale=not name.startswith("expire")) == expected
         self.options.pop("refresh_ahead", None)
         assert self.cache.get_or_load("k", self.read, **self.options) == (expected or "new truth")
         assert self.cache.get_or_load("k", never, **self.options) == (expected or "new truth")
@@ -161,7 +171,7 @@ def test_what_is_no_change_of_the_key(
     assert aging["k"] == "old truth"
 
 
-@pytest.mark.parametrize(("name", "before"), stories("absent", "stale"))
+@pytest.mark.parametrize(("name", "before"), WAITING)
 def test_threads(aging: shale.Cache, clock: Clock, name: str, before: str) -> None:
     story = Story(aging, clock, before)
     begun, go = threading.Event(), threading.Event()
@@ -259,7 +269,7 @@ def test_a_load_that_has_lost_its_lease_is_stored_all_the_same(cache: shale.Cach
     assert cache["k"] == "value"
 
 
-@pytest.mark.parametrize(("name", "before"), stories("absent", "stale"))
+@pytest.mark.parametrize(("name", "before"), WAITING)
 def test_coroutines(aging: shale.Cache, clock: Clock, name: str, before: str) -> None:
     story = Story(aging, clock, before)
 

@@ -247,7 +247,9 @@ def test_not_modified_for_coroutines(aging: shale.Cache, clock: Clock) -> None:
     assert aging["k"] == "v"
 
 
-@pytest.mark.parametrize("change", ["remove", "invalidate", "clear", "evict", "set", "incr"])
+@pytest.mark.parametrize(
+    "change", ["remove", "invalidate", "expire", "expire the tag", "clear", "evict", "set", "incr"]
+)
 def test_an_old_entry_that_was_changed_meanwhile_stays_so(
     aging: shale.Cache, clock: Clock, change: str
 ) -> None:
@@ -259,6 +261,8 @@ def test_an_old_entry_that_was_changed_meanwhile_stays_so(
     changes: dict[str, Callable[[], object]] = {
         "remove": lambda: aging.remove("k"),
         "invalidate": lambda: aging.invalidate("tag"),
+        "expire": lambda: aging.expire("k"),
+        "expire the tag": lambda: aging.invalidate("tag", expire=True),
         "clear": aging.clear,
         "evict": lambda: aging.evict(1),
         "set": lambda: aging.set("k", "new", max_age=1),
@@ -276,7 +280,8 @@ def test_an_old_entry_that_was_changed_meanwhile_stays_so(
         assert entry.value == ("new" if change == "set" else 35)
         assert entry.expires == clock() + 1
     else:
-        assert entry is None
+        assert aging.get("k") is None
+        assert (entry is not None and entry.stale) == change.startswith("expire")
         assert aging.get_or_load("k", lambda: "new") == "new"
 
 

@@ -359,3 +359,21 @@ def test_closing_ends_the_waiting(directory: Path) -> None:
     load.go.set()
     with pytest.raises(shale.InvalidError, match="closed"):
         first()
+
+
+@pytest.mark.parametrize("by_tag", [False, True])
+def test_what_was_expired_serves_while_it_is_loaded(aging: shale.Cache, by_tag: bool) -> None:
+    options: Any = {"max_age": 100, "stale": 1000, "tag": "tag"}
+    assert aging.get_or_load("k", lambda: "old", **options) == "old"
+    if by_tag:
+        aging.invalidate("tag", expire=True)
+    else:
+        assert aging.expire("k")
+
+    def load() -> str:
+        # Whoever else asks meanwhile is served at once.
+        assert in_thread(lambda: aging.get_or_load("k", never, **options))() == "old"
+        return "new"
+
+    assert aging.get_or_load("k", load, **options) == "new"
+    assert aging["k"] == "new"

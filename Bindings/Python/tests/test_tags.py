@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from support import Clock
 
 import shale
 
@@ -80,3 +81,19 @@ def test_tags_that_are_none(cache: shale.Cache) -> None:
     with pytest.raises(TypeError):
         cache.set("k", 1, tags=[5])  # type: ignore[list-item]
     assert "k" not in cache
+
+
+def test_expire_makes_every_entry_of_the_tag_stale(aging: shale.Cache, clock: Clock) -> None:
+    aging.set("kept", 1, stale=10, tag="news")
+    aging.set("not kept", 2, tag="news")
+    aging.set("other", 3, stale=10, tag="sport")
+    aging.invalidate("news", expire=True)
+    assert list(aging) == ["other"]
+    assert sorted(aging.keys(stale=True)) == ["kept", "other"]
+    assert aging.get("kept") is None
+    assert aging.get("kept", stale=True) == 1
+    aging.set("kept", 4, stale=10, tag="news")
+    assert aging["kept"] == 4
+    aging.invalidate("news", expire=True)
+    clock.advance(10)
+    assert aging.get("kept", stale=True) is None

@@ -60,6 +60,8 @@ GET_PEEK: Final = 0x2
 GET_INFO: Final = 0x4
 GET_TOKEN: Final = 0x8
 
+INVALIDATE_EXPIRE: Final = 0x1
+
 VALUE_STALE: Final = 0x1
 VALUE_PINNED: Final = 0x2
 VALUE_EXPIRED: Final = 0x4

@@ -169,6 +169,9 @@ class AsyncCache:
     async def touch(self, key: Key, max_age: float | None = None) -> bool:
         return self._cache.touch(key, max_age)
 
+    async def expire(self, key: Key) -> bool:
+        return self._cache.expire(key)
+
     # Loading
 
     @overload
@@ -238,8 +241,8 @@ class AsyncCache:
     async def pop(self, key: Key, default: Any = None) -> Any:
         return self._cache.pop(key, default)
 
-    async def invalidate(self, tag: Tag) -> None:
-        self._cache.invalidate(tag)
+    async def invalidate(self, tag: Tag, *, expire: bool = False) -> None:
+        self._cache.invalidate(tag, expire=expire)
 
     async def clear(self) -> None:
         await asyncio.to_thread(self._cache.clear)

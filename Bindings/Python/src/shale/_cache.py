@@ -352,6 +352,15 @@ class Cache(LoadingMethods):
         status = self._call(_library.touch, stored, len(stored), age_ms(max_age))
         return status == _abi.OK
 
+    def expire(self, key: Key) -> bool:
+        """Makes an entry stale, as if its age were over. Whether there was one.
+
+        It is kept for its stale period from now, for those who ask for stale data; without
+        one it is removed. A load under way stores nothing, as after ``remove``.
+        """
+        stored = encode_key(key)
+        return self._call(_library.expire, stored, len(stored)) == _abi.OK
+
     # Removing
 
     def remove(self, key: Key) -> bool:
@@ -372,10 +381,14 @@ class Cache(LoadingMethods):
         """Removes an entry and gives its value, or ``default``. Of many callers one gets it."""
         return self._pool.lend(_lookups.pop, encode_key(key), default, self._codec)
 
-    def invalidate(self, tag: Tag) -> None:
-        """Removes every entry that carries the tag. Costs the same however many there are."""
+    def invalidate(self, tag: Tag, *, expire: bool = False) -> None:
+        """Removes every entry that carries the tag. Costs the same however many there are.
+
+        expire: makes them stale instead, as ``expire`` does.
+        """
         name = _options.tag_bytes(tag)
-        self._call(_library.invalidate, name, len(name))
+        flags = _abi.INVALIDATE_EXPIRE if expire else 0
+        self._call(_library.invalidate_with, name, len(name), flags)
 
     def clear(self) -> None:
         """Removes every entry, pinned ones too."""

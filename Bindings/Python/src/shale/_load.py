@@ -175,10 +175,11 @@ class Load:
             raise InvalidError(f"the loader of {self._key!r} had nothing that is not modified")
         age = policy.max_age if answer.max_age is None else answer.max_age
         with suppress(*_UNSTORED):
-            # What has replaced it has an age of its own. What has left stays away: the tags that
-            # it had, one of which may have been invalidated, are not known any more.
+            # What has replaced it has an age of its own, and what was expired since may be wrong.
+            # What has left stays away: the tags that it had, one of which may have been
+            # invalidated, are not known any more.
             age_in_ms = age_ms(policy.age(age))
-            self._cache._pool.lend(_lookups.touch, self._place[1], old.version, age_in_ms)
+            self._cache._pool.lend(_lookups.renew, self._place[1], self._token, age_in_ms)
         return found._replace(source="renewed", stale=False)
 
     def _set(self, meta: bytes, data: bytes, max_age: float | None, tags: Iterable[Tag]) -> None:

@@ -56,6 +56,11 @@ def pop(loan: Loan, key: bytes, default: Any, codec: Codec) -> Any:
             return value
 
 
+def renew(loan: Loan, key: bytes, token: int, max_age_ms: int) -> None:
+    """Gives the entry a new age, if nothing has happened to it since the token was drawn."""
+    check(_library.touch_untouched(loan.pointer, key, len(key), max_age_ms, token))
+
+
 def touch(loan: Loan, key: bytes, version: int, max_age_ms: int) -> None:
     """Gives the entry a new age, if it has this version. One that replaces it between these two
     calls gets the age in its place."""
