@@ -25,7 +25,7 @@ import Synchronization
 ///
 /// Values are kept in a `Store`, encoded. Decoded values that were used lately are kept in memory in front of
 /// it, and each read from memory asks the store for the entry's version and age first: what another process
-/// has replaced, removed or invalidated is never served. Such a read counts as a use in the store too.
+/// has replaced, removed or invalidated is never served, and what it has expired is stale. Such a read counts as a use in the store too.
 ///
 /// Every method may be called from any thread, and from several processes at once; in the child of a `fork`, open
 /// another cache, as this one's locks may be held by threads that the child does not have. Errors are `ShaleError`;
@@ -285,6 +285,19 @@ public final class Cache<Key: Hashable & Codable & Sendable, Value: Codable & Se
     public func touch(_ key: Key, maxAge: Store.Lifetime? = nil) throws(ShaleError) -> Bool {
         try store.touch(try stored(key), maxAge: maxAge ?? self.maxAge)
     }
+
+    /// Makes an entry stale, as if its age were over: it serves those who ask for stale data until it is loaded or inserted
+    /// anew. A load of it that is under way stores nothing. Whether there was one.
+    ///
+    /// It is kept as long as the cache keeps what is stale (`staleFor`), from now on, but no longer than it would have been.
+    @discardableResult
+    public func expire(_ key: Key) throws(ShaleError) -> Bool { try store.expire(try stored(key)) }
+
+    /// Makes every entry of this cache stale, and none of another in the same store, at a cost that does not depend on how many there are.
+    public func expireAll() throws(ShaleError) { try store.expire(tag: keys.tag) }
+
+    /// Makes every entry of this cache stale that was inserted with the tag, at a cost that does not depend on how many there are.
+    public func expireAll(tagged tag: String) throws(ShaleError) { try store.expire(tag: try stored(tag: tag)) }
 
     /// Whether there was an entry to remove.
     @discardableResult

@@ -95,7 +95,8 @@ struct ArticleTests {
         #expect(try prices.entry(for: "tea")?.expiresAt == clock.date + 60)
         try prices.touch("tea", maxAge: .seconds(10))
         #expect(try prices.entry(for: "tea")?.expiresAt == clock.date + 10)
-        try prices.touch("tea", maxAge: .zero)
+        try prices.expire("tea")
+        try prices.expireAll(tagged: "metals")
         #expect(prices["tea"] == nil)
         #expect(try prices.entry(for: "tea", includingStale: true)?.value == 42)
 

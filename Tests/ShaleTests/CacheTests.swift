@@ -170,6 +170,35 @@ struct CacheTests {
         #expect(try !cache.touch("other"))
     }
 
+    @Test("what is expired is stale at once, from memory and from the store", arguments: [0, 256])
+    func expire(memoryEntries: Int) throws {
+        let clock = TestClock()
+        let cache = try Cache<String, Int>.small(
+            staleFor: .seconds(100), memoryEntries: memoryEntries, clock: clock)
+        for key in ["a", "b", "c"] { try cache.insert(1, for: key, tags: key == "c" ? [] : ["tag"]) }
+        for key in ["a", "b", "c"] { #expect(try cache.value(for: key) == 1) }
+        #expect(try cache.expire("a"))
+        #expect(try !cache.expire("absent"))
+        clock.advance(seconds: 10)
+        #expect(try cache.value(for: "a") == nil)
+        #expect(try cache.entry(for: "a", includingStale: true)?.expiresAt == clock.date - 10)
+        #expect(try cache.value(for: "b") == 1)
+        try cache.expireAll(tagged: "tag")
+        #expect(try cache.value(for: "b") == nil)
+        let known = try #require(try cache.entry(for: "b", includingStale: true))
+        #expect(known.value == 1 && known.isStale && known.expiresAt == clock.date)
+        #expect(try cache.value(for: "c") == 1)
+        #expect(try cache.touch("b"))
+        #expect(try cache.value(for: "b") == 1)
+        try cache.expireAll()
+        for key in ["a", "b", "c"] {
+            #expect(try cache.value(for: key) == nil)
+            #expect(try cache.entry(for: key, includingStale: true)?.value == 1)
+        }
+        clock.advance(seconds: 100)
+        for key in ["b", "c"] { #expect(try cache.entry(for: key, includingStale: true) == nil) }
+    }
+
     @Test("replace stores in the place of the version that was read, and of no other", arguments: [0, 256])
     func replacing(memoryEntries: Int) throws {
         let clock = TestClock()

@@ -7,7 +7,10 @@ import Testing
 struct FenceTests {
     /// What somebody does who has changed the truth to 2.
     enum Change: CaseIterable {
-        case insert, replace, remove, invalidateTag, removeAll, clearStore, removeFromStore
+        case insert, replace, remove, invalidateTag, removeAll, clearStore, removeFromStore, expire, expireTag, expireAll
+
+        /// Leaves what there was, as stale.
+        var expires: Bool { self == .expire || self == .expireTag || self == .expireAll }
     }
     /// Whether what there was is stale, or there is nothing; and through which cache object the change comes.
     enum Setting: CaseIterable { case present, absent, presentElsewhere, absentElsewhere }
@@ -48,6 +51,9 @@ struct FenceTests {
         case .invalidateTag: try cache.removeAll(tagged: FenceTests.tag)
         case .removeAll: try cache.removeAll()
         case .clearStore: try cache.store.removeAll()
+        case .expire: try cache.expire("key")
+        case .expireTag: try cache.expireAll(tagged: FenceTests.tag)
+        case .expireAll: try cache.expireAll()
         case .removeFromStore: try cache.store.remove(try cache.stored("key"))
         }
     }
@@ -58,6 +64,7 @@ struct FenceTests {
         for reader in [cache, try open(), try open(memoryEntries: 0)] {
             for _ in 0..<2 {
                 #expect(try reader.value(for: "key") == (isStored ? 2 : nil))
+                if change.expires { continue }
                 #expect(try reader.entry(for: "key", includingStale: true)?.value == (isStored ? 2 : nil))
             }
         }
@@ -132,7 +139,10 @@ struct FenceTests {
                     Issue.record("no entry"); return
                 }
                 #expect(entry.value == large && entry.version == 0)
-                #expect(try data.entry(for: "key", includingStale: true)?.value == (isStored ? new : nil))
+                let isKept = change.expires && policy == .staleWhileRevalidate
+                #expect(
+                    try data.entry(for: "key", includingStale: true)?.value
+                        == (isStored ? new : isKept ? Data([1]) : nil))
             }
         }
     }

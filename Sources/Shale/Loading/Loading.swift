@@ -24,7 +24,7 @@ extension Cache {
     /// What a load throws, all who wait for it get, in the order in which they came, and nothing is stored. A loaded value
     /// that cannot be stored is returned all the same.
     ///
-    /// What is removed, replaced or invalidated while it is loaded, by whomever, is not stored; those who asked before get it,
+    /// What is removed, replaced, expired or invalidated while it is loaded, by whomever, is not stored; those who asked before get it,
     /// and those who ask afterwards load again, when that load has ended.
     ///
     /// A loader may ask for other keys, of any cache. One that asks for a key whose load waits for it gets

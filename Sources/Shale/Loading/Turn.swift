@@ -110,9 +110,12 @@ extension Cache {
 
     private func renew(_ present: Entry, for key: Key, since fence: Condition?, maxAge: Store.Lifetime) -> Entry {
         do {
-            if try store.touch(try stored(key), version: present.version, maxAge: maxAge),
-                let renewed = try read(key, includingStale: true, peeking: true)
-            {
+            let storedKey = try stored(key)
+            let isRenewed =
+                if let fence { try store.touch(storedKey, if: fence, maxAge: maxAge) } else {
+                    try store.touch(storedKey, version: present.version, maxAge: maxAge)
+                }
+            if isRenewed, let renewed = try read(key, includingStale: true, peeking: true) {
                 return renewed
             }
         } catch {

@@ -306,6 +306,27 @@ public final class Store: Sendable {
         } == .ok
     }
 
+    /// The same, if nothing has happened to the key, or to the entry's tags, since the fence.
+    package func touch(_ key: some StoreBytes, if fence: Condition, maxAge: Lifetime) throws(ShaleError) -> Bool {
+        guard case .ifUntouched(let token) = fence else { return try touch(key, maxAge: maxAge) }
+        defer { evictionObservers.tell() }
+        return try key.withStoreBytes { bytes throws(ShaleError) in
+            try throwing { () throws(Failure) in
+                try engine.touch(bytes, since: token, maxAge: maxAge.milliseconds)
+            }
+        } == .ok
+    }
+
+    /// Makes an entry stale, as if its age were over: it is kept for its stale period from now, but no longer than it would
+    /// have been; without one, it is removed. Whether there was an entry.
+    @discardableResult
+    public func expire(_ key: some StoreBytes) throws(ShaleError) -> Bool {
+        defer { evictionObservers.tell() }
+        return try key.withStoreBytes { bytes throws(ShaleError) in
+            try throwing { () throws(Failure) in try engine.expire(bytes) }
+        } == .ok
+    }
+
     /// Adds to an 8-byte little-endian integer, from `initial` where there is none. Returns the sum.
     @discardableResult
     public func increment(_ key: some StoreBytes, by delta: Int64 = 1, initial: Int64 = 0) throws(ShaleError) -> Int64 {
@@ -321,10 +342,15 @@ public final class Store: Sendable {
     public var now: Int64 { Age.publicPoint(engine.ref.pointee.clock.now48) }
 
     /// Removes every entry that carries the tag and was set before the call. Costs the number of shards.
-    public func invalidate(tag: String) throws(ShaleError) {
+    public func invalidate(tag: String) throws(ShaleError) { try invalidate(tag, expires: false) }
+    /// Makes every entry stale that carries the tag and was set before the call, as ``expire(_:)`` does. Costs the number of
+    /// shards.
+    public func expire(tag: String) throws(ShaleError) { try invalidate(tag, expires: true) }
+
+    private func invalidate(_ tag: String, expires: Bool) throws(ShaleError) {
         defer { evictionObservers.tell() }
         try tag.withStoreBytes { bytes throws(ShaleError) in
-            try throwing { () throws(Failure) in try engine.invalidate(bytes) }
+            try throwing { () throws(Failure) in try engine.invalidate(bytes, expires: expires) }
         }
     }
     public func removeAll() throws(ShaleError) { try throwing { () throws(Failure) in try engine.clear() } }

@@ -3,8 +3,8 @@
 public struct Lease: Sendable, Equatable {
     let token: UInt64
 
-    /// For the set that stores what was loaded: it happens only if, since the lease was given, the key was not set or
-    /// removed, the store not cleared, and none of the value's tags invalidated.
+    /// For the set that stores what was loaded: it happens only if, since the lease was given, the key was not set,
+    /// removed or expired, the store not cleared, and none of the value's tags invalidated or expired.
     public var fence: Condition { .ifUntouched(since: token) }
 }
 
