@@ -7,7 +7,8 @@ import Testing
 struct FenceTests {
     /// What somebody does who has changed the truth to 2.
     enum Change: CaseIterable {
-        case insert, replace, remove, invalidateTag, removeAll, clearStore, removeFromStore, expire, expireTag, expireAll
+        case insert, replace, remove, invalidateTag, removeAll, clearStore, removeFromStore
+        case expire, expireTag, expireAll
 
         /// Leaves what there was, as stale.
         var expires: Bool { self == .expire || self == .expireTag || self == .expireAll }
