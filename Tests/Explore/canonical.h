@@ -66,7 +66,7 @@ static bool next_record(const layout *l, const unsigned char *place, size_t *at,
     return true;
 }
 
-static void walk_places(const layout *l, const unsigned char *data, uint32_t size, const bool *allocated, bool notes) {
+static void walk_frames(const layout *l, const unsigned char *data, uint32_t size, const bool *allocated, bool notes) {
     for (size_t i = 0; i < l->rows * l->shards; i++) {
         size_t start = l->segments + i * l->segment;
         if (start + l->segment > size || !allocated[start / unit]) {
@@ -137,7 +137,7 @@ static void walk_places(const layout *l, const unsigned char *data, uint32_t siz
 static void walk_shard(const shard_view *v, bool notes) {
     static const size_t plain[] = {
         w_shape,           w_state,        w_entries,     w_live,        w_pinned,      w_used,
-        w_head_place,      w_head_offset,  w_tail_offset, w_queue_first, w_queue_count, w_allocated,
+        w_head_frame,      w_head_offset,  w_tail_offset, w_queue_first, w_queue_count, w_allocated,
         w_table_pages,     w_no_space,     w_unsure,      w_sweep_at,    w_sweep_state, w_heap_counts,
         w_heap_counts + 8, w_heap_current, w_tag_count,   w_free_count};
     static const size_t numbered[] = {w_head_number, w_ghost, w_last_number, w_tail_number, w_proven_tail};
@@ -151,7 +151,7 @@ static void walk_shard(const shard_view *v, bool notes) {
             note(&stamps_seen, field(v, stamped[i]) & stamp_mask);
         for (size_t place = 0; place < v->layout.rows; place++)
             note(&segments_seen, place_number(v, place));
-        for (size_t i = 0; i < tag_places; i++)
+        for (size_t i = 0; i < tag_cells; i++)
             note(&lsns, word(v->header, v->layout.tags + i * tag_cell + 8));
         for (size_t i = 0; next_slot(v, &i, &s);)
             note(&stamps_seen, s.word1 & stamp_mask);
@@ -168,12 +168,12 @@ static void walk_shard(const shard_view *v, bool notes) {
     for (size_t i = 0; i < sizeof stamped / sizeof *stamped; i++)
         add(rank_of(&stamps_seen, field(v, stamped[i]) & stamp_mask));
     for (size_t place = 0; place < v->layout.rows; place++)
-        add(place_state(v, place)), add(rank_of(&segments_seen, place_number(v, place)));
+        add(frame_state(v, place)), add(rank_of(&segments_seen, place_number(v, place)));
     for (size_t i = 0; i < field(v, w_queue_count) && i < v->layout.rows; i++)
         add(queued(v, i));
     for (size_t i = 1; i <= field(v, w_free_count) && i <= v->layout.rows; i++)
         add(queued(v, 2 * v->layout.rows - i));
-    for (size_t i = 0; i < tag_places; i++)
+    for (size_t i = 0; i < tag_cells; i++)
         add(word(v->header, v->layout.tags + i * tag_cell)),
             add(rank_of(&lsns, word(v->header, v->layout.tags + i * tag_cell + 8)));
     for (size_t i = 0; next_slot(v, &i, &s);)
@@ -211,9 +211,9 @@ static uint64_t canonical(void) {
     for (int pass = 0; pass < 2; pass++) {
         bool notes = pass == 0;
         if (l.exists)
-            walk_places(&l, bytes_of(data), machine.files[data].size, machine.files[data].allocated, notes);
+            walk_frames(&l, bytes_of(data), machine.files[data].size, machine.files[data].allocated, notes);
         if (durable.exists && machine.files[data].durable_size)
-            walk_places(&durable, durable_of(data), machine.files[data].durable_size,
+            walk_frames(&durable, durable_of(data), machine.files[data].durable_size,
                         machine.files[data].durably_allocated, notes);
         if (l.exists)
             for (size_t s = 0; s < l.shards; s++) {

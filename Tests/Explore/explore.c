@@ -623,19 +623,19 @@ static void show(void) {
         printf(
             "  shard %zu: state %llu, %llu entries, head at place %llu offset %llu, tail offset %llu, shape %llx, replays %d, capacity %zu, du %u\n",
             n, (unsigned long long)field(&v, w_state), (unsigned long long)field(&v, w_entries),
-            (unsigned long long)field(&v, w_head_place), (unsigned long long)field(&v, w_head_offset),
+            (unsigned long long)field(&v, w_head_frame), (unsigned long long)field(&v, w_head_offset),
             (unsigned long long)field(&v, w_tail_offset), (unsigned long long)field(&v, w_shape), replays, l.capacity,
             disk_bytes());
         for (size_t place = 0; place < l.rows; place++) {
             const unsigned char *p = bytes_of(data) + place_start(&v, place), *r;
-            if (place_state(&v, place) == place_absent && !word(p, 40))
+            if (frame_state(&v, place) == frame_absent && !word(p, 40))
                 continue;
             int at_queue = -1;
             for (size_t i = 0; i < field(&v, w_queue_count); i++)
                 if (queued(&v, i) == place)
                     at_queue = (int)i;
             printf("    place %zu, state %zu, queue %d, number %llu; header %llu, before it %llu, tail %llu%s:", place,
-                   place_state(&v, place), at_queue, (unsigned long long)place_number(&v, place),
+                   frame_state(&v, place), at_queue, (unsigned long long)place_number(&v, place),
                    (unsigned long long)word(p, 16), (unsigned long long)word(p, 24), (unsigned long long)word(p, 32),
                    word(p, 40) ? "" : " (no check)");
             for (size_t at = segment_header; next_record(&l, p, &at, &r);) {

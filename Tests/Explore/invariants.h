@@ -13,11 +13,11 @@ static void check_shard(const shard_view *v) {
     for (size_t i = 0; next_slot(v, &i, &s);) {
         const unsigned char *p = record_at(v, s.location);
         size_t place = place_of(v, s.location), offset = (size_t)s.location * 8 % l->segment;
-        if (!p || offset < segment_header || place_state(v, place) != place_in_log) {
+        if (!p || offset < segment_header || frame_state(v, place) != frame_in_log) {
             complain("the slot in bucket %zu points to location %u, outside the log", s.position, s.location);
             return;
         }
-        if (place == field(v, w_head_place) && offset >= field(v, w_head_offset)) {
+        if (place == field(v, w_head_frame) && offset >= field(v, w_head_offset)) {
             complain("the slot in bucket %zu points to location %u, behind the head", s.position, s.location);
             return;
         }
@@ -71,9 +71,9 @@ static void check_shard(const shard_view *v) {
     uint64_t previous = 0;
     for (size_t i = 0; i < count && i < l->rows; i++) {
         size_t place = queued(v, i);
-        if (place >= l->rows || place_state(v, place) != place_in_log || place_number(v, place) <= previous) {
+        if (place >= l->rows || frame_state(v, place) != frame_in_log || place_number(v, place) <= previous) {
             complain("place %zu of the queue is %zu, state %zu, segment %llu after %llu", i, place,
-                     place < l->rows ? place_state(v, place) : 99,
+                     place < l->rows ? frame_state(v, place) : 99,
                      place < l->rows ? (unsigned long long)place_number(v, place) : 0, (unsigned long long)previous);
             return;
         }
@@ -82,15 +82,15 @@ static void check_shard(const shard_view *v) {
             complain("segment %llu has another header", (unsigned long long)previous);
     }
     for (size_t place = 0; place < l->rows; place++) {
-        allocated += place_state(v, place) != place_absent;
-        in_log += place_state(v, place) == place_in_log;
+        allocated += frame_state(v, place) != frame_absent;
+        in_log += frame_state(v, place) == frame_in_log;
         int f = machine.names[name_data];
         for (size_t at = place_start(v, place);
-             f >= 0 && (place_state(v, place) == place_in_log || place_state(v, place) == place_free) &&
+             f >= 0 && (frame_state(v, place) == frame_in_log || frame_state(v, place) == frame_free) &&
              at < place_start(v, place) + l->segment;
              at += unit)
             if (!machine.files[f].allocated[at / unit]) {
-                complain("place %zu, state %zu, is a hole", place, place_state(v, place));
+                complain("place %zu, state %zu, is a hole", place, frame_state(v, place));
                 break;
             }
     }
@@ -99,7 +99,7 @@ static void check_shard(const shard_view *v) {
     if (allocated != field(v, w_allocated))
         complain("%llu places are counted, there are %zu", (unsigned long long)field(v, w_allocated), allocated);
     size_t tags = 0;
-    for (size_t i = 0; i < tag_places; i++)
+    for (size_t i = 0; i < tag_cells; i++)
         tags += word(v->header, l->tags + i * tag_cell) != 0;
     if (tags != field(v, w_tag_count))
         complain("%llu tags are counted, there are %zu", (unsigned long long)field(v, w_tag_count), tags);

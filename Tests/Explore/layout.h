@@ -10,7 +10,7 @@
 enum {
     superblock_page = 512, superblock_copy = 256, index_head = 2048,
     least_buckets = 2, most_buckets = 16, spare_buckets = 4, spill = 4,
-    chunk_buckets = 4, chunk_bytes = unit + chunk_buckets * 64, heap_half = unit / 2, tag_places = 8, most_tags = 4, tag_cell = 32, lease_places = 1, fence_bytes = 16, use_time_bytes = 128, reserve = 2,
+    chunk_buckets = 4, chunk_bytes = unit + chunk_buckets * 64, heap_half = unit / 2, tag_cells = 8, most_tags = 4, tag_cell = 32, lease_cells = 1, fence_bytes = 16, use_time_bytes = 128, reserve = 2,
     segment_header = 64, record_header = 48, shard_header = 2048,
 };
 #define fraction_bits 25
@@ -19,14 +19,14 @@ enum {
 enum {
     w_shape = 64, w_moves = 72, w_epoch = 80, w_tag_count = 88, w_stamp = 128,
     w_state = 192, w_entries = 200, w_live = 208, w_raw = 216, w_stored = 224, w_pinned = 232, w_used = 240,
-    w_head_place = 256, w_head_offset = 264, w_head_number = 272, w_tail_offset = 280, w_queue_first = 288, w_queue_count = 296,
+    w_head_frame = 256, w_head_offset = 264, w_head_number = 272, w_tail_offset = 280, w_queue_first = 288, w_queue_count = 296,
     w_allocated = 304, w_table_pages = 320, w_ghost = 328, w_last_number = 336, w_no_space = 344, w_unsure = 648,
     w_sweep_at = 384, w_sweep_limit = 392, w_sweep_state = 400, w_heap_counts = 408, w_heap_current = 424, w_rebases = 432, w_heap_limit = 440,
     w_evictions = 464, w_corrupt = 496, w_dictionaries = 512,
     w_transaction = 704, w_pending = 368, w_tail_number = 376, w_pinned_most = 352, w_pinned_bytes = 360, w_proven_tail = 312, w_free_count = 248,
 };
 enum { kind_value = 1, kind_manifest, kind_part, kind_tombstone, kind_touch, kind_invalidate, kind_end, kind_gap, kind_loss, kind_expire };
-enum { place_absent, place_free, place_in_log, place_preparing };
+enum { frame_absent, frame_free, frame_in_log, frame_preparing };
 
 /* clang-format on */
 
@@ -69,7 +69,7 @@ static void derive(layout *l) {
     l->queue = shard_header + l->rows * 8;
     l->states = up(l->queue + l->rows * 4, 8);
     l->tags = up(l->states + l->rows, 64);
-    l->region = up(up(l->tags + tag_places * tag_cell + lease_places * 24, 16) + fence_bytes + use_time_bytes, unit);
+    l->region = up(up(l->tags + tag_cells * tag_cell + lease_cells * 24, 16) + fence_bytes + use_time_bytes, unit);
     l->buckets = least(most_buckets, most(least_buckets, l->rows * l->segment / 56 / 2) + spare_buckets);
     l->chunks = index_head + l->shards * l->region;
 }
@@ -118,7 +118,7 @@ static const unsigned char *record_at(const shard_view *v, uint32_t location) {
     size_t place = place_of(v, location);
     return place < v->layout.rows ? v->data + place_start(v, place) + (size_t)location * 8 % v->layout.segment : NULL;
 }
-static size_t place_state(const shard_view *v, size_t place) {
+static size_t frame_state(const shard_view *v, size_t place) {
     return v->header[v->layout.states + place];
 }
 static uint64_t place_number(const shard_view *v, size_t place) {

@@ -30,7 +30,7 @@ static const configuration *configured;
 /* The capacity that has room for so many places in each shard, as Geometry.rows counts. */
 static uint64_t capacity_of(int which) {
     const configuration *c = configured;
-    size_t shard = up(shard_header + tag_places * tag_cell + lease_places * 24 + fence_bytes + use_time_bytes, unit) +
+    size_t shard = up(shard_header + tag_cells * tag_cell + lease_cells * 24 + fence_bytes + use_time_bytes, unit) +
                    2 * unit + table_bytes(least_buckets) + (size_t)c->places[which] * (c->segment + 4 * 13);
     size_t all = superblock_page + up(c->shards * 32, unit) + (size_t)c->dictionaries * 512 + index_head +
                  c->shards * shard;

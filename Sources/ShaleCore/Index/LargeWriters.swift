@@ -11,13 +11,13 @@ struct LargeWriters {
 
     let head: IndexHead
 
-    /// A place in the list, the blob's own unless more are written at once than have places.
+    /// A cell in the list, the blob's own unless more are written at once than have cells.
     struct Turn {
         fileprivate let blob: Memory
         fileprivate let writer: Memory
         let number: UInt64
 
-        /// To be called before each part. False where the writer was given up meanwhile, or has lost its place.
+        /// To be called before each part. False where the writer was given up meanwhile, or has lost its cell.
         @discardableResult
         func renew() -> Bool {
             guard blob.acquire(0) == number else { return false }
@@ -32,17 +32,17 @@ struct LargeWriters {
     private func writer(_ i: Int) -> Memory { head.address(IndexHead.writers[i]) }
 
     func begin(_ number: UInt64) -> Turn {
-        let turn = Int(shim_add64(head.address(IndexHead.writingTurn), 1) % UInt64(IndexHead.writingPlaces))
+        let turn = Int(shim_add64(head.address(IndexHead.writingTurn), 1) % UInt64(IndexHead.writingCells))
         if let free = take(from: turn, number, where: { blob($0).acquire(0) == 0 }) { return free }
         if let left = take(from: turn, number, where: { !LargeWriters.isAlive(writer($0).acquire(0)) }) { return left }
-        // More writers than places.
+        // More writers than cells.
         blob(turn).release(0, number)
         return started(turn, number)
     }
 
     private func take(from turn: Int, _ number: UInt64, where isFree: (Int) -> Bool) -> Turn? {
-        for n in 0..<IndexHead.writingPlaces {
-            let i = (turn + n) % IndexHead.writingPlaces, found = blob(i).acquire(0)
+        for n in 0..<IndexHead.writingCells {
+            let i = (turn + n) % IndexHead.writingCells, found = blob(i).acquire(0)
             if isFree(i), shim_cas64(blob(i), found, number) { return started(i, number) }
         }
         return nil
@@ -55,7 +55,7 @@ struct LargeWriters {
     }
 
     func isWriting(_ number: UInt64) -> Bool {
-        for i in 0..<IndexHead.writingPlaces where blob(i).acquire(0) == number {
+        for i in 0..<IndexHead.writingCells where blob(i).acquire(0) == number {
             return LargeWriters.isAlive(writer(i).acquire(0))
         }
         return false
@@ -63,13 +63,13 @@ struct LargeWriters {
 
     /// Its parts have to go although it writes on: it notices with the next `renew`.
     func giveUp(_ number: UInt64) {
-        for i in 0..<IndexHead.writingPlaces where blob(i).acquire(0) == number { writer(i).release(0, 0) }
+        for i in 0..<IndexHead.writingCells where blob(i).acquire(0) == number { writer(i).release(0, 0) }
     }
 
     /// Waits for nobody any more, where no other writer is attached. False where there was nobody.
     func giveUpAll() -> Bool {
         var found = false
-        for i in 0..<IndexHead.writingPlaces where blob(i).u64(0) != 0 {
+        for i in 0..<IndexHead.writingCells where blob(i).u64(0) != 0 {
             writer(i).release(0, 0)
             found = true
         }
@@ -78,7 +78,7 @@ struct LargeWriters {
 
     /// Forgets them, once their parts are gone.
     func removeAll() {
-        for i in 0..<IndexHead.writingPlaces where blob(i).u64(0) != 0 { blob(i).release(0, 0) }
+        for i in 0..<IndexHead.writingCells where blob(i).u64(0) != 0 { blob(i).release(0, 0) }
     }
 
     // MARK: A writer's word: its process in the high 22 bits, and the uptime at which it is given up

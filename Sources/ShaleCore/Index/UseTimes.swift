@@ -9,19 +9,19 @@ import CShalePlatform
 /// Used under the shard's lock. A hint, without a promise: a kill may leave a moment out, or twice.
 struct UseTimes {
     private typealias Field = ShardHeader.Field
-    private static let places = Sizes.useTimes
-    private static let placeSize = 16
-    static let size = places * placeSize
+    private static let cells = Sizes.useTimes
+    private static let cellSize = 16
+    static let size = cells * cellSize
 
-    // Of a place.
+    // Of a cell.
     private static let stamp = 0, time = 8
 
     let header: ShardHeader
     let at: Memory
 
-    @inline(__always) private var count: Int { min(max(0, header[Field.useTimes]), UseTimes.places) }
-    private func place(_ i: Int) -> Memory { at + i &* UseTimes.placeSize }
-    private func stamp(_ i: Int) -> UInt64 { place(i).u64(UseTimes.stamp) }
+    @inline(__always) private var count: Int { min(max(0, header[Field.useTimes]), UseTimes.cells) }
+    private func cell(_ i: Int) -> Memory { at + i &* UseTimes.cellSize }
+    private func stamp(_ i: Int) -> UInt64 { cell(i).u64(UseTimes.stamp) }
 
     /// Nothing is known of what was used before.
     func removeAll() {
@@ -41,19 +41,19 @@ struct UseTimes {
         // (They move down, so none is overwritten before it has moved.)
         if gone > 0 {
             for i in 0..<count { move(gone + i, to: i) }
-        } else if count == UseTimes.places {
+        } else if count == UseTimes.cells {
             count /= 2
             for i in 1..<count { move(2 * i, to: i) }
         }
-        place(count).set(UseTimes.stamp, newest)
-        place(count).set(UseTimes.time, now)
+        cell(count).set(UseTimes.stamp, newest)
+        cell(count).set(UseTimes.time, now)
         header[Field.useTimes] = count + 1
-        header[Field.useTimeDue] = newest &+ max(Sizes.usesBetween, (newest &- stamp(0)) / UInt64(UseTimes.places / 2))
+        header[Field.useTimeDue] = newest &+ max(Sizes.usesBetween, (newest &- stamp(0)) / UInt64(UseTimes.cells / 2))
     }
 
     private func move(_ from: Int, to: Int) {
-        place(to).set(UseTimes.stamp, stamp(from))
-        place(to).set(UseTimes.time, place(from).u64(UseTimes.time))
+        cell(to).set(UseTimes.stamp, stamp(from))
+        cell(to).set(UseTimes.time, cell(from).u64(UseTimes.time))
     }
 
     /// About how long ago the use was that was given a stamp, in milliseconds. Nil where that is not known.
@@ -63,9 +63,9 @@ struct UseTimes {
         guard count > 0, stamp >= self.stamp(0) else { return nil }
         var i = 1
         while i < count, self.stamp(i) <= stamp { i += 1 }
-        let low = place(i - 1)
-        let end = i < count ? place(i).u64(UseTimes.stamp) : header[Field.stamp],
-            endTime = i < count ? place(i).u64(UseTimes.time) : now
+        let low = cell(i - 1)
+        let end = i < count ? cell(i).u64(UseTimes.stamp) : header[Field.stamp],
+            endTime = i < count ? cell(i).u64(UseTimes.time) : now
         // (Damage makes any number of these. Of 65,536, so that nothing overflows.)
         let start = low.u64(UseTimes.stamp), startTime = low.u64(UseTimes.time)
         let part = ((stamp &- start) << 16) / max(1, end &- start)

@@ -379,8 +379,8 @@ static void survey(specimen *s) {
     for (uint64_t shard = 0; shard < l->shards; shard++) {
         const unsigned char *header = s->running.index + shard_offset(l, shard);
         for (uint64_t i = 0; i < word_at(header + shard_queue_count); i++) {
-            uint64_t place = queued_place(l, header, i), begin = place_offset(l, shard, place);
-            uint64_t end = place == word_at(header + shard_head_place) ? word_at(header + shard_head_offset)
+            uint64_t place = queued_frame(l, header, i), begin = frame_offset(l, shard, place);
+            uint64_t end = place == word_at(header + shard_head_frame) ? word_at(header + shard_head_offset)
                                                                        : l->segment_size;
             for (uint64_t at = segment_header_bytes; at + record_header_bytes <= end;) {
                 record_view r = record_at(data, begin + at);
@@ -633,7 +633,7 @@ static span find_target(const specimen *s, enum target target, random_source *so
         if (count == 0)
             return (span){0, 0};
         return part_of(
-            (span){place_offset(l, shard, queued_place(l, header, random_below(source, count))), segment_header_bytes},
+            (span){frame_offset(l, shard, queued_frame(l, header, random_below(source, count))), segment_header_bytes},
             source, 8);
     case target_record_word: return part_of((span){r->offset, record_header_bytes}, source, 8);
     case target_extension: return (span){r->offset + record_header_bytes, r->key - r->offset - record_header_bytes};
@@ -650,7 +650,7 @@ static span find_target(const specimen *s, enum target target, random_source *so
     case target_whole_record: return (span){r->offset, r->length};
     case target_behind_head: {
         uint64_t from = word_at(header + shard_head_offset);
-        return (span){place_offset(l, shard, word_at(header + shard_head_place)) + from,
+        return (span){frame_offset(l, shard, word_at(header + shard_head_frame)) + from,
                       l->segment_size - from < 256 ? l->segment_size - from : 256};
     }
     case target_data: return part_of((span){0, s->running.data_size}, source, 8);

@@ -78,8 +78,8 @@ static void check_ends(void) {
         uint64_t chunks = word_at(header + shard_table_bytes) - l.region, last = (chunks - 1) / chunk_bytes;
         index_end = larger(index_end, chunk_offset(&l, shard, last) + chunks - last * chunk_bytes);
         for (uint64_t place = 0; place < l.rows; place++)
-            if (header[l.states + place] != place_absent)
-                data_end = larger(data_end, place_offset(&l, shard, place) + l.segment_size);
+            if (header[l.states + place] != frame_absent)
+                data_end = larger(data_end, frame_offset(&l, shard, place) + l.segment_size);
     }
     CHECK_EQUAL(larger(data_end, l.dictionaries + l.dictionary_places * l.dictionary_size), data_size);
     CHECK_EQUAL(index_end, index_size);

@@ -133,7 +133,7 @@ static bool is_resident(unsigned char *page) {
 
 static bool is_there(const layout *l, const unsigned char *index, uint64_t i) {
     unsigned char state = index[shard_offset(l, i % l->shards) + l->states + i / l->shards];
-    return state == place_free || state == place_in_log;
+    return state == frame_free || state == frame_in_log;
 }
 
 /* Beside what is there, no page of a hole is in the file's cache: a large one would span both. */

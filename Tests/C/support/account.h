@@ -137,7 +137,7 @@ static inline uint64_t account_word(const audit *a, unsigned field) {
     return word_at(a->header + field);
 }
 
-static inline bool account_is_state(const audit *a, uint64_t place, enum place_state state) {
+static inline bool account_is_state(const audit *a, uint64_t place, enum frame_state state) {
     return a->header[a->l.states + place] == state;
 }
 
@@ -243,7 +243,7 @@ static bool account_data_counts(audit *a, uint64_t at, uint64_t *end) {
     }
     uint64_t n = (at - l->segments) / l->segment_size, shard = n % l->shards, place = n / l->shards;
     *end = l->segments + (n + 1) * l->segment_size;
-    return place < l->rows && a->index[shard_offset(l, shard) + l->states + place] != place_absent;
+    return place < l->rows && a->index[shard_offset(l, shard) + l->states + place] != frame_absent;
 }
 
 /* Bytes of a shard's region that a table of so many buckets has. */
@@ -268,7 +268,7 @@ static bool account_index_counts(audit *a, uint64_t at, uint64_t *end) {
 
 /* The record at an offset of a place, where it verifies there. */
 static bool account_verify_record(const audit *a, uint64_t place, uint64_t at, record_view *r) {
-    uint64_t base = place_offset(&a->l, a->shard, place), room = a->l.segment_size - at;
+    uint64_t base = frame_offset(&a->l, a->shard, place), room = a->l.segment_size - at;
     const unsigned char *p = a->data + base + at;
     if (room < record_header_bytes || (p[20] & 15) < record_value || (p[20] & 15) > record_expire)
         return false;
@@ -382,11 +382,11 @@ static void account_prove_tail(audit *a, uint64_t number, uint64_t offset) {
 }
 
 static bool account_segment_header(audit *a, uint64_t place, uint64_t number) {
-    const unsigned char *p = a->data + place_offset(&a->l, a->shard, place);
+    const unsigned char *p = a->data + frame_offset(&a->l, a->shard, place);
     uint64_t words[] = {word_at(p),      word_at(p + 8),  word_at(p + 16), word_at(p + 24),
                         word_at(p + 32), word_at(p + 48), word_at(p + 56)};
     bool has_offset = words[6] != 0; /* the tail's; in format 1 it is not there, and not checked */
-    return words[0] == SEGMENT_MAGIC && half_at(p + segment_place) == place && half_at(p + segment_shard) == a->shard &&
+    return words[0] == SEGMENT_MAGIC && half_at(p + segment_frame) == place && half_at(p + segment_shard) == a->shard &&
            word_at(p + segment_number) == number &&
            (word_at(p + segment_check) == account_hash(words, sizeof words, a->secret) ||
             (!has_offset && word_at(p + segment_check) == account_hash(words, sizeof words - 8, a->secret)));
@@ -398,9 +398,9 @@ static void account_find_segments(audit *a) {
     a->segment_count = 0;
     a->proven_number = a->proven_offset = 0;
     for (uint64_t place = 0; place < a->l.rows; place++) {
-        const unsigned char *p = a->data + place_offset(&a->l, a->shard, place);
-        if (account_is_state(a, place, place_absent) ||
-            place_offset(&a->l, a->shard, place) + a->l.segment_size > a->data_size ||
+        const unsigned char *p = a->data + frame_offset(&a->l, a->shard, place);
+        if (account_is_state(a, place, frame_absent) ||
+            frame_offset(&a->l, a->shard, place) + a->l.segment_size > a->data_size ||
             !account_segment_header(a, place, word_at(p + segment_number)))
             continue;
         a->segments = account_grow(a->segments, a->segment_count, &a->segment_room, sizeof *a->segments);
@@ -421,28 +421,28 @@ static bool account_walk_log(audit *a) {
     a->record_count = 0;
     for (uint64_t place = 0; place < a->l.rows; place++) {
         unsigned state = a->header[a->l.states + place];
-        if (state > place_preparing) {
+        if (state > frame_preparing) {
             account_fault(a, "place %" PRIu64 " has state %u", place, state);
             return false;
         }
         states[state]++;
-        if ((state == place_free || state == place_in_log) &&
-            place_offset(&a->l, a->shard, place) + a->l.segment_size > a->data_size) {
+        if ((state == frame_free || state == frame_in_log) &&
+            frame_offset(&a->l, a->shard, place) + a->l.segment_size > a->data_size) {
             account_fault(a, "place %" PRIu64 " lies behind the end of the file", place);
             return false;
         }
     }
-    a->result.in_log += states[place_in_log];
-    a->result.is_free += states[place_free];
-    a->result.in_preparation += states[place_preparing];
-    if (states[place_in_log] != count)
-        account_fault(a, "%" PRIu64 " places are in the log, %" PRIu64 " are queued", states[place_in_log], count);
-    if (a->l.rows - states[place_absent] != account_word(a, shard_allocated))
-        account_fault(a, "%" PRIu64 " places are not absent, %" PRIu64 " are counted", a->l.rows - states[place_absent],
+    a->result.in_log += states[frame_in_log];
+    a->result.is_free += states[frame_free];
+    a->result.in_preparation += states[frame_preparing];
+    if (states[frame_in_log] != count)
+        account_fault(a, "%" PRIu64 " places are in the log, %" PRIu64 " are queued", states[frame_in_log], count);
+    if (a->l.rows - states[frame_absent] != account_word(a, shard_allocated))
+        account_fault(a, "%" PRIu64 " places are not absent, %" PRIu64 " are counted", a->l.rows - states[frame_absent],
                       account_word(a, shard_allocated));
     for (uint64_t i = 0; i < count; i++) {
-        uint64_t place = queued_place(&a->l, a->header, i);
-        if (place >= a->l.rows || !account_is_state(a, place, place_in_log)) {
+        uint64_t place = queued_frame(&a->l, a->header, i);
+        if (place >= a->l.rows || !account_is_state(a, place, frame_in_log)) {
             account_fault(a, "place %" PRIu64 " is queued and not in the log", place);
             return false;
         }
@@ -453,7 +453,7 @@ static bool account_walk_log(audit *a) {
         if (!account_segment_header(a, place, number))
             account_fault(a, "segment %" PRIu64 ": its place %" PRIu64 " has another header", number, place);
     }
-    if (count && (queued_place(&a->l, a->header, count - 1) != account_word(a, shard_head_place) ||
+    if (count && (queued_frame(&a->l, a->header, count - 1) != account_word(a, shard_head_frame) ||
                   previous != account_word(a, shard_head_number)))
         account_fault(a, "the head is not the last of the queue");
     if (previous > account_word(a, shard_last_number))
@@ -551,8 +551,8 @@ static void account_replay(audit *a) {
 /* Under which lsn the tag table says that a tag was invalidated, or expired; 0: it does not. */
 static uint64_t account_tag(const audit *a, uint64_t tag, enum key_kind kind) {
     const unsigned char *table = a->header + a->l.tags;
-    uint64_t i = tag >> 32 & (tag_places - 1);
-    for (int n = 0; n < tag_places && word_at(table + i * tag_cell) != 0; n++, i = (i + 1) & (tag_places - 1))
+    uint64_t i = tag >> 32 & (tag_cells - 1);
+    for (int n = 0; n < tag_cells && word_at(table + i * tag_cell) != 0; n++, i = (i + 1) & (tag_cells - 1))
         if (word_at(table + i * tag_cell) == tag)
             return word_at(table + i * tag_cell + (kind == key_of_tag ? 8 : 16));
     return 0;
@@ -595,7 +595,7 @@ static uint64_t account_reach(const audit *a, uint64_t home) {
     return reach;
 }
 
-static void account_check_place(audit *a, uint64_t bucket, uint64_t word0, const logged *r) {
+static void account_check_frame(audit *a, uint64_t bucket, uint64_t word0, const logged *r) {
     uint64_t displacement = word0 >> 56 & 15, home = account_home(a->header, (uint32_t)r->key_hash);
     if ((r->key_hash & 0xffffff) != (word0 >> 32 & 0xffffff))
         account_fault(a, "bucket %" PRIu64 ": a slot has another fingerprint than its record's key", bucket);
@@ -657,7 +657,7 @@ static void account_check_slot(audit *a, uint64_t bucket, uint64_t word0, uint64
         account_fault(a, "bucket %" PRIu64 ": no record of the log at location %" PRIu32, bucket, (uint32_t)word0);
         return;
     }
-    account_check_place(a, bucket, word0, r);
+    account_check_frame(a, bucket, word0, r);
     account_check_flags(a, bucket, word0, word1, r);
     account_add(a, sum, r, word0);
     known_key *key = account_key(a, r->key_hash, r->kind == record_part ? key_of_part : key_of_entry);
@@ -721,7 +721,7 @@ static void account_check_table(audit *a) {
     account_compare(a, "pinned", shard_pinned, sum.pinned);
     for (int i = 0; i < dictionary_words; i++)
         account_compare(a, "a dictionary's count", shard_dictionaries + i * 8, sum.dictionaries[i]);
-    for (int i = 0; i < tag_places; i++)
+    for (int i = 0; i < tag_cells; i++)
         tags += word_at(a->header + a->l.tags + i * tag_cell) != 0;
     account_compare(a, "tags", shard_tag_count, tags);
     a->result.entries += sum.entries;

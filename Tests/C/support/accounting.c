@@ -167,8 +167,8 @@ static void pages(void) {
     poke(shard_header() + shard_table_bytes, page_bytes);
 }
 static void place(void) {
-    uint64_t n = queued_place(&planted.l, shard_header(), 1);
-    shard_header()[planted.l.states + n] = place_free;
+    uint64_t n = queued_frame(&planted.l, shard_header(), 1);
+    shard_header()[planted.l.states + n] = frame_free;
 }
 static void queue_order(void) {
     unsigned char *queue = shard_header() + planted.l.queue, first[4];
@@ -178,8 +178,8 @@ static void queue_order(void) {
     memcpy(queue + (at + 1) % rows * 4, first, 4);
 }
 static void segment_of_another_lap(void) {
-    uint64_t n = queued_place(&planted.l, shard_header(), 0);
-    planted.data[place_offset(&planted.l, 0, n) + segment_tail] ^= 1;
+    uint64_t n = queued_frame(&planted.l, shard_header(), 0);
+    planted.data[frame_offset(&planted.l, 0, n) + segment_tail] ^= 1;
 }
 static void fingerprint(void) {
     uint64_t n = find_slot(0, 0, 0);
@@ -238,15 +238,15 @@ static void wild_slot(void) {
 }
 static void forgotten_tag(void) {
     unsigned char *table = shard_header() + planted.l.tags;
-    memset(table, 0, tag_places * tag_cell);
+    memset(table, 0, tag_cells * tag_cell);
     poke(shard_header() + shard_tag_count, 0);
 }
 static void ghost(void) {
     poke(shard_header() + shard_ghost, 0);
 }
 static void damaged_record(void) {
-    uint64_t n = queued_place(&planted.l, shard_header(), 0);
-    planted.data[place_offset(&planted.l, 0, n) + segment_header_bytes + record_header_bytes] ^= 1;
+    uint64_t n = queued_frame(&planted.l, shard_header(), 0);
+    planted.data[frame_offset(&planted.l, 0, n) + segment_header_bytes + record_header_bytes] ^= 1;
 }
 static void record_behind_the_end(void) {
     /* The log's last record was the tombstone of an 8-byte key. */
@@ -258,9 +258,9 @@ static void punch(int fd, uint64_t at, uint64_t size) {
 /* The last absent place, behind whose begin the file goes on or may. */
 static uint64_t stray_offset(void) {
     uint64_t n = planted.l.rows - 1;
-    while (shard_header()[planted.l.states + n] != place_absent)
+    while (shard_header()[planted.l.states + n] != frame_absent)
         n--;
-    return place_offset(&planted.l, 0, n) + 5 * page_bytes;
+    return frame_offset(&planted.l, 0, n) + 5 * page_bytes;
 }
 static void stray_page(void) {
     REQUIRE(pwrite(planted.data_fd, "x", 1, (off_t)stray_offset()) == 1);
@@ -284,8 +284,8 @@ static void within_capacity(void) {
     punch(planted.data_fd, planted.data_size, 4 << 20);
 }
 static void lost_blocks(void) {
-    uint64_t n = queued_place(&planted.l, shard_header(), 2);
-    punch(planted.data_fd, place_offset(&planted.l, 0, n), planted.l.segment_size);
+    uint64_t n = queued_frame(&planted.l, shard_header(), 2);
+    punch(planted.data_fd, frame_offset(&planted.l, 0, n), planted.l.segment_size);
 }
 static void superblock(void) {
     planted.data[40] ^= 1;

@@ -24,7 +24,7 @@ enum { super_copy = 2048, super_version = 8, super_sequence = 16, super_capacity
 #define SEGMENT_MAGIC UINT64_C(0x31474553454c4853) /* SHLESEG1 */
 
 /* Fields of a segment's header. */
-enum { segment_place = 8, segment_shard = 12, segment_number = 16, segment_previous = 24, segment_tail = 32,
+enum { segment_frame = 8, segment_shard = 12, segment_number = 16, segment_previous = 24, segment_tail = 32,
        segment_check = 40, segment_lsn = 48, segment_tail_offset = 56 };
 
 /* Fields of the index head. */
@@ -35,7 +35,7 @@ enum { index_version = 8, index_secret_check = 16, index_geometry_check = 24, in
 /* Fields of a shard header. */
 enum { shard_shape = 64, shard_moves = 72, shard_epoch = 80, shard_tag_count = 88, shard_stamp = 128, shard_state = 192,
        shard_entries = 200, shard_live = 208, shard_raw = 216, shard_stored = 224, shard_pinned = 232, shard_used = 240,
-       shard_head_place = 256, shard_head_offset = 264, shard_head_number = 272, shard_tail_offset = 280,
+       shard_head_frame = 256, shard_head_offset = 264, shard_head_number = 272, shard_tail_offset = 280,
        shard_queue_first = 288, shard_queue_count = 296, shard_allocated = 304, shard_proven_tail = 312,
        shard_table_bytes = 320, shard_ghost = 328, shard_last_number = 336, shard_pending = 368,
        shard_tail_number = 376, shard_heap_counts = 408, shard_dictionaries = 512, shard_transaction = 704,
@@ -43,9 +43,9 @@ enum { shard_shape = 64, shard_moves = 72, shard_epoch = 80, shard_tag_count = 8
        shard_saved_bytes = 440, shard_header_bytes = 2048 };
 
 /* Of a place in shale.data. */
-enum place_state { place_absent, place_free, place_in_log, place_preparing };
+enum frame_state { frame_absent, frame_free, frame_in_log, frame_preparing };
 
-enum { tag_places = 512, tag_cell = 32, lease_bytes = 1536, use_time_bytes = 1024, many_fences = 16 << 20, dictionary_words = 16, bucket_bytes = 64, slot_bytes = 16, last_buckets = 16,
+enum { tag_cells = 512, tag_cell = 32, lease_bytes = 1536, use_time_bytes = 1024, many_fences = 16 << 20, dictionary_words = 16, bucket_bytes = 64, slot_bytes = 16, last_buckets = 16,
        most_buckets = (1 << 24) - 64, chunk_buckets = 1024, chunk_bytes = page_bytes + chunk_buckets * bucket_bytes };
 
 enum record_kind { record_value = 1, record_manifest, record_part, record_tombstone, record_touch, record_invalidate,
@@ -110,7 +110,7 @@ static inline layout layout_of(const unsigned char *data) {
     l.states = round_up(l.queue + l.rows * 4, 8);
     l.tags = round_up(l.states + l.rows, 64);
     uint64_t fence_lines = l.rows * l.segment_size >= many_fences ? 512 : 128;
-    l.region = round_up(round_up(l.tags + tag_places * tag_cell + lease_bytes, 64) + fence_lines * 64 + use_time_bytes,
+    l.region = round_up(round_up(l.tags + tag_cells * tag_cell + lease_bytes, 64) + fence_lines * 64 + use_time_bytes,
                         page_bytes);
     l.chunks = index_head_bytes + l.shards * l.region;
     return l;
@@ -134,14 +134,14 @@ static inline uint64_t slot_offset(const layout *l, uint64_t shard, uint64_t n) 
     return bucket_offset(l, shard, n / 4) + n % 4 * slot_bytes;
 }
 
-static inline uint64_t place_offset(const layout *l, uint64_t shard, uint64_t place) {
+static inline uint64_t frame_offset(const layout *l, uint64_t shard, uint64_t place) {
     return l->segments + (place * l->shards + shard) * l->segment_size;
 }
 
 /* Of the slot's low word. */
 static inline uint64_t location_offset(const layout *l, uint64_t shard, uint32_t location) {
     uint64_t bytes = (uint64_t)location * 8;
-    return place_offset(l, shard, bytes / l->segment_size) + bytes % l->segment_size;
+    return frame_offset(l, shard, bytes / l->segment_size) + bytes % l->segment_size;
 }
 
 static inline uint64_t shape_mode(const unsigned char *shard) {
@@ -154,7 +154,7 @@ static inline uint64_t buckets_of(const unsigned char *shard) {
     return buckets + (shape_mode(shard) == 1 ? larger(64, buckets / 4) : 0) + last_buckets;
 }
 
-static inline uint64_t queued_place(const layout *l, const unsigned char *shard, uint64_t i) {
+static inline uint64_t queued_frame(const layout *l, const unsigned char *shard, uint64_t i) {
     return half_at(shard + l->queue + (word_at(shard + shard_queue_first) + i) % l->rows * 4);
 }
 

@@ -415,7 +415,7 @@ static void spoil_tail(void) {
     const unsigned char *header = index + shard_offset(&l, 0);
     unsigned current = 0;
     spoiled = 0;
-    uint64_t place = queued_place(&l, header, 0), base = place_offset(&l, 0, place);
+    uint64_t place = queued_frame(&l, header, 0), base = frame_offset(&l, 0, place);
     record_view r;
     for (uint64_t at = base + word_at(header + shard_tail_offset); (r = record_at(data, at)).kind != record_end;
          at += r.length) {
@@ -450,7 +450,7 @@ static bool has_pending(const layout *l UNUSED, const unsigned char *header) {
 }
 static bool has_open_copy(const layout *l, const unsigned char *header) {
     uint64_t slot = word_at(header + shard_copied_slot);
-    uint64_t head = (word_at(header + shard_head_place) * l->segment_size + word_at(header + shard_head_offset)) / 8;
+    uint64_t head = (word_at(header + shard_head_frame) * l->segment_size + word_at(header + shard_head_offset)) / 8;
     return slot && half_at(header + slot) == head;
 }
 static bool has_orphans(const layout *l UNUSED, const unsigned char *header) {
@@ -604,8 +604,8 @@ static inline void allocate_places(const saved_file *data, const saved_file *idx
     layout l = layout_of(bytes);
     for (uint64_t shard = 0; shard < l.shards; shard++)
         for (uint64_t place = 0; place < l.rows; place++)
-            if (index[shard_offset(&l, shard) + l.states + place] != place_absent)
-                REQUIRE(fallocate(data->fd, FALLOC_FL_KEEP_SIZE, (off_t)place_offset(&l, shard, place),
+            if (index[shard_offset(&l, shard) + l.states + place] != frame_absent)
+                REQUIRE(fallocate(data->fd, FALLOC_FL_KEEP_SIZE, (off_t)frame_offset(&l, shard, place),
                                   (off_t)l.segment_size) == 0);
     munmap(bytes, page_bytes);
     munmap(index, (size_t)idx->size);
