@@ -355,7 +355,8 @@ shale_status shale_remove(shale_cache *SHALE_NULLABLE cache, const void *SHALE_N
 shale_status shale_remove_many(shale_cache *SHALE_NULLABLE cache, size_t count, const shale_bytes *SHALE_NULLABLE keys,
                                shale_status *SHALE_NULLABLE statuses);
 /* Makes an entry stale now, as if its age were over. It is kept for its stale period from now, but no longer than it
- * would have been, for those who ask for stale data; one without a stale period goes at once, as by shale_remove.
+ * would have been, for those who ask for stale data; one without a stale period goes at once, as by shale_remove, and
+ * so does one that cannot be kept because pinned entries, a full disk or its own size leave no room for the change.
  * MISS if there is none. To sets with SHALE_SET_IF_UNTOUCHED this is a change of the key, also where it has no entry. */
 shale_status shale_expire(shale_cache *SHALE_NULLABLE cache, const void *SHALE_NULLABLE key, size_t key_size);
 /* Gives an entry, fresh or stale, a new age from now; 0: the default. The value, its stale period

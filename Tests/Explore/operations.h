@@ -391,11 +391,23 @@ static struct {
     int64_t number;
     uint64_t evicted;
     choice seen;
-    bool is_recognised, has_closed, has_settled;
+    bool is_recognised, has_closed, has_settled, may_lack_room, had_no_room;
 } answer;
 
 /* (What is gone by its age or its tag is none of them. space.md, "Pinned entries": "Before a call fails for want of
  * room, what is gone in its shard leaves.") */
+static bool is_all_that_is_left(int key);
+
+static uint64_t removals(void) {
+    layout l = read_layout(bytes_of_data);
+    uint64_t count = 0;
+    for (size_t i = 0; i < l.shards; i++) {
+        shard_view v = view_of(&l, bytes_of_data, bytes_of(machine.names[name_index]), i);
+        count += field(&v, w_removes);
+    }
+    return count;
+}
+
 static bool some_are_pinned(void) {
     for (int w = 0; w < model.world_count; w++)
         for (int k = 0; k < most_keys; k++) {
@@ -535,7 +547,13 @@ static void act(const operation *op, uint16_t id) {
     }
     case 'r': answer.status = shale_remove(mine->handle, &key, 1, 0); break;
     case 'u': answer.status = shale_touch(mine->handle, &key, 1, op->size ? SHALE_NEVER : 3500); break;
-    case 'o': answer.status = shale_expire(mine->handle, &key, 1); break;
+    case 'o': {
+        uint64_t before = removals();
+        answer.may_lack_room = some_are_pinned() || machine.is_full || is_all_that_is_left(op->key);
+        answer.status = shale_expire(mine->handle, &key, 1);
+        answer.had_no_room = answer.may_lack_room && removals() != before;
+        break;
+    }
     case 'i':
         answer.status = shale_increment(mine->handle, &key, 1, 1, (int64_t)number_of_id(op->key, id), &answer.number);
         break;
@@ -661,7 +679,10 @@ static bool complete(choices *w, const operation *op, uint16_t id) {
             x.leave = resident;
             add_choice(c, expired(x));
         }
-        if (own_is_evicted)
+        /* shale.h: "and so does one that cannot be kept because pinned entries, a full disk or its own size leave no
+         * room for the change" */
+        excuses_used[excuse_full_of_pins] += answer.had_no_room;
+        if (own_is_evicted || answer.had_no_room)
             add_choice(c, (choice){0});
         return true;
     }
@@ -775,7 +796,8 @@ static void add_killed(const operation *op, uint16_t id) {
             c->count = 0;
             for (int j = 0; j < before.count; j++) {
                 choice x = before.choices[j];
-                if (is_gone(&x) || x.leave || x.flags & (is_damaged | may_lack_parts))
+                excuses_used[excuse_full_of_pins] += answer.may_lack_room;
+                if (is_gone(&x) || x.leave || x.flags & (is_damaged | may_lack_parts) || answer.may_lack_room)
                     add_choice(c, (choice){0});
                 if (!is_gone(&x) && x.leave != seen_missing)
                     add_choice(c, expired(x));

@@ -237,7 +237,13 @@ extension Engine {
     }
 
     /// Makes an entry stale, or removes it where it has no stale period.
-    public func expire(_ bytes: Bytes) throws(Failure) -> Status { try changeEntry(bytes, .expire, 0, 0) }
+    public func expire(_ bytes: Bytes) throws(Failure) -> Status {
+        do throws(Failure) { return try changeEntry(bytes, .expire, 0, 0) } catch {
+            // Pinned entries, a full disk or its own size leave no room to keep it stale; to remove it there always is.
+            guard error.status == .full else { throw error }
+            return try changeEntry(bytes, .remove, 0, 0)
+        }
+    }
 
     private enum EntryChange { case remove, touch, touchUntouched, expire }
 

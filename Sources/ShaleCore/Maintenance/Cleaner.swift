@@ -90,8 +90,11 @@ struct Cleaner {
         if value.header.tagCount > 0, header[Field.tagCount] != 0 {
             let standing = shard.standing(latest, value)
             if standing.isInvalidated { return shard.drop(slot, &change) }
+            if standing.isGone(at: change.now) {
+                return shard.drop(slot, counting: Field.expirations, &change)
+            }
             // (Its record says so from here on: that of the expiry will go before it.)
-            if standing.lifetime.expires != latest.header.expires, !standing.isGone(at: change.now) {
+            if standing.lifetime.expires != latest.header.expires {
                 return try merge(slot, found, standing.lifetime, &change)
             }
         }

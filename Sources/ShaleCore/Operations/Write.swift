@@ -244,7 +244,8 @@ extension Shard {
         }
         guard let slot = current else { return true }
         if !hasRoom {
-            // Then it is a miss from now on, if not for those who make the index anew.
+            // Then it is a miss from now on, if not for those who make the index anew. When it was set is not known.
+            if isDamaged { raiseFloor(Field.evictedFloor) }
             drop(slot, &change)
             if isDamaged { recount() }
         } else if isDamaged {

@@ -4,6 +4,9 @@
 #include "faults.h"
 #include "kill_at.h"
 
+#include <sys/mman.h>
+#include <sys/stat.h>
+
 enum { segment = 128 << 10, large = 200000, large_capacity = 64 << 20 };
 
 static unsigned char bytes[1 << 20];
@@ -342,6 +345,51 @@ static void test_renew(void) {
     CHECK_STATUS(SHALE_OK, shale_close(cache));
 }
 
+static bool disk_is_full;
+static long refuse_room(const char *call) {
+    return disk_is_full && strcmp(call, "fallocate") == 0 ? -ENOSPC : 0;
+}
+
+/* Damages the number of the key's last record, so that it seems to be as old as can be. */
+static void forget_number(const char *directory, const char *key) {
+    char path[512];
+    snprintf(path, sizeof path, "%s/shale.data", directory);
+    int file = open(path, O_RDWR);
+    struct stat status;
+    REQUIRE(file >= 0 && fstat(file, &status) == 0);
+    size_t size = (size_t)status.st_size;
+    unsigned char *data = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0), *last = NULL;
+    REQUIRE(data != MAP_FAILED);
+    for (unsigned char *at = data; (at = memmem(at, size - (size_t)(at - data), key, strlen(key))) != NULL; at++)
+        last = at;
+    REQUIRE(last != NULL);
+    memset(last - 48, 0, 8);
+    munmap(data, size);
+    close(file);
+}
+
+/* A reader drops what is damaged, where a full disk has no room for a record of that. */
+static void test_damaged(void) {
+    char *directory = path_to("damaged");
+    shale_cache *cache = open_at(directory, 4 << 20, 1, 0);
+    CHECK_STATUS(SHALE_OK, put(cache, "filler", 9000, NULL));
+    uint64_t token = token_of(cache, "key-to-find");
+    shim_faults.call = refuse_room;
+    disk_is_full = true;
+    CHECK_STATUS(SHALE_OK, put(cache, "key-to-find", 64, NULL));
+    for (size_t room = 9000; room > 0;)
+        if (put(cache, "filler", room, NULL) < 0)
+            room -= room > 16 ? 8 : room;
+    forget_number(directory, "key-to-find");
+    CHECK_EQUAL(SIZE_MAX, size_of(cache, "key-to-find"));
+    disk_is_full = false;
+    CHECK_STATUS(SHALE_CONFLICT, put_fenced(cache, "key-to-find", 10, NULL, token));
+    shim_faults.call = NULL;
+    CHECK_STATUS(SHALE_OK, shale_close(cache));
+    remove_tree(directory);
+    free(directory);
+}
+
 int main(void) {
     watch(240);
     memset(bytes, 7, sizeof bytes);
@@ -359,5 +407,6 @@ int main(void) {
     for (size_t i = 0; i < sizeof killed / sizeof *killed; i++)
         test_killed(killed[i]);
     RUN(test_renew);
+    RUN(test_damaged);
     return finish();
 }
