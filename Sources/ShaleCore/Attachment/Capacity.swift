@@ -36,9 +36,8 @@ extension Superblock {
     mutating func recordCapacity(_ files: CacheFiles, maxEntries recorded: UInt64) throws(Failure) {
         let wanted = maxEntries
         maxEntries = recorded
-        try write(files)
+        try write(files, isSyncedBetween: true)
         maxEntries = wanted
-        try files.syncData()
     }
 }
 

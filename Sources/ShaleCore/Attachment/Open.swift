@@ -56,6 +56,11 @@ struct Attachment {
             try block.upgrade(files)
             try files.syncData()
         }
+        if isSoleWriter, !block.isSettled {
+            // What is in force from here on must not be lost in a power cut.
+            try files.syncData()
+            try block.write(files)
+        }
         let recorded = block
         let change = try block.change(to: configuration, files, isSoleWriter: isSoleWriter)
         if isSoleWriter, !isNew { try Superblock.raiseGeneration(files) }

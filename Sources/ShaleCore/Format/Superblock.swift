@@ -32,10 +32,13 @@ struct Superblock {
     /// The lower one of the sound copies': a writer brings both to its own before it changes anything else.
     var version = Superblock.formatVersion
 
+    /// Whether both copies have this capacity. If not, whoever wrote it was killed before it was durable.
+    var isSettled = true
+
     enum Found { case sound(Superblock), empty, foreign, newer, damaged }
 
     static func read(_ page: Memory) -> Found {
-        var best: Superblock?
+        var best: Superblock?, isSettled = true
         var sawMagic = false, sawNewer = false, newest: UInt64 = 0, oldest = formatVersion
         for copy in [copies.0, copies.1] {
             let p = Copy(at: page + copy)
@@ -50,10 +53,12 @@ struct Superblock {
             guard version >= 1, version <= formatVersion, p.isSound else { continue }
             let block = Superblock(p)
             oldest = min(oldest, block.version)
+            if let other = best, other.capacity != block.capacity { isSettled = false }
             if best == nil || block.sequence > best.unsafelyUnwrapped.sequence { best = block }
         }
         if var best, best.sequence >= newest {
             best.version = oldest
+            best.isSettled = isSettled
             return .sound(best)
         }
         if sawNewer { return .newer }
@@ -75,8 +80,10 @@ struct Superblock {
 
     /// Writes both copies, the one that is not the current one first, each at once: stored word by word,
     /// a page that is written back in between and torn later could hold two halves.
-    mutating func write(_ files: CacheFiles) throws(Failure) {
-        for _ in 0..<2 {
+    /// `isSyncedBetween`: so that a kill before the first is durable shows in the other.
+    mutating func write(_ files: CacheFiles, isSyncedBetween: Bool = false) throws(Failure) {
+        for copy in 0..<2 {
+            if copy == 1, isSyncedBetween { try files.syncData() }
             sequence &+= 1
             let offset = sequence % 2 == 0 ? Superblock.copies.1 : Superblock.copies.0
             try withUnsafeTemporaryAllocation(byteCount: Copy.size, alignment: 8) { memory throws(Failure) in
