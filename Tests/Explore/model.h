@@ -63,6 +63,8 @@ static struct {
     choices pending[most_pending][most_keys];
     int pending_count;
     bool is_clear_pending;
+    /* A pinned entry was damaged; whether somebody has met that since is not followed. */
+    bool has_damaged_pin;
     int64_t expiry_pending; /* the time of an expiry of the tag that was killed */
     choices uncleared[most_keys]; /* before it */
     int actor;

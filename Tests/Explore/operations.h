@@ -420,6 +420,17 @@ static bool some_are_pinned(void) {
     return false;
 }
 
+/* limits.md, "Damage": "A pinned entry that is damaged takes room until somebody meets the damage". */
+static bool damaged_pins_remain(void) {
+    layout l = read_layout(bytes_of_data);
+    size_t bytes = 0;
+    for (size_t i = 0; i < l.shards && model.has_damaged_pin; i++) {
+        shard_view v = view_of(&l, bytes_of_data, bytes_of(machine.names[name_index]), i);
+        bytes += field(&v, w_pinned_bytes);
+    }
+    return bytes > 0;
+}
+
 static bool open_cache(int capacity) {
     capacity_asked = capacity;
     shale_options options = {.struct_size = sizeof options,
@@ -756,8 +767,10 @@ static bool complete(choices *w, const operation *op, uint16_t id) {
             set_choice(&w[k], (choice){0});
         return true;
     case 'z':
-        for (int i = 0; answer.number && i < c->count; i++)
+        for (int i = 0; answer.number && i < c->count; i++) {
             c->choices[i].flags |= is_damaged;
+            model.has_damaged_pin |= (c->choices[i].flags & is_pinned_value) != 0;
+        }
         for (int i = 0; answer.number && op->size && i < model.history[op->key].count; i++) {
             choice x = model.history[op->key].choices[i];
             bool is_current = false;
@@ -950,7 +963,7 @@ static void check_status(const operation *op) {
     bool is_right = s == SHALE_OK || (s == SHALE_MISS && strchr("rugno", op->what)) ||
                     (s == SHALE_E_INVALID && op->what == 'i');
     if (!is_right && s == SHALE_E_FULL &&
-        (machine.is_full || (strchr("spatATlLniuo", op->what) && some_are_pinned()))) {
+        (machine.is_full || (strchr("spatATlLniuo", op->what) && (some_are_pinned() || damaged_pins_remain())))) {
         excuses_used[machine.is_full ? excuse_full_disk : excuse_full_of_pins]++;
         is_right = true;
     }
