@@ -92,6 +92,7 @@ struct Superblock {
                 try files.writeData(p, Copy.size, at: offset)
             }
         }
+        isSettled = true
     }
 
     /// Before the first writer changes anything: who reads by an index of its own can't follow it from here on.

@@ -87,21 +87,14 @@ struct Cleaner {
             try shard.loseOne(slot)
             return
         }
-        if value.header.tagCount > 0, header[Field.tagCount] != 0 {
-            let standing = shard.standing(latest, value)
-            if standing.isInvalidated { return shard.drop(slot, &change) }
-            if standing.isGone(at: change.now) {
-                return shard.drop(slot, counting: Field.expirations, &change)
-            }
-            // (Its record says so from here on: that of the expiry will go before it.)
-            if standing.lifetime.expires != latest.header.expires {
-                return try merge(slot, found, standing.lifetime, &change)
-            }
-        }
-        if change.now >= latest.header.deadline(at: latest.at) {
+        let standing = shard.standing(latest, value)
+        if standing.isInvalidated {
+            shard.drop(slot, &change)
+        } else if standing.isGone(at: change.now) {
             shard.drop(slot, counting: Field.expirations, &change)
-        } else if isTouched {
-            try merge(slot, found, latest.header.lifetime(at: latest.at), &change)
+        } else if isTouched || standing.lifetime.expires != latest.header.expires {
+            // (What the expiry of a tag has ended, its record says from here on: that of the expiry will go before it.)
+            try merge(slot, found, standing.lifetime, &change)
         } else {
             try copy(slot, found, &change)
         }
