@@ -173,8 +173,8 @@ extension CoreTests {
             #expect(last > 0)
             let geometry = ref.pointee.geometry
             try store.close()
-            for place in 0..<geometry.dictionaryPlaces {
-                try zero(geometry.dictionaries + place * geometry.dictionarySize, 64)
+            for frame in 0..<geometry.dictionaryFrames {
+                try zero(geometry.dictionaries + frame * geometry.dictionarySize, 64)
             }
             try removeIndex()
             let again = try open(8 << 20)

@@ -130,8 +130,8 @@ extension Superblock {
             && segmentSize & (segmentSize - 1) == 0
             && rows >= Superblock.leastFrames && rows <= Limits.framesPerShard
             && Int(rows) * Int(segmentSize) <= Limits.shardLogBytes
-            && dictionaryPlaces <= 16 && dictionarySize <= 64 << 10 && Int(dictionarySize) % pageSize == 0
-            && (dictionarySize == 0) == (dictionaryPlaces == 0)
+            && dictionaryFrames <= 16 && dictionarySize <= 64 << 10 && Int(dictionarySize) % pageSize == 0
+            && (dictionarySize == 0) == (dictionaryFrames == 0)
             && expiryBase < 1 << 40 && mode & ~0o777 == 0 && (syncedBytes == 16 || syncedBytes == 32)
             && Int(shards) * Superblock.leastFrames * Int(segmentSize) <= Int(capacity)
     }

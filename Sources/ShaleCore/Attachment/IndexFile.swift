@@ -160,7 +160,7 @@ extension Engine {
     /// The index from the log alone.
     fileprivate func rebuildAll() throws(Failure) {
         if !ref.pointee.isReadOnly { try fillHoles() }
-        try ref.pointee.dictionaries.places.restore(ref.pointee.files, from: ref.pointee.geometry.dictionaries)
+        try ref.pointee.dictionaries.frames.restore(ref.pointee.files, from: ref.pointee.geometry.dictionaries)
         // (Of the numbers up to there, the lost index may have given some to tokens.)
         let lead = 1 << 40 + (try randomWord(ref.pointee.files.path)) >> 24
         try Rebuild.all(ref, lead: lead)
@@ -175,7 +175,7 @@ extension Engine {
         let size = try files.dataSize()
         guard let memory = shim_malloc(SegmentHeader.size) else { throw Failure.outOfMemory }
         defer { shim_free(memory) }
-        // (A dictionary's place is allocated again when it is written.)
+        // (A dictionary's frame is allocated again when it is written.)
         try files.allocateData(0, geometry.dictionaries)
         for frame in 0..<geometry.rows {
             for i in 0..<geometry.shards {

@@ -23,10 +23,10 @@ extension Attachment {
         let part = Int(shim_lz4_bound(Int32(geometry.segmentSize / Sizes.partsPerSegment)))
         let extras = Limits.metaLength + 1 + Limits.tagCount * 8
         guard let scratch = ScratchPool(bufferSize: max(part, extras)) else { throw Failure.outOfMemory }
-        let places = DictionaryPlaces(
-            count: geometry.dictionaryPlaces, size: geometry.dictionarySize, secret: block.secret,
+        let frames = DictionaryFrames(
+            count: geometry.dictionaryFrames, size: geometry.dictionarySize, secret: block.secret,
             region: data + geometry.dictionaries, head: IndexHead(at: index))
-        guard let dictionaries = DictionaryCache(places) else {
+        guard let dictionaries = DictionaryCache(frames) else {
             scratch.free()
             throw Failure.outOfMemory
         }

@@ -66,7 +66,7 @@ extension Engine {
         let isClean = mark != 0 && ref.pointee.head[IndexHead.cleanMark] == mark
         guard ref.pointee.head[IndexHead.lsn] < SegmentHeader.beyond else { return false }
         let dictionaries = ref.pointee.geometry.dictionaries
-        guard ref.pointee.dictionaries.places.isConsistent(from: dictionaries, dataSize: dataSize) else { return false }
+        guard ref.pointee.dictionaries.frames.isConsistent(from: dictionaries, dataSize: dataSize) else { return false }
         for i in 0..<ref.pointee.geometry.shards {
             let shard = Shard(ref, i)
             if !shard.isConsistent(dataSize: dataSize, indexSize: indexSize, isClean: isClean) { return false }

@@ -2,34 +2,34 @@ import CShalePlatform
 
 /// Dictionaries for small values: earlier values as they were, which compress
 /// later ones nearly as well as a trained dictionary does. They live in a few
-/// fixed places of the data file, outside the logs, and never move.
+/// fixed frames of the data file, outside the logs, and never move.
 ///
-///     place   number · size · check (XXH3-64 of number, size and bytes) · 40 bytes free · bytes
+///     frame   number · size · check (XXH3-64 of number, size and bytes) · 40 bytes free · bytes
 ///
-/// Dictionary n lives in place n modulo the places. A number is never used
-/// twice; a place is, once no current record names its number. The index holds
+/// Dictionary n lives in frame n modulo the frames. A number is never used
+/// twice; a frame is, once no current record names its number. The index holds
 /// the hot copy of the numbers, which readers compare before and after use.
-struct DictionaryPlaces {
+struct DictionaryFrames {
     static let headerSize = 64
 
-    /// How many places there are, and the bytes of each; 0 where the cache has no dictionaries.
+    /// How many frames there are, and the bytes of each; 0 where the cache has no dictionaries.
     let count: Int
     let size: Int
     let secret: UInt64
-    /// The first place, in the data file.
+    /// The first frame, in the data file.
     let region: Memory
     let head: IndexHead
 
-    @inline(__always) func place(_ number: UInt16) -> Memory { region + Int(number) % count * size }
+    @inline(__always) func frame(_ number: UInt16) -> Memory { region + Int(number) % count * size }
     @inline(__always) func numberWord(_ number: UInt16) -> Memory {
         head.address(IndexHead.dictionaryNumbers[Int(number) % max(1, count)])
     }
 
-    func check(_ p: Memory, size: Int) -> UInt64 { shim_hash(p + DictionaryPlaces.headerSize, size, secret ^ p.u64(0)) }
+    func check(_ p: Memory, size: Int) -> UInt64 { shim_hash(p + DictionaryFrames.headerSize, size, secret ^ p.u64(0)) }
 
     func isSound(_ p: Memory, number: UInt16) -> Bool {
         let length = Int(truncatingIfNeeded: p.u64(8))
-        return p.u64(0) == UInt64(number) && length > 0 && length <= size - DictionaryPlaces.headerSize
+        return p.u64(0) == UInt64(number) && length > 0 && length <= size - DictionaryFrames.headerSize
             && p.u64(16) == check(p, size: length)
     }
 
@@ -38,7 +38,7 @@ struct DictionaryPlaces {
     /// Whether a record that names the dictionary may still be appended. Under a shard's lock.
     @inline(__always)
     func mayUse(_ number: UInt16) -> Bool {
-        // In this order: who retires a number ends that only once the number is gone from its place.
+        // In this order: who retires a number ends that only once the number is gone from its frame.
         head.acquire(IndexHead.dictionaryRetiring) != UInt64(number) && numberWord(number).acquire(0) == UInt64(number)
     }
 
@@ -52,8 +52,8 @@ struct DictionaryPlaces {
         }
     }
 
-    /// The index's numbers are such as their places can have, and the places inside the file. `offset`: of the first
-    /// place.
+    /// The index's numbers are such as their frames can have, and the frames inside the file. `offset`: of the first
+    /// frame.
     func isConsistent(from offset: Int, dataSize: Int) -> Bool {
         let current = head[IndexHead.dictionaryCurrent], last = head[IndexHead.dictionaryLast]
         guard last <= 65_535, current <= last, current == 0 || has(UInt16(current)) else { return false }
@@ -65,7 +65,7 @@ struct DictionaryPlaces {
         return true
     }
 
-    /// Fills the index's numbers from the data file. `offset`: of the first place.
+    /// Fills the index's numbers from the data file. `offset`: of the first frame.
     func restore(_ files: CacheFiles, from offset: Int) throws(Failure) {
         let end = try files.dataSize()
         var newest: UInt64 = 0
@@ -101,7 +101,7 @@ struct DictionaryCache {
         static let verified = 64, samples = 192
     }
     private let sampleSize: Int
-    let places: DictionaryPlaces
+    let frames: DictionaryFrames
 
     private enum Sampling {
         /// Every so manieth value is sampled; each round is spread twice as wide as the one before,
@@ -115,9 +115,9 @@ struct DictionaryCache {
         static let firstGain = 10, laterGain = 2
     }
 
-    init?(_ places: DictionaryPlaces) {
-        self.places = places
-        sampleSize = places.size == 0 ? 0 : places.size - DictionaryPlaces.headerSize + Sampling.trialBytes
+    init?(_ frames: DictionaryFrames) {
+        self.frames = frames
+        sampleSize = frames.size == 0 ? 0 : frames.size - DictionaryFrames.headerSize + Sampling.trialBytes
         guard let memory = shim_calloc(Word.samples + sampleSize) else { return nil }
         self.memory = memory
         memory.set(Word.interval, int: Sampling.firstInterval)
@@ -138,16 +138,16 @@ struct DictionaryCache {
     /// False where the dictionary is gone or damaged, and where the value is.
     @inline(__always)
     func decompress(number: UInt16, _ stored: Memory, _ count: Int, _ out: Memory, _ size: Int) -> Bool {
-        guard number != 0, places.count > 0 else { return false }
-        let word = places.numberWord(number)
+        guard number != 0, frames.count > 0 else { return false }
+        let word = frames.numberWord(number)
         guard word.acquire(0) == UInt64(number) else { return false }
-        let p = places.place(number)
+        let p = frames.frame(number)
         let dictionarySize = Int(truncatingIfNeeded: p.u64(8))
-        guard dictionarySize > 0, dictionarySize <= places.size - DictionaryPlaces.headerSize, isSound(number, p) else {
+        guard dictionarySize > 0, dictionarySize <= frames.size - DictionaryFrames.headerSize, isSound(number, p) else {
             return false
         }
         let n = shim_lz4_decompress_with(
-            p + DictionaryPlaces.headerSize, Int32(truncatingIfNeeded: dictionarySize), stored, out,
+            p + DictionaryFrames.headerSize, Int32(truncatingIfNeeded: dictionarySize), stored, out,
             Int32(truncatingIfNeeded: count), Int32(truncatingIfNeeded: size))
         shim_fence_acquire()
         return Int(n) == size && word.acquire(0) == UInt64(number)
@@ -161,7 +161,7 @@ struct DictionaryCache {
     }
     @inline(never)
     private func verify(_ number: UInt16, _ p: Memory) -> Bool {
-        guard places.isSound(p, number: number) else { return false }
+        guard frames.isSound(p, number: number) else { return false }
         (memory + Word.verified + Int(number) & 15 * 8).set(0, UInt64(number))
         return true
     }
@@ -171,7 +171,7 @@ struct DictionaryCache {
     /// The newest dictionary, prepared; nil where there is none.
     @inline(__always)
     func current() -> Prepared? {
-        let number = places.head.acquire(IndexHead.dictionaryCurrent)
+        let number = frames.head.acquire(IndexHead.dictionaryCurrent)
         if number == 0 { return nil }
         if let node = Memory(bitPattern: UInt(memory.acquire(Word.prepared))), node.u64(8) == number {
             return Prepared(number: UInt16(truncatingIfNeeded: number), stream: UnsafeRawPointer(node + 64))
@@ -184,13 +184,13 @@ struct DictionaryCache {
     private func prepare(_ number: UInt16) -> Prepared? {
         guard shim_cas64(memory + Word.lock, 0, 1) else { return nil }
         defer { memory.release(Word.lock, 0) }
-        let p = places.place(number)
-        guard places.numberWord(number).acquire(0) == UInt64(number), verify(number, p),
+        let p = frames.frame(number)
+        guard frames.numberWord(number).acquire(0) == UInt64(number), verify(number, p),
             let node = shim_aligned(64, 64 + shim_lz4_stream_size())
         else { return nil }
         node.set(0, memory.u64(Word.prepared))
         node.set(8, UInt64(number))
-        shim_lz4_load_dictionary(node + 64, p + DictionaryPlaces.headerSize, Int32(truncatingIfNeeded: p.u64(8)))
+        shim_lz4_load_dictionary(node + 64, p + DictionaryFrames.headerSize, Int32(truncatingIfNeeded: p.u64(8)))
         memory.release(Word.prepared, UInt64(UInt(bitPattern: node)))
         return Prepared(number: number, stream: UnsafeRawPointer(node + 64))
     }
@@ -254,7 +254,7 @@ struct DictionaryCache {
         defer { shim_free(stream) }
         let out = stream + shim_lz4_stream_size()
         shim_lz4_load_dictionary(stream, bytes, Int32(size))
-        let before = places.head.acquire(IndexHead.dictionaryCurrent)
+        let before = frames.head.acquire(IndexHead.dictionaryCurrent)
         let present = Memory(bitPattern: UInt(memory.u64(Word.prepared))).flatMap {
             $0.u64(8) == before ? $0 + 64 : nil
         }

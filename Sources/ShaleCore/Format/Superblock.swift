@@ -24,7 +24,7 @@ struct Superblock {
     var expiryBase: UInt64 = 0
     var rows: UInt32 = 0
     var mode: UInt32 = 0o600
-    var dictionaryPlaces: UInt32 = 0
+    var dictionaryFrames: UInt32 = 0
     var dictionarySize: UInt32 = 0
     /// For each shard: its synced position, and since format 2 its synced tail.
     var syncedBytes = Superblock.syncedBytes
@@ -142,7 +142,7 @@ extension Superblock {
             self[Copy.expiryBase] = block.expiryBase
             self[Copy.rowsAndMode, 0] = block.rows
             self[Copy.rowsAndMode, 1] = block.mode
-            self[Copy.dictionaries, 0] = block.dictionaryPlaces
+            self[Copy.dictionaries, 0] = block.dictionaryFrames
             self[Copy.dictionaries, 1] = block.dictionarySize
             self[Copy.syncedBytes, 0] = block.syncedBytes
             self[Copy.check] = sum
@@ -161,7 +161,7 @@ extension Superblock {
         expiryBase = p[Copy.expiryBase]
         rows = p[Copy.rowsAndMode, 0]
         mode = p[Copy.rowsAndMode, 1]
-        dictionaryPlaces = p[Copy.dictionaries, 0]
+        dictionaryFrames = p[Copy.dictionaries, 0]
         dictionarySize = p[Copy.dictionaries, 1]
         syncedBytes = p[Copy.syncedBytes, 0] == 0 ? 16 : p[Copy.syncedBytes, 0]
         version = p[Copy.version, 0]

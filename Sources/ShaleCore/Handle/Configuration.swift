@@ -69,8 +69,8 @@ public struct Configuration: Sendable {
         let units = Age.point(now) / SlotExpiry.unit
         block.expiryBase = units > 65_536 ? units - 65_536 : 0
         block.mode = mode == 0 ? 0o600 : mode
-        let dictionary = Geometry.dictionaryPlaces(Int(block.capacity))
-        block.dictionaryPlaces = UInt32(dictionary.count)
+        let dictionary = Geometry.dictionaryFrames(Int(block.capacity))
+        block.dictionaryFrames = UInt32(dictionary.count)
         block.dictionarySize = UInt32(dictionary.size)
         try block.fit()
         return block

@@ -20,7 +20,7 @@ struct Geometry {
     // shale.data
     let syncTable = Sizes.superblockPage
     let hasSyncedTails: Bool
-    let dictionaryPlaces: Int
+    let dictionaryFrames: Int
     let dictionarySize: Int
     let dictionaries: Int
     /// The end of what comes before the segments. The gap up to them is a hole.
@@ -52,14 +52,14 @@ struct Geometry {
 
     private static func slack(_ capacity: Int) -> Int { Sizes.slack + capacity / 512 }
 
-    static func dictionaryPlaces(_ capacity: Int) -> (count: Int, size: Int) {
+    static func dictionaryFrames(_ capacity: Int) -> (count: Int, size: Int) {
         capacity < Int(Sizes.noDictionaries)
             ? (0, 0) : capacity < Int(Sizes.fewDictionaries) ? Sizes.dictionaries.few : Sizes.dictionaries.many
     }
 
     private static func global(_ block: Superblock) -> Int {
         Sizes.superblockPage + roundUp(Int(block.shards) * Int(block.syncedBytes), to: pageSize)
-            + Int(block.dictionaryPlaces * block.dictionarySize) + indexHead + slack(Int(block.capacity))
+            + Int(block.dictionaryFrames * block.dictionarySize) + indexHead + slack(Int(block.capacity))
     }
 
     /// A piece of both heaps in a page, and the buckets.
@@ -117,11 +117,11 @@ struct Geometry {
         shardBudget = max(0, Int(block.capacity) - Geometry.global(block)) / shards
         entriesPerShard = block.maxEntries == 0 ? 0 : max(1, Int(clamping: block.maxEntries) / shards)
 
-        dictionaryPlaces = Int(block.dictionaryPlaces)
+        dictionaryFrames = Int(block.dictionaryFrames)
         dictionarySize = Int(block.dictionarySize)
         hasSyncedTails = block.syncedBytes == Superblock.syncedBytes
         dictionaries = Sizes.superblockPage + roundUp(shards * Int(block.syncedBytes), to: pageSize)
-        head = dictionaries + dictionaryPlaces * dictionarySize
+        head = dictionaries + dictionaryFrames * dictionarySize
         // So that no segment shares a huge page with another, and the kernel can map it by huge pages.
         segments = roundUp(head, to: min(segmentSize, hugePageSize))
 

@@ -1,22 +1,22 @@
 import CShalePlatform
 
-/// Makes room for a new dictionary: the place of one that no shard's records need any more.
+/// Makes room for a new dictionary: the frame of one that no shard's records need any more.
 struct DictionaryRetirement {
     let engine: EngineRef
 
-    private var places: DictionaryPlaces { engine.pointee.dictionaries.places }
+    private var frames: DictionaryFrames { engine.pointee.dictionaries.frames }
 
-    /// Puts a dictionary into a place that no current record needs. False where there is none.
+    /// Puts a dictionary into a frame that no current record needs. False where there is none.
     func store(_ candidate: DictionaryCache.Candidate) -> Bool {
-        let head = places.head, before = candidate.present
+        let head = frames.head, before = candidate.present
         let result = shim_mutex_lock(head.address(IndexHead.dictionaryLock))
         guard result == 0 || result == shim_owner_dead() else { return false }
         defer { shim_mutex_unlock(head.address(IndexHead.dictionaryLock)) }
         guard head.acquire(IndexHead.dictionaryCurrent) == before else { return false }
         let last = head[IndexHead.dictionaryLast]
-        for next in (last + 1)...(last + UInt64(places.count)) where next <= 65_535 {
+        for next in (last + 1)...(last + UInt64(frames.count)) where next <= 65_535 {
             let number = UInt16(next)
-            let word = places.numberWord(number)
+            let word = frames.numberWord(number)
             let victim = word.acquire(0)
             if victim != 0 {
                 if victim == before || isNeeded(number) { continue }
@@ -25,8 +25,8 @@ struct DictionaryRetirement {
                 shim_fence()
                 if isNeeded(number, locked: true) { continue }
             }
-            let p = places.place(number)
-            guard (try? engine.pointee.files.allocateData(p - engine.pointee.data, places.size)) != nil else {
+            let p = frames.frame(number)
+            guard (try? engine.pointee.files.allocateData(p - engine.pointee.data, frames.size)) != nil else {
                 return false
             }
             word.release(0, 0)
@@ -42,8 +42,8 @@ struct DictionaryRetirement {
             p.set(16, 0)
             p.set(0, next)
             p.set(8, UInt64(candidate.size))
-            shim_copy(p + DictionaryPlaces.headerSize, candidate.bytes, candidate.size)
-            p.release(16, places.check(p, size: candidate.size))
+            shim_copy(p + DictionaryFrames.headerSize, candidate.bytes, candidate.size)
+            p.release(16, frames.check(p, size: candidate.size))
             word.release(0, next)
             head.release(IndexHead.dictionaryLast, next)
             head.release(IndexHead.dictionaryCurrent, next)

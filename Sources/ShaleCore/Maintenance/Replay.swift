@@ -152,7 +152,7 @@ struct Replay {
         let header = record.view.header
         highestLSN = max(highestLSN, header.lsn)
         if header.codec == RecordHeader.Codec.dictionary {
-            engine.pointee.dictionaries.places.reserve(header.dictionary)
+            engine.pointee.dictionaries.frames.reserve(header.dictionary)
         }
         if record.kind == .part { hasParts = true }
     }
@@ -268,7 +268,7 @@ struct Replay {
         let record = view.header, isPart = record.isKind(.part)
         if isPart, view.partKey == nil { return }
         let slot = shard.lookup(key, isPart: isPart)
-        if record.codec == RecordHeader.Codec.dictionary, !engine.pointee.dictionaries.places.has(record.dictionary) {
+        if record.codec == RecordHeader.Codec.dictionary, !engine.pointee.dictionaries.frames.has(record.dictionary) {
             // Evicted before its dictionary made room for another.
             if let slot { shard.drop(slot, &change) }
             return

@@ -86,7 +86,7 @@ extension Shard {
             return .conflict
         }
         if draft.record.codec == RecordHeader.Codec.dictionary,
-            !engine.pointee.dictionaries.places.mayUse(draft.record.dictionary)
+            !engine.pointee.dictionaries.frames.mayUse(draft.record.dictionary)
         {
             return .dictionaryRetired
         }

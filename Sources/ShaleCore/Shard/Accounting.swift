@@ -86,9 +86,9 @@ extension Shard {
         if (oldWord0 ^ newFlags) & Slot.pinnedBit != 0 { adjust(Field.pinned, Slot.isPinned(newFlags) ? 1 : -1) }
     }
 
-    /// How many current records of this shard need a dictionary; by its number, modulo the places.
+    /// How many current records of this shard need a dictionary; by its number, modulo the frames.
     func dictionaryField(_ number: UInt16) -> ShardHeader.Count {
-        Field.dictionaries[Int(number) % max(1, geometry.dictionaryPlaces)]
+        Field.dictionaries[Int(number) % max(1, geometry.dictionaryFrames)]
     }
 
     func count(_ word0: UInt64, sign: Int) {
