@@ -27,7 +27,26 @@ else:
         import shale
         from shale import _keys, _options, _values
 
-METAS = [*_values.FIXED_METAS, b"", _values.SERIALIZED + b"pickle", _values.SERIALIZED + b"other", _values.MARKER]
+METAS = [
+    *_values.FIXED_METAS,
+    b"",
+    _values.SERIALIZED + b"pickle",
+    _values.SERIALIZED + b"other",
+    _values.MARKER,
+    _values.MISSING,
+    _values.WITH_META,
+    *(
+        _values.join_meta(meta, b"etag")
+        for meta in (
+            _values.STR,
+            _values.INT,
+            _values.SERIALIZED + b"other",
+            _values.MISSING,
+            _values.join_meta(_values.STR, b"etag"),
+        )
+    ),
+    _values.join_meta(b"", _values.MARKER),
+]
 KEYS = [b"", *(_keys.MARKER + letter for letter in (b"s", b"i", b"t", b"b", b"")), _keys.MARKER + b"b" + _keys.MARKER]
 
 
@@ -86,36 +105,74 @@ def one_input(data: bytes) -> None:
     name = _keys.decode_key(key)
     assert _keys.encode_key(name) == key, (key, name)
 
-    missing = object()
+    # A loader found that there is no such thing. Its meta says so, whatever the bytes; no other meta does.
+    negative = meta == _values.MISSING
+    absent = object()
+    undecodable = codec.undecodable
     try:
         value = codec.decode(meta, body)
     except _values.Unreadable:
-        value = missing
+        value = absent
+        assert codec.undecodable == undecodable + (not negative)
     else:
+        assert not negative
+        assert codec.undecodable == undecodable
         try:
             again = codec.decode(*codec.encode(value))
         except shale.InvalidError:
             pass  # nested more deeply than Python may store
         else:
             assert same(value, again), (value, again)
+    readable = value is not absent
 
     options = ctypes.byref(_options.set_options(meta)) if meta else None
-    assert cache._pool.lend(lambda lease: lease.set(key, body, options)) == 0
-    assert same(cache.get(name, missing), value)
+
+    def store() -> None:
+        assert cache._pool.lend(lambda lease: lease.set(key, body, options)) == 0
+
+    store()
+    assert same(cache.get(name, absent), value)
     assert (name in cache) == codec.knows(meta)
+    assert not readable or codec.knows(meta)
+    assert not negative or not codec.knows(meta)
     found = cache.get_many([name])
-    assert (name in found) == (value is not missing)
+    assert (name in found) == readable
     assert dict(cache.items()).keys() == found.keys()
-    assert list(cache) == [name]
+    assert list(cache) == ([] if negative else [name])
     entry = cache.entry(name)
-    assert (entry is None) == (value is missing)
+    assert (entry is not None) == readable
+
+    heard: list[shale.Event] = []
+    stops = [cache.on(kind, heard.append) for kind in ("hit", "miss")]
+    assert same(cache.get(name, absent), value)
+    for stop in stops:
+        stop()
+    reason = None if readable else "missing" if negative else "undecodable"
+    assert [(event.name, event.reason) for event in heard] == [("hit" if readable else "miss", reason)]
+
+    assert same(cache.pop(name, absent), value)
+    assert list(cache) == ([] if negative or readable else [name])
+
+    store()
+    assert cache.add(name, "added") == negative
+    assert same(cache.get(name, absent), "added" if negative else value)
+
+    store()
+    result = cache.entry_or_load(name, lambda _: "loaded")
+    assert result.missing == negative
+    assert result.source == ("cache" if negative or readable else "loaded")
+    assert negative or same(result.value, value if readable else "loaded")
+    assert same(cache.get(name, absent), absent if negative else result.value)
+
+    store()
+    counts = len(body) == 8 and meta in (b"", _values.INT) and body != b"\xff" * 7 + b"\x7f"
     try:
         number = cache.incr(name, 1)
     except shale.Error:
-        assert len(body) != 8 or meta not in (b"", _values.INT) or body == b"\xff" * 7 + b"\x7f"
+        assert not counts and not negative
     else:
-        assert number == int.from_bytes(body, "little", signed=True) + 1
-    cache.pop(name)
+        assert counts or negative
+        assert number == (0 if negative else int.from_bytes(body, "little", signed=True)) + 1
     cache.clear()
 
 

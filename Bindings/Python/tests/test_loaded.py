@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,16 @@ from support import SMALL, Clock
 import shale
 from shale import LoadResult
 from shale._policy import Policy
-from shale._values import MARKER, WITH_META, Codec, Unreadable, join_meta, split_meta
+from shale._values import (
+    MARKER,
+    MISSING,
+    STR,
+    WITH_META,
+    Codec,
+    Unreadable,
+    join_meta,
+    split_meta,
+)
 
 
 def expires(cache: shale.Cache, key: Any = "k") -> float:
@@ -81,6 +91,25 @@ def test_metas_are_told_apart(meta: bytes, own: bytes) -> None:
         assert (joined, shown) == (own, own)
     else:
         assert (readable, shown) == (meta, own)
+
+
+@pytest.mark.parametrize(
+    "meta",
+    [
+        WITH_META,
+        WITH_META + b"\x05" + b"four",
+        WITH_META + b"\x80",
+        join_meta(MISSING, b"etag"),
+        join_meta(join_meta(STR, b"one"), b"another"),
+        functools.reduce(join_meta, [b"etag"] * 1_000, STR),
+    ],
+)
+def test_a_meta_that_nobody_stores_cannot_be_read(meta: bytes) -> None:
+    codec = Codec(None)
+    assert not codec.knows(meta)
+    with pytest.raises(Unreadable):
+        codec.decode(meta, b"")
+    assert codec.undecodable == 1
 
 
 @given(st.binary(max_size=12))

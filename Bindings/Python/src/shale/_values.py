@@ -202,8 +202,11 @@ def split_meta(meta: bytes) -> tuple[bytes, bytes]:
     except ValueError:
         return MARKER, meta
     value_meta = meta[at : at + size]
-    # One within another is nothing that anybody stores. The bare marker says that it can't be read.
-    return (MARKER if value_meta.startswith(WITH_META) else value_meta), meta[at + size :]
+    # What nobody stores: one that is cut off, one within another, and one of no value. The bare
+    # marker says that it can't be read.
+    if len(value_meta) < size or value_meta == MISSING or value_meta.startswith(WITH_META):
+        value_meta = MARKER
+    return value_meta, meta[at + size :]
 
 
 def _fits_json(value: Any, depth: int) -> bool:
