@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import logging
 import pickle
 import threading
@@ -14,6 +15,10 @@ from support import SMALL, Clock
 
 import shale
 from shale import Event, _events
+
+KEYWORD_ONLY = inspect.Parameter.KEYWORD_ONLY
+VAR_POSITIONAL = inspect.Parameter.VAR_POSITIONAL
+VAR_KEYWORD = inspect.Parameter.VAR_KEYWORD
 
 
 class Heard(list[tuple[Any, ...]]):
@@ -107,6 +112,75 @@ def test_calls_are_told(aging: shale.Cache, clock: Clock) -> None:
     ]
 
 
+def test_an_expiry_is_told(aging: shale.Cache) -> None:
+    aging.set("a", 1, stale=10)
+    aging.set("b", 2, stale=10, tag="t")
+    heard = Heard(aging)
+    assert aging.expire("a") is True
+    assert aging.expire("nothing") is False
+    aging.invalidate("t", expire=True)
+    assert aging.get("a") is None
+    assert aging.get("b", stale=True) == 2
+    aging.invalidate("t", expire=False)
+    assert aging.get("b", stale=True) is None
+    assert heard == [
+        ("expire", "a"),
+        ("expire", "t"),
+        ("miss", "a", "expired"),
+        ("stale", "b", "cache"),
+        ("invalidate", "t"),
+        ("miss", "b", "invalidated"),
+    ]
+
+
+def shape(signature: inspect.Signature) -> list[tuple[str, Any, Any]]:
+    return [(each.name, each.kind, each.default) for each in signature.parameters.values()]
+
+
+@pytest.mark.parametrize("name", [*_events._INSTEAD, *_events._AROUND])
+def test_who_listens_changes_no_signature(cache: shale.Cache, name: str) -> None:
+    plain = shape(inspect.signature(getattr(cache, name)))
+    cache.on("set", lambda _event: None)
+    in_front = getattr(cache, name)
+    assert in_front.__func__ is not getattr(shale.Cache, name)
+    shown = shape(inspect.signature(in_front))
+    # All that it doesn't name itself it passes on.
+    named = [each for each in shown if each[1] not in (VAR_POSITIONAL, VAR_KEYWORD)]
+    assert named == plain[: len(named)]
+    for _, kind, _ in plain[len(named) :]:
+        assert (VAR_KEYWORD if kind is KEYWORD_ONLY else VAR_POSITIONAL) in {
+            each[1] for each in shown
+        }
+
+
+def test_a_subclass_keeps_its_methods(directory: Path) -> None:
+    class Doubling(shale.Cache):
+        def get(self, key: shale.Key, default: Any = None, *, stale: bool = False) -> Any:
+            found = super().get(key, stale=stale)
+            return default if found is None else 2 * found
+
+        def remove(self, key: shale.Key) -> bool:
+            return super().remove(("other", key))
+
+    with Doubling(directory, capacity=SMALL) as cache:
+        cache["a"] = 1
+        cache[("other", "a")] = 2
+        heard = Heard(cache)
+        assert cache.get("a") == cache["a"] == 2
+        assert cache.get("nothing", 7) == 7
+        assert cache.get_many(["a"]) == {"a": 1}
+        assert cache.remove("a") is True
+        assert cache.pop("a") == 1
+        assert heard == [
+            ("hit", "a", "cache"),
+            ("remove", "a"),
+            ("hit", "a", "cache"),
+            ("remove", "a"),
+        ]
+        heard.stop()
+        assert cache.get("a", 7) == 7
+
+
 def test_reasons_and_counters_agree(aging: shale.Cache, clock: Clock) -> None:
     heard = Heard(aging)
     aging.set("short", 1, max_age=1)
@@ -141,6 +215,8 @@ def test_what_cannot_be_read_is_undecodable(directory: Path) -> None:
         assert cache.get("a") is None
         assert cache.get_or_load("gone", lambda: shale.Missing()) is None
         assert cache.get("gone") is None
+        assert cache.pop("a") is None
+        assert cache.pop("gone") is None
         assert heard == [
             ("miss", "a", "undecodable"),
             ("miss", "gone", "absent"),
@@ -148,9 +224,11 @@ def test_what_cannot_be_read_is_undecodable(directory: Path) -> None:
             ("set", "gone"),
             ("loaded", "gone"),
             ("miss", "gone", "missing"),
+            ("miss", "a", "undecodable"),
+            ("miss", "gone", "missing"),
         ]
         # What is known to be missing is no fault of the serializer.
-        assert cache.stats().own.undecodable == 4
+        assert cache.stats().own.undecodable == 5
 
 
 def test_loads_are_told_and_counted(aging: shale.Cache, clock: Clock) -> None:

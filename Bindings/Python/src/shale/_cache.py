@@ -438,14 +438,17 @@ class Cache(LoadingMethods):
         returns ends that.
 
         ``Event.name`` has the names. Only what this object does is told, not what other processes
-        do, nor what is evicted or expires. The listener is called in the thread of the call that
-        it is told of, before that returns, and without a lock: it may use the cache, and what it
-        does is not told again. An exception that it raises is logged (logger "shale"), and goes no
-        further. Where several threads change a key, their events may come in another order than
-        their changes.
+        do, nor what is evicted or comes to the end of its age; what ``expire`` and
+        ``invalidate(tag, expire=True)`` make stale is an ``"expire"``. The listener is called in
+        the thread of the call that it is told of, before that returns, and without a lock: it may
+        use the cache, and what it does is not told again. An exception that it raises is logged
+        (logger "shale"), and goes no further. Where several threads change a key, their events may
+        come in another order than their changes.
 
         While nobody listens, a call costs what it did. While somebody does, ``get_many`` and
-        ``remove_many`` tell of each key, and ``get_many`` reads one after the other.
+        ``remove_many`` tell of each key, and ``get_many`` reads one after the other. A subclass's
+        own ``get``, ``entry``, ``get_many``, ``pop`` or ``remove_many`` is called as ever; nothing
+        is told of what it calls with ``super()``.
         """
         listeners = self._listeners or _events.Listeners(self)
         return listeners.add(name, listener)

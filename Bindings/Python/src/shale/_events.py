@@ -18,7 +18,7 @@ from contextvars import ContextVar
 from types import MethodType
 from typing import TYPE_CHECKING, Any, Callable, Final, NamedTuple, Union
 
-from . import _abi, _batch
+from . import _abi, _batch, _library
 from ._errors import InvalidError, check
 from ._keys import Key, encode_key
 from ._records import LoadStats, details_of, entry_of
@@ -36,7 +36,20 @@ if TYPE_CHECKING:
     from ._records import Details, Entry
 
     EventName: TypeAlias = Literal[
-        "hit", "stale", "miss", "set", "remove", "invalidate", "clear", "load", "loaded", "conflict"
+        "hit",
+        "stale",
+        "miss",
+        "set",
+        "remove",
+        "expire",
+        "invalidate",
+        "clear",
+        "load",
+        "loaded",
+        "conflict",
+    ]
+    Reason: TypeAlias = Literal[
+        "absent", "expired", "invalidated", "damaged", "missing", "undecodable"
     ]
     Listener: TypeAlias = Callable[["Event"], object]
 
@@ -46,6 +59,7 @@ NAMES: Final = (
     "miss",
     "set",
     "remove",
+    "expire",
     "invalidate",
     "clear",
     "load",
@@ -64,7 +78,8 @@ class Event(NamedTuple):
     - ``"miss"``: none was found; ``reason`` says why
     - ``"set"``: one was stored, by a call or by a load
     - ``"remove"``: one was removed
-    - ``"invalidate"``: a ``tag`` was
+    - ``"expire"``: one was made stale by ``expire``, or all of a ``tag`` by ``invalidate``
+    - ``"invalidate"``: all of a ``tag`` were removed
     - ``"clear"``: all were removed
     - ``"load"``: a loader is about to be called
     - ``"loaded"``: it has ended, after ``seconds``, perhaps with an ``error``
@@ -72,9 +87,7 @@ class Event(NamedTuple):
     """
     key: Key | None = None
     tag: Tag | None = None
-    reason: (
-        Literal["absent", "expired", "invalidated", "damaged", "missing", "undecodable"] | None
-    ) = None
+    reason: Reason | None = None
     """``"missing"``: known to be so. ``"undecodable"``: by this cache's serializer."""
     source: Literal["cache", "waited", "loaded", "renewed"] | None = None
     """Where a hit or a stale value comes from, as in ``LoadResult``."""
@@ -118,7 +131,6 @@ os.register_at_fork(after_in_child=_after_fork_in_child)
 
 # What a listener does with a cache is not told: it would be told of itself, without end.
 _is_told: Final[ContextVar[bool]] = ContextVar("shale listener", default=False)
-_missing: Final = object()
 
 
 class Listeners:
@@ -180,7 +192,7 @@ class Listeners:
         self.tell("miss", key, reason=_REASONS.get(flags, "absent"))
 
 
-_REASONS: Final = {
+_REASONS: Final[dict[int, Reason]] = {
     _abi.VALUE_EXPIRED: "expired",
     _abi.VALUE_INVALIDATED: "invalidated",
     _abi.VALUE_DAMAGED: "damaged",
@@ -201,48 +213,69 @@ def _read(loan: Loan, key: bytes, flags: int) -> tuple[int, int, Details | None,
     return status, 0, details, data, meta
 
 
-def _look(cache: Cache, key: Key, stale: bool) -> tuple[Any, bytes, Details] | None:
-    """(value, meta, details), told of."""
+class _Look(NamedTuple):
+    """What a read has found, and the event that tells of it."""
+
+    event: EventName
+    reason: Reason | None
+    value: Any = None
+    meta: bytes = b""
+    details: Details | None = None
+
+
+def _look(cache: Cache, key: Key, stale: bool) -> _Look:
+    """Not told yet."""
     flags = _abi.GET_STALE if stale else 0
     status, why, details, data, meta = cache._pool.lend(_read, encode_key(key), flags)
-    tell = cache._tell
     if details is None:
-        tell("miss", key, reason=_REASONS.get(why, "absent"))
-        return None
+        return _Look("miss", _REASONS.get(why, "absent"))
     try:
         value = cache._codec.decode(meta, data)
     except Unreadable:
-        tell("miss", key, reason="missing" if meta == MISSING else "undecodable")
-        return None
-    tell("stale" if status == _abi.STALE else "hit", key, source="cache")
-    return value, meta, details
+        reason: Reason = "missing" if meta == MISSING else "undecodable"
+        return _Look("miss", reason)
+    return _Look("stale" if status == _abi.STALE else "hit", None, value, meta, details)
+
+
+def _tell_of(cache: Cache, key: Key, look: _Look) -> None:
+    source = None if look.details is None else "cache"
+    cache._tell(look.event, key, reason=look.reason, source=source)
 
 
 def _get(cache: Cache, key: Key, default: Any = None, *, stale: bool = False) -> Any:
-    found = _look(cache, key, stale)
-    return default if found is None else found[0]
+    look = _look(cache, key, stale)
+    _tell_of(cache, key, look)
+    return default if look.details is None else look.value
 
 
 def _entry(cache: Cache, key: Key, *, stale: bool = False) -> Entry | None:
-    found = _look(cache, key, stale)
-    return None if found is None else entry_of(*found)
+    look = _look(cache, key, stale)
+    _tell_of(cache, key, look)
+    return None if look.details is None else entry_of(look.value, look.meta, look.details)
 
 
 def _get_many(cache: Cache, keys: Iterable[Key], *, stale: bool = False) -> dict[Key, Any]:
-    found = {key: _look(cache, key, stale) for key in dict.fromkeys(keys)}
-    return {key: each[0] for key, each in found.items() if each is not None}
+    found = {}
+    for key in dict.fromkeys(keys):
+        look = _look(cache, key, stale)
+        _tell_of(cache, key, look)
+        if look.details is not None:
+            found[key] = look.value
+    return found
 
 
 def _pop(cache: Cache, key: Key, default: Any = None) -> Any:
-    value = type(cache).pop(cache, key, _missing)
-    if value is _missing:
-        _, why, _, _, meta = cache._pool.lend(_read, encode_key(key), _abi.GET_PEEK)
-        reason = "missing" if meta == MISSING else _REASONS.get(why, "absent")
-        cache._tell("miss", key, reason="undecodable" if meta and meta != MISSING else reason)
-        return default
-    cache._tell("hit", key, source="cache")
-    cache._tell("remove", key)
-    return value
+    stored = encode_key(key)
+    while True:
+        look = _look(cache, key, stale=False)
+        if look.details is None:
+            _tell_of(cache, key, look)
+            return default
+        version = look.details.version
+        if cache._call(_library.remove, stored, len(stored), version) == _abi.OK:
+            _tell_of(cache, key, look)
+            cache._tell("remove", key)
+            return look.value
 
 
 def _store(cache: Cache, key: Key, value: Any, *arguments: Any) -> int:
@@ -283,9 +316,16 @@ def _remove_many(cache: Cache, keys: Iterable[Key]) -> int:
     return len(removed)
 
 
-def _invalidate(cache: Cache, tag: Tag) -> None:
-    type(cache).invalidate(cache, tag)
-    cache._tell("invalidate", tag=tag)
+def _expire(cache: Cache, key: Key) -> bool:
+    was_there = type(cache).expire(cache, key)
+    if was_there:
+        cache._tell("expire", key)
+    return was_there
+
+
+def _invalidate(cache: Cache, tag: Tag, *, expire: bool = False) -> None:
+    type(cache).invalidate(cache, tag, expire=expire)
+    cache._tell("expire" if expire else "invalidate", tag=tag)
 
 
 def _clear(cache: Cache) -> None:
@@ -293,26 +333,36 @@ def _clear(cache: Cache) -> None:
     cache._tell("clear")
 
 
-_IN_FRONT: Final[dict[str, Callable[..., Any]]] = {
+# They do the work themselves: the plain ones don't say enough.
+_INSTEAD: Final[dict[str, Callable[..., Any]]] = {
     "get": _get,
     "entry": _entry,
     "get_many": _get_many,
     "pop": _pop,
+    "remove_many": _remove_many,
+}
+
+# They call what the class has.
+_AROUND: Final[dict[str, Callable[..., Any]]] = {
     "_store": _store,
     "set_many": _set_many,
     "incr": _incr,
     "remove": _remove,
-    "remove_many": _remove_many,
+    "expire": _expire,
     "invalidate": _invalidate,
     "clear": _clear,
 }
 
 
 def _stand_in_front(cache: Cache) -> None:
-    for name, function in _IN_FRONT.items():
-        cache.__dict__[name] = MethodType(function, cache)
+    from ._cache import Cache as Plain
+
+    for name, function in {**_INSTEAD, **_AROUND}.items():
+        # A subclass's own method is not replaced.
+        if name in _AROUND or getattr(type(cache), name) is getattr(Plain, name):
+            cache.__dict__[name] = MethodType(function, cache)
 
 
 def _step_aside(cache: Cache) -> None:
-    for name in _IN_FRONT:
+    for name in (*_INSTEAD, *_AROUND):
         cache.__dict__.pop(name, None)
