@@ -183,11 +183,6 @@ class Listeners:
         finally:
             _is_told.reset(token)
 
-    def served(self, key: Key, result: LoadResult) -> None:
-        """A value that ``get_or_load`` gives without having loaded it for this call."""
-        if not result.missing:
-            self.tell("stale" if result.stale else "hit", key, source=result.source)
-
     def missed(self, key: Key, flags: int) -> None:
         self.tell("miss", key, reason=_REASONS.get(flags, "absent"))
 
@@ -197,6 +192,14 @@ _REASONS: Final[dict[int, Reason]] = {
     _abi.VALUE_INVALIDATED: "invalidated",
     _abi.VALUE_DAMAGED: "damaged",
 }
+
+
+def served(cache: Cache, key: Key, result: LoadResult) -> LoadResult:
+    """What ``get_or_load`` gives. Told of where it was not loaded for this call."""
+    listeners = cache._listeners
+    if listeners is not None and result.source != "loaded" and not result.missing:
+        listeners.tell("stale" if result.stale else "hit", key, source=result.source)
+    return result
 
 
 # The methods that stand in front

@@ -10,6 +10,7 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any, Callable
 
+from ._events import served
 from ._keys import Key
 from ._load import Load
 from ._loaded import LoadResult
@@ -26,9 +27,7 @@ if TYPE_CHECKING:
 def load(cache: Cache, key: Key, policy: Policy, loader: Loader) -> LoadResult:
     """The value, loaded by this thread or by another."""
     result = _load(cache, key, policy, loader)
-    if cache._listeners is not None and result.source != "loaded":
-        cache._listeners.served(key, result)
-    return result
+    return result if cache._listeners is None else served(cache, key, result)
 
 
 def _load(cache: Cache, key: Key, policy: Policy, loader: Loader) -> LoadResult:

@@ -61,9 +61,9 @@ def renew(loan: Loan, key: bytes, token: int, max_age_ms: int) -> None:
     check(_library.touch_untouched(loan.pointer, key, len(key), max_age_ms, token))
 
 
-def touch(loan: Loan, key: bytes, version: int, max_age_ms: int) -> None:
-    """Gives the entry a new age, if it has this version. One that replaces it between these two
-    calls gets the age in its place."""
+def end_age(loan: Loan, key: bytes, version: int) -> None:
+    """Makes the entry stale, if it has this version. One that replaces it between these two calls
+    becomes stale in its place."""
     status = check(loan.get(key, _abi.GET_STALE | _abi.GET_PEEK | _abi.GET_INFO))
     if status != _abi.MISS and loan.buffer.struct.version == version:
-        check(_library.touch(loan.pointer, key, len(key), max_age_ms))
+        check(_library.touch(loan.pointer, key, len(key), _abi.NONE_MS))

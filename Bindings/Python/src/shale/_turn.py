@@ -112,7 +112,7 @@ class Turn:
         """Of what is fresh and can't be read, so that the next look has it to load. To remove it
         would keep what others are loading from being stored."""
         try:
-            self._cache._pool.lend(_lookups.touch, self.place[1], looked.version, _abi.NONE_MS)
+            self._cache._pool.lend(_lookups.end_age, self.place[1], looked.version)
         except PermissionDeniedError:
             return self._load(None, 0, None, None)
         return None
