@@ -58,8 +58,8 @@ def examples(count: int) -> settings:
 
 
 def child_environment(**more: str) -> dict[str, str]:
-    source = str(Path(shale.__file__).resolve().parents[1])
-    path = os.pathsep.join(filter(None, [source, os.environ.get("PYTHONPATH")]))
+    source, tests = Path(shale.__file__).resolve().parents[1], Path(__file__).resolve().parent
+    path = os.pathsep.join(filter(None, [f"{source}", f"{tests}", os.environ.get("PYTHONPATH")]))
     return {**os.environ, "PYTHONPATH": path, **more}
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
+from loaders import PATIENCE, Failure, Loader, fail, in_thread, until
 from support import SMALL, Clock
 
 import shale
@@ -47,6 +48,12 @@ class Heard(list[tuple[Any, ...]]):
     def stop(self) -> None:
         for each in self.stops:
             each()
+
+
+def a_load(key: str, *outcome: str) -> list[tuple[Any, ...]]:
+    """What is told of a load of what was absent."""
+    middle = [(name, key) for name in ("load", *outcome, "loaded")]
+    return [("miss", key, "absent"), *middle]
 
 
 def test_calls_are_told(aging: shale.Cache, clock: Clock) -> None:
@@ -153,6 +160,22 @@ def test_who_listens_changes_no_signature(cache: shale.Cache, name: str) -> None
         }
 
 
+def test_a_pop_gives_what_it_removes(cache: shale.Cache, monkeypatch: pytest.MonkeyPatch) -> None:
+    look = _events._look
+
+    def replaced_after(*arguments: Any, **named: Any) -> Any:
+        looked = look(*arguments, **named)
+        if looked.value == 1:
+            cache["k"] = 2
+        return looked
+
+    monkeypatch.setattr(_events, "_look", replaced_after)
+    cache["k"] = 1
+    heard = Heard(cache)
+    assert cache.pop("k") == 2
+    assert heard == [("set", "k"), ("hit", "k", "cache"), ("remove", "k")]
+
+
 def test_a_subclass_keeps_its_methods(directory: Path) -> None:
     class Doubling(shale.Cache):
         def get(self, key: shale.Key, default: Any = None, *, stale: bool = False) -> Any:
@@ -219,10 +242,7 @@ def test_what_cannot_be_read_is_undecodable(directory: Path) -> None:
         assert cache.pop("gone") is None
         assert heard == [
             ("miss", "a", "undecodable"),
-            ("miss", "gone", "absent"),
-            ("load", "gone"),
-            ("set", "gone"),
-            ("loaded", "gone"),
+            *a_load("gone", "set"),
             ("miss", "gone", "missing"),
             ("miss", "a", "undecodable"),
             ("miss", "gone", "missing"),
@@ -235,25 +255,16 @@ def test_loads_are_told_and_counted(aging: shale.Cache, clock: Clock) -> None:
     heard = Heard(aging)
     assert aging.get_or_load("k", lambda: 1, max_age=10, stale=100) == 1
     assert aging.get_or_load("k", lambda: 2) == 1
-    assert heard.take() == [
-        ("miss", "k", "absent"),
-        ("load", "k"),
-        ("set", "k"),
-        ("loaded", "k"),
-        ("hit", "k", "cache"),
-    ]
+    assert heard.take() == [*a_load("k", "set"), ("hit", "k", "cache")]
     clock.advance(10)
 
-    def fails() -> int:
-        raise ValueError("origin")
-
-    assert aging.get_or_load("k", fails, stale_if_error=True) == 1
+    assert aging.get_or_load("k", fail, stale_if_error=True) == 1
     assert heard.take() == [("load", "k"), ("loaded", "k"), ("stale", "k", "cache")]
     failed = heard.events[-2]
-    assert isinstance(failed.error, ValueError) and failed.seconds is not None
-    with pytest.raises(ValueError, match="origin"):
-        aging.get_or_load("other", fails)
-    heard.take()
+    assert isinstance(failed.error, Failure) and failed.seconds is not None
+    with pytest.raises(Failure):
+        aging.get_or_load("other", fail)
+    assert heard.take() == a_load("other")
 
     def changed_meanwhile() -> int:
         aging.remove("k")
@@ -268,42 +279,27 @@ def test_loads_are_told_and_counted(aging: shale.Cache, clock: Clock) -> None:
 
 def test_a_load_that_is_left_has_not_failed(cache: shale.Cache) -> None:
     ended = threading.Event()
-    let_go = threading.Event()
     cache.on("loaded", lambda _event: ended.set())
-
-    def slow() -> int:
-        assert let_go.wait(30)
-        return 1
-
+    slow = Loader(held=True)
     with pytest.raises(shale.LoadTimeoutError):
         cache.get_or_load("k", slow, timeout=0.01)
-    let_go.set()
-    assert ended.wait(30)
+    slow.go.set()
+    assert ended.wait(PATIENCE)
     own = cache.stats().own
     assert (own.loads, own.failed) == (1, 0)
 
 
 def test_waiting_is_counted(cache: shale.Cache) -> None:
-    begun, let_go = threading.Event(), threading.Event()
     waited: list[Event] = []
     cache.on("hit", waited.append)
-
-    def slow() -> int:
-        begun.set()
-        assert let_go.wait(30)
-        return 1
-
-    loading = threading.Thread(target=cache.get_or_load, args=("k", slow))
-    loading.start()
-    assert begun.wait(30)
-    waiting = threading.Thread(target=cache.get_or_load, args=("k", slow))
-    waiting.start()
-    while cache.stats().misses != 2:
-        pass
+    slow = Loader(held=True)
+    loading = in_thread(lambda: cache.get_or_load("k", slow))
+    assert slow.begun.wait(PATIENCE)
+    waiting = in_thread(lambda: cache.get_or_load("k", slow))
+    until(lambda: cache.stats().misses == 2)
     # The one who waits has looked; it goes on looking until there is something.
-    let_go.set()
-    loading.join()
-    waiting.join()
+    slow.go.set()
+    assert (loading(), waiting()) == (1, 1)
     own = cache.stats().own
     assert own.loads == 1
     assert own.waits <= 1  # it may have been stored before the second look
@@ -329,31 +325,23 @@ def test_coroutines_are_told_of(directory: Path) -> None:
                 return 3
 
             assert await cache.get_or_load("c", changed_meanwhile) == 3
-            with pytest.raises(ZeroDivisionError):
+            with pytest.raises(Failure):
                 await cache.get_or_load("d", fails)
             await cache.clear()
             stats = await cache.stats()
             assert (stats.own.loads, stats.own.failed, stats.own.conflicts) == (3, 1, 1)
             return heard
 
-    async def fails() -> int:
-        return 1 // 0
+    async def fails() -> Any:
+        fail()
 
     assert asyncio.run(work()) == [
         ("set", "a"),
         ("hit", "a", "cache"),
-        ("miss", "b", "absent"),
-        ("load", "b"),
-        ("set", "b"),
-        ("loaded", "b"),
+        *a_load("b", "set"),
         ("hit", "b", "cache"),
-        ("miss", "c", "absent"),
-        ("load", "c"),
-        ("conflict", "c"),
-        ("loaded", "c"),
-        ("miss", "d", "absent"),
-        ("load", "d"),
-        ("loaded", "d"),
+        *a_load("c", "conflict"),
+        *a_load("d"),
         ("clear",),
     ]
 

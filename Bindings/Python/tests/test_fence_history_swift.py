@@ -1,47 +1,33 @@
 """Loads beside changes, at random, in processes of Python and of Swift.
 
-The words are those of test_fence_history.py.
-
 The Swift half is Tests/HistoryLoader, which the Swift package's tests build. Both write what they
 load and what they set under the keys and tags of a Swift ``Cache<String, String>`` without a name.
 """
 
 from __future__ import annotations
 
+import functools
 import os
-import random
 import subprocess
 from pathlib import Path
+from typing import Any, Callable
 
+import history
 import pytest
-from support import REPOSITORY, SMALL, start_child
-
-import shale
+from support import REPOSITORY, start_child
 
 LOADER = Path(
     os.environ.get("SHALE_HISTORY_LOADER", REPOSITORY / ".build" / "debug" / "HistoryLoader")
 )
 # As many of each.
 PROCESSES = 2
-LEAST = 30
 
 CHILD = """
-    import ctypes, mmap, random, sys, threading, time
-    import shale
+    import time
+    from history import KEYS, History
 
-    directory, path, first, processes, seed = sys.argv[1], sys.argv[2], *map(int, sys.argv[3:])
-    KEYS, LEAST, END, LIMIT = 8, 30, time.monotonic() + 2.5, time.monotonic() + 50
-    file = open(path, "r+b")
-    shared = mmap.mmap(file.fileno(), 16 * KEYS)
-    truth = (ctypes.c_int64 * KEYS).from_buffer(shared)
-    noted = (ctypes.c_int64 * KEYS).from_buffer(shared, 8 * KEYS)
-    cache = shale.Cache(directory)
-    reads, wrong = [0], []
-
-    def going():
-        # Not before there was something to see.
-        now = time.monotonic()
-        return now < END or (cache.stats().own.conflicts < LEAST and not wrong and now < LIMIT)
+    history = History()
+    cache = history.cache
 
     def stored(key):
         return b"\\x00s" + str(key).encode()
@@ -52,37 +38,28 @@ CHILD = """
     def value(number):
         return str(number).encode()
 
-    def pause(chance):
-        return chance.choice([0, 0, 0.0003, 0.001, 0.004])
+    def change(chance, key, number):
+        way = chance.randrange(10)
+        if way < 3:
+            cache.invalidate(f"0:tag {key}")
+        elif way < 6:
+            cache.remove(stored(key))
+        elif way < 9:
+            cache.set(stored(key), value(number), max_age=0.003, stale=10, tags=tags(key))
+        else:
+            cache.clear()
 
-    def write(seed):
-        chance = random.Random(seed)
-        while going():
-            key = chance.randrange(KEYS // processes) * processes + first
-            number = truth[key] + 1
-            truth[key] = number
-            time.sleep(pause(chance))
-            way = chance.randrange(10)
-            if way < 3:
-                cache.invalidate(f"0:tag {key}")
-            elif way < 6:
-                cache.remove(stored(key))
-            elif way < 9:
-                cache.set(stored(key), value(number), max_age=0.003, stale=10, tags=tags(key))
-            else:
-                cache.clear()
-            noted[key] = number
-            time.sleep(pause(chance))
+    def write(chance):
+        history.write(chance, change)
 
-    def read(seed):
-        chance = random.Random(seed)
-        while going():
+    def read(chance):
+        while history.going():
             key = chance.randrange(KEYS)
-            least = noted[key]
+            least = history.noted[key]
 
             def load(previous, key=key):
-                number = truth[key]
-                time.sleep(pause(chance))
+                number = history.truth[key]
+                time.sleep(history.pause(chance))
                 return value(number)
 
             found = cache.entry_or_load(
@@ -93,18 +70,19 @@ CHILD = """
                 stale=chance.choice([0, 10]),
                 soft_timeout=chance.choice([0, 0.001, 1]),
             )
-            reads[0] += 1
-            if int(found.value) < least:
-                wrong.append((key, least, tuple(found)))
+            history.judge(key, least, found)
 
-    threads = [threading.Thread(target=write, args=(seed,))]
-    threads += [threading.Thread(target=read, args=(seed + n,)) for n in (1, 2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    print(reads[0], cache.stats().own.conflicts, len(wrong), wrong[:3])
+    history.run(write, read, read)
 """
+
+
+def start_loader(*arguments: object) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [str(LOADER), *map(str, arguments)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
 
 
 @pytest.mark.skipif(
@@ -113,38 +91,6 @@ CHILD = """
 def test_neither_language_is_given_what_was_loaded_before_a_change(
     directory: Path, tmp_path: Path
 ) -> None:
-    seed = int(os.environ.get("SHALE_SEED", random.randrange(1 << 30)))
-    print(f"SHALE_SEED={seed}")
-    numbers = tmp_path / "numbers"
-    numbers.write_bytes(bytes(4096))
-    shale.Cache(directory, capacity=SMALL).close()
-    arguments = [
-        (str(directory), str(numbers), str(name), str(2 * PROCESSES), str(seed + 10 * name))
-        for name in range(2 * PROCESSES)
-    ]
-    children = [
-        start_child(CHILD, *arguments[name])
-        if name % 2
-        else subprocess.Popen(
-            [str(LOADER), *arguments[name]],
-            stdout=subprocess.PIPE,
-            stdin=subprocess.PIPE,
-            text=True,
-        )
-        for name in range(2 * PROCESSES)
-    ]
-    try:
-        outputs = [child.communicate(timeout=90)[0] for child in children]
-    finally:
-        for child in children:
-            child.kill()
-            child.wait(30)
-    for name, (child, output) in enumerate(zip(children, outputs)):
-        language = "Python" if name % 2 else "Swift"
-        assert child.returncode == 0, language
-        reads, conflicts, wrong, examples = output.split(maxsplit=3)
-        print(f"{language}: {reads} reads, {conflicts} loads not stored")
-        assert int(wrong) == 0, f"{language}, (key, least, found): {examples}"
-        # So that there was something to be seen.
-        assert int(conflicts) >= LEAST, language
-        assert int(reads) > 100, language
+    child = functools.partial(start_child, CHILD)
+    both: list[tuple[str, Callable[..., Any]]] = [("Swift", start_loader), ("Python", child)]
+    history.run(directory, tmp_path / "numbers", both * PROCESSES)
