@@ -398,14 +398,15 @@ static struct {
  * room, what is gone in its shard leaves.") */
 static bool is_all_that_is_left(int key);
 
-static uint64_t removals(void) {
+/* A word of the shards' headers, added up. */
+static uint64_t sum_of(size_t word) {
     layout l = read_layout(bytes_of_data);
-    uint64_t count = 0;
+    uint64_t sum = 0;
     for (size_t i = 0; i < l.shards; i++) {
         shard_view v = view_of(&l, bytes_of_data, bytes_of(machine.names[name_index]), i);
-        count += field(&v, w_removes);
+        sum += field(&v, word);
     }
-    return count;
+    return sum;
 }
 
 static bool some_are_pinned(void) {
@@ -422,13 +423,7 @@ static bool some_are_pinned(void) {
 
 /* limits.md, "Damage": "A pinned entry that is damaged takes room until somebody meets the damage". */
 static bool damaged_pins_remain(void) {
-    layout l = read_layout(bytes_of_data);
-    size_t bytes = 0;
-    for (size_t i = 0; i < l.shards && model.has_damaged_pin; i++) {
-        shard_view v = view_of(&l, bytes_of_data, bytes_of(machine.names[name_index]), i);
-        bytes += field(&v, w_pinned_bytes);
-    }
-    return bytes > 0;
+    return model.has_damaged_pin && sum_of(w_pinned_bytes) > 0;
 }
 
 static bool open_cache(int capacity) {
@@ -559,10 +554,10 @@ static void act(const operation *op, uint16_t id) {
     case 'r': answer.status = shale_remove(mine->handle, &key, 1, 0); break;
     case 'u': answer.status = shale_touch(mine->handle, &key, 1, op->size ? SHALE_NEVER : 3500); break;
     case 'o': {
-        uint64_t before = removals();
+        uint64_t before = sum_of(w_removes);
         answer.may_lack_room = some_are_pinned() || machine.is_full || is_all_that_is_left(op->key);
         answer.status = shale_expire(mine->handle, &key, 1);
-        answer.had_no_room = answer.may_lack_room && removals() != before;
+        answer.had_no_room = answer.may_lack_room && sum_of(w_removes) != before;
         break;
     }
     case 'i':
