@@ -199,7 +199,7 @@ static void pretend_boot(const char *id) {
     uint64_t words[2] = {1, 2}, mark = 0;
     if (!id)
         return;
-    int fd = open_index(aimed_directory, O_WRONLY);
+    int fd = open_file(aimed_directory, "shale.index", O_WRONLY);
     CHECK_EQUAL(16, syscall(SYS_pwrite64, fd, words, 16, index_boot));
     CHECK_EQUAL(8, syscall(SYS_pwrite64, fd, &mark, 8, index_clean_mark));
     close(fd);

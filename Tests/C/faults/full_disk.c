@@ -22,6 +22,7 @@
 #include <sys/statvfs.h>
 
 #include "faults.h"
+#include "files.h"
 
 enum { page = 4096, kib = 1 << 10, mib = 1 << 20 };
 
@@ -430,17 +431,12 @@ static void test_copied(void) {
 static uint64_t left_in_head(void) {
     static unsigned char head[page];
     uint64_t offset = 0;
-    char *path = NULL;
-    REQUIRE(asprintf(&path, "%s/shale.data", directory) > 0);
-    int file = open(path, O_RDONLY);
-    REQUIRE(file >= 0 && pread(file, head, page, 0) == page);
+    int file = open_file(directory, "shale.data", O_RDONLY);
+    REQUIRE(pread(file, head, page, 0) == page);
     close(file);
-    free(path);
-    REQUIRE(asprintf(&path, "%s/shale.index", directory) > 0);
-    file = open(path, O_RDONLY);
-    REQUIRE(file >= 0 && pread(file, &offset, 8, index_head_bytes + shard_head_offset) == 8);
+    file = open_file(directory, "shale.index", O_RDONLY);
+    REQUIRE(pread(file, &offset, 8, index_head_bytes + shard_head_offset) == 8);
     close(file);
-    free(path);
     layout l = layout_of(head);
     REQUIRE(l.shards == 1 && offset <= l.segment_size);
     return l.segment_size - offset;

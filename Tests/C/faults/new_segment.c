@@ -5,6 +5,7 @@
  * new_segment [kills, 400] [seed] */
 #include "afterwards.h"
 #include "faults.h"
+#include "files.h"
 #include "pattern.h"
 
 enum { segment_size = 128 << 10, header_size = 64, key_count = 100, value_size = 9000 };
@@ -68,9 +69,7 @@ int main(int argument_count, char **arguments) {
             continue;
         /* Nor with a new index, from the log. */
         CHECK_STATUS(SHALE_OK, shale_close(cache));
-        char path[512];
-        snprintf(path, sizeof path, "%s/shale.index", directory);
-        CHECK_EQUAL(0, unlink(path));
+        remove_index(directory);
         cache = open_cache();
         stats = stats_of(cache);
         CHECK_EQUAL(0, stats.corrupt_records);

@@ -13,6 +13,7 @@
  * nothing_comes_back [runs, 60] [seed] */
 #include "afterwards.h"
 #include "faults.h"
+#include "files.h"
 #include "pattern.h"
 
 #include <sys/mman.h>
@@ -63,20 +64,9 @@ static shale_status put(shale_cache *cache, uint64_t key, uint64_t version, size
 
 /* Changes a bit behind the last place in the data file that has these bytes: of a key, where the head's check sees it. */
 static void damage_key(const void *key, size_t size) {
-    char path[512];
-    snprintf(path, sizeof path, "%s/shale.data", directory);
-    int file = open(path, O_RDWR);
-    struct stat status;
-    REQUIRE(file >= 0 && fstat(file, &status) == 0);
-    unsigned char *bytes = mmap(NULL, (size_t)status.st_size, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0),
-                  *last = NULL;
-    REQUIRE(bytes != MAP_FAILED);
-    for (unsigned char *at = bytes; (at = memmem(at, (size_t)(bytes + status.st_size - at), key, size)) != NULL; at++)
-        last = at;
-    REQUIRE(last != NULL);
-    last[3] ^= 1;
-    munmap(bytes, (size_t)status.st_size);
-    close(file);
+    mapped_file data = map_file(directory, "shale.data");
+    last_in(&data, key, size)[3] ^= 1;
+    unmap_file(&data);
 }
 
 static void test_the_damaged_stay_removed(void) {

@@ -6,6 +6,7 @@
  * clocks [seconds] [seed] */
 #include "check.h"
 #include "excuses.h"
+#include "files.h"
 
 /* The last point in time that a record can hold; what would end later never ends. */
 enum { unit = 64000, far_units = 0xffffff };
@@ -33,11 +34,8 @@ static shale_cache *open_cache(const char *directory) {
 
 static shale_cache *reopen(shale_cache *cache, const char *directory, bool with_index) {
     CHECK_STATUS(SHALE_OK, shale_close(cache));
-    if (!with_index) {
-        char path[512];
-        snprintf(path, sizeof path, "%s/shale.index", directory);
-        CHECK(unlink(path) == 0);
-    }
+    if (!with_index)
+        remove_index(directory);
     return open_cache(directory);
 }
 

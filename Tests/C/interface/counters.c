@@ -1,5 +1,6 @@
 /* What shale_stats says of misses, loads and evictions: each thing that happens is counted once, where shale.h says. */
 #include "check.h"
+#include "files.h"
 
 enum { minute = 60000, large = 300000 };
 
@@ -151,19 +152,11 @@ static void test_large(void) {
 
 /* Changes a byte of the value that begins with these, wherever the file has it. */
 static void damage(const char *directory, const unsigned char *start, size_t size, size_t at) {
-    char path[512];
-    snprintf(path, sizeof path, "%s/shale.data", directory);
-    int fd = open(path, O_RDWR);
-    REQUIRE(fd >= 0);
-    off_t length = lseek(fd, 0, SEEK_END);
-    unsigned char *data = malloc((size_t)length);
-    REQUIRE(data && pread(fd, data, (size_t)length, 0) == length);
-    unsigned char *found = memmem(data, (size_t)length, start, size);
+    mapped_file data = map_file(directory, "shale.data");
+    unsigned char *found = memmem(data.bytes, data.size, start, size);
     REQUIRE(found != NULL);
-    unsigned char other = found[at] ^ 1;
-    REQUIRE(pwrite(fd, &other, 1, found - data + (off_t)at) == 1);
-    free(data);
-    close(fd);
+    found[at] ^= 1;
+    unmap_file(&data);
 }
 
 static void test_damaged(void) {
@@ -378,9 +371,7 @@ static void test_clocks(void) {
     CHECK_EQUAL(0, stats.evicted_age_ms);
     CHECK_EQUAL(0, stats.evicted_idle_ms);
     shale_close(cache);
-    char path[512];
-    snprintf(path, sizeof path, "%s/shale.index", directory);
-    REQUIRE(unlink(path) == 0);
+    remove_index(directory);
     cache = open_at(directory, 0, 0, 0);
     now += 20 * minute;
     CHECK_STATUS(SHALE_OK, put(cache, "new", 10, 0, 0, NULL)); /* the first moment that is known */

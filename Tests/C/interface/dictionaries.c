@@ -3,16 +3,13 @@
  * stays. They are never taken for damage. */
 #include "afterwards.h"
 #include "excuses.h"
-
-#include <fcntl.h>
-#include <sys/mman.h>
-
 #include "faults.h"
+#include "files.h"
 
 enum { kinds = 5, most = 20000, words = 60, index_dictionary_current = 640, index_dictionary_retiring = 656 };
 
 static shale_cache *cache, *other;
-static unsigned char *index_bytes;
+static mapped_file index_file;
 static unsigned interrupted;
 
 /* Of a kind of its own: dictionaries for one kind do not help the next. */
@@ -30,7 +27,7 @@ static int make_text(char *text, size_t size, int kind, uint64_t i) {
 }
 
 static uint64_t index_word(size_t at) {
-    return word_at(index_bytes + at);
+    return word_at(index_file.bytes + at);
 }
 
 /* Before the place of dictionary 1 is allocated once more, and its number taken from it. */
@@ -40,7 +37,7 @@ static long rebuild_meanwhile(const char *name) {
         return 0;
     interrupted = 1;
     uint64_t rebuilding = 2;
-    memcpy(index_bytes + index_head_bytes + shard_state, &rebuilding, 8);
+    memcpy(index_file.bytes + index_head_bytes + shard_state, &rebuilding, 8);
     shale_set_options plain = {.struct_size = sizeof plain, .flags = SHALE_SET_UNCOMPRESSED};
     CHECK_STATUS(SHALE_OK, shale_set(other, "other", 5, "x", 1, &plain));
     return 0;
@@ -49,16 +46,12 @@ static long rebuild_meanwhile(const char *name) {
 int main(void) {
     watch(120);
     begin_excuses();
-    char *directory = path_to("cache"), path[600], text[400];
+    char *directory = path_to("cache"), text[400];
     shale_options options = {
         .struct_size = sizeof options, .capacity = 6 << 20, .shards = 1, .flags = SHALE_OPEN_NO_SYNC};
     REQUIRE_STATUS(SHALE_OK, shale_open(directory, &options, &cache));
     REQUIRE_STATUS(SHALE_OK, shale_open(directory, &options, &other));
-    snprintf(path, sizeof path, "%s/shale.index", directory);
-    int file = open(path, O_RDWR);
-    index_bytes = mmap(NULL, index_head_bytes + shard_header_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
-    REQUIRE(index_bytes != MAP_FAILED);
-    close(file);
+    index_file = map_file(directory, "shale.index");
     shim_faults.call = rebuild_meanwhile;
     uint64_t last[kinds] = {0}, evicted = 0;
     for (int kind = 0; kind < kinds && !interrupted; kind++) {
@@ -102,7 +95,7 @@ int main(void) {
     CHECK_EQUAL(0, (int64_t)stats.corrupt_records);
     check_afterwards(cache, directory, "rebuilt while a dictionary was made");
     print_excuses();
-    munmap(index_bytes, index_head_bytes + shard_header_bytes);
+    unmap_file(&index_file);
     CHECK_STATUS(SHALE_OK, shale_close(other));
     CHECK_STATUS(SHALE_OK, shale_close(cache));
     return finish();

@@ -3,6 +3,7 @@
 #include "afterwards.h"
 #include "check.h"
 #include "faults.h"
+#include "files.h"
 #include "kill_at.h"
 
 enum { segment = 128 << 10, large = 200000, most_tags = 384 };
@@ -271,9 +272,7 @@ static void test_full_table(void) {
     CHECK_EQUAL(evictions + 1, stats_of(cache).evictions);
     check_afterwards(cache, directory, "a full table");
     CHECK_STATUS(SHALE_OK, shale_close(cache));
-    char path[600];
-    snprintf(path, sizeof path, "%s/shale.index", directory);
-    CHECK_EQUAL(0, unlink(path));
+    remove_index(directory);
     cache = open_at(directory, 4 << 20, 1);
     shale_value value = SHALE_VALUE_INIT;
     CHECK_STATUS(SHALE_MISS, get_text(cache, "stale", 0, &value));
@@ -454,12 +453,10 @@ static void test_it_lasts(uint32_t shards) {
         CHECK_STATUS(SHALE_OK, expire(cache, numbered("key", i)));
     clock_ms += 10;
     check_lasting(cache, expired, "expired");
-    char path[600];
-    snprintf(path, sizeof path, "%s/shale.index", directory);
     for (int round = 0; round < 4; round++) {
         CHECK_STATUS(SHALE_OK, shale_close(cache));
         if (round % 2)
-            CHECK_EQUAL(0, unlink(path));
+            remove_index(directory);
         cache = open_at(directory, 16 << 20, shards);
         check_lasting(cache, expired, round % 2 ? "with a new index" : "opened again");
         /* The tail passes all of it, and the expiries too. */
@@ -483,9 +480,7 @@ static void test_evicted(bool by_tag) {
     CHECK_EQUAL(1, evicted);
     CHECK_STATUS(by_tag ? SHALE_OK : SHALE_MISS, expire_either(cache, by_tag));
     CHECK_STATUS(SHALE_OK, shale_close(cache));
-    char path[600];
-    snprintf(path, sizeof path, "%s/shale.index", directory);
-    CHECK_EQUAL(0, unlink(path));
+    remove_index(directory);
     cache = open_at(directory, 4 << 20, 1);
     if (by_tag)
         IS_STALE("key", clock_ms);
@@ -506,8 +501,6 @@ static void test_evicted_tag(void) {
 /* `again`: the tag was expired before, at another time, with an entry set since. */
 static void test_killed(bool by_tag, bool again) {
     char *directory = path_to(numbered(by_tag ? "killed tag" : "killed key", again));
-    char path[600];
-    snprintf(path, sizeof path, "%s/shale.index", directory);
     bool was_killed = true;
     const int64_t start = clock_ms += 1000000;
     unsigned happened = 0, did_not = 0;
@@ -538,7 +531,7 @@ static void test_killed(bool by_tag, bool again) {
                 CHECK_STATUS(SHALE_MISS, shale_remove(cache, "nothing", 7, 0));
             if (look == 2) {
                 CHECK_STATUS(SHALE_OK, shale_close(cache));
-                CHECK_EQUAL(0, unlink(path));
+                remove_index(directory);
                 cache = open_at(directory, 1 << 20, 1);
             }
             static bool is_stale;

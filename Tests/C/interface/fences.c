@@ -2,10 +2,8 @@
  * set with this token (see shale_lease in shale.h). */
 #include "check.h"
 #include "faults.h"
+#include "files.h"
 #include "kill_at.h"
-
-#include <sys/mman.h>
-#include <sys/stat.h>
 
 enum { segment = 128 << 10, large = 200000, large_capacity = 64 << 20 };
 
@@ -172,9 +170,7 @@ static shale_cache *make(shale_cache *cache, const char *directory, change c, bo
         break;
     case replaces_index: {
         CHECK_STATUS(SHALE_OK, shale_close(cache));
-        char path[600];
-        snprintf(path, sizeof path, "%s/shale.index", directory);
-        CHECK_EQUAL(0, unlink(path));
+        remove_index(directory);
         cache = open_at(directory, large_capacity, shards, 0);
         break;
     }
@@ -352,20 +348,9 @@ static long refuse_room(const char *call) {
 
 /* Damages the number of the key's last record, so that it seems to be as old as can be. */
 static void forget_number(const char *directory, const char *key) {
-    char path[512];
-    snprintf(path, sizeof path, "%s/shale.data", directory);
-    int file = open(path, O_RDWR);
-    struct stat status;
-    REQUIRE(file >= 0 && fstat(file, &status) == 0);
-    size_t size = (size_t)status.st_size;
-    unsigned char *data = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0), *last = NULL;
-    REQUIRE(data != MAP_FAILED);
-    for (unsigned char *at = data; (at = memmem(at, size - (size_t)(at - data), key, strlen(key))) != NULL; at++)
-        last = at;
-    REQUIRE(last != NULL);
-    memset(last - 48, 0, 8);
-    munmap(data, size);
-    close(file);
+    mapped_file data = map_file(directory, "shale.data");
+    memset(last_in(&data, key, strlen(key)) - 48, 0, 8);
+    unmap_file(&data);
 }
 
 /* A reader drops what is damaged, where a full disk has no room for a record of that. */

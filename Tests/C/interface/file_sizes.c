@@ -3,10 +3,10 @@
  * their last chunk and their last place end, unless somebody reads them. A limit on the size of files, or on memory, is
  * named where it is met. */
 #include "check.h"
+#include "files.h"
 #include "layout.h"
 #include "usage.h"
 
-#include <sys/mman.h>
 #include <sys/resource.h>
 
 enum { slack = 64 << 20 };
@@ -56,35 +56,23 @@ static void check_lengths(void) {
     CHECK(data.looks <= data.takes * 5 / 4 + slack);
 }
 
-static const unsigned char *map_file(const char *name, uint64_t *size) {
-    char path[512];
-    snprintf(path, sizeof path, "%s/%s", directory, name);
-    int fd = open(path, O_RDONLY);
-    REQUIRE(fd >= 0);
-    *size = (uint64_t)lseek(fd, 0, SEEK_END);
-    void *bytes = mmap(NULL, *size, PROT_READ, MAP_SHARED, fd, 0);
-    REQUIRE(bytes != MAP_FAILED);
-    close(fd);
-    return bytes;
-}
-
 /* Where format.md has the last place that is not absent end, and the last chunk. */
 static void check_ends(void) {
-    uint64_t data_size, index_size, data_end = 0, index_end = 0;
-    const unsigned char *data = map_file("shale.data", &data_size), *index = map_file("shale.index", &index_size);
-    layout l = layout_of(data);
+    uint64_t data_end = 0, index_end = 0;
+    mapped_file data = map_file(directory, "shale.data"), index = map_file(directory, "shale.index");
+    layout l = layout_of(data.bytes);
     for (uint64_t shard = 0; shard < l.shards; shard++) {
-        const unsigned char *header = index + shard_offset(&l, shard);
+        const unsigned char *header = index.bytes + shard_offset(&l, shard);
         uint64_t chunks = word_at(header + shard_table_bytes) - l.region, last = (chunks - 1) / chunk_bytes;
         index_end = larger(index_end, chunk_offset(&l, shard, last) + chunks - last * chunk_bytes);
         for (uint64_t place = 0; place < l.rows; place++)
             if (header[l.states + place] != frame_absent)
                 data_end = larger(data_end, frame_offset(&l, shard, place) + l.segment_size);
     }
-    CHECK_EQUAL(larger(data_end, l.dictionaries + l.dictionary_places * l.dictionary_size), data_size);
-    CHECK_EQUAL(index_end, index_size);
-    munmap((void *)(uintptr_t)data, data_size);
-    munmap((void *)(uintptr_t)index, index_size);
+    CHECK_EQUAL(larger(data_end, l.dictionaries + l.dictionary_places * l.dictionary_size), data.size);
+    CHECK_EQUAL(index_end, index.size);
+    unmap_file(&data);
+    unmap_file(&index);
 }
 
 static void grows(const char *name, uint64_t capacity, uint32_t shards, uint32_t segment, uint64_t entries) {

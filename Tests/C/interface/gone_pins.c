@@ -3,6 +3,7 @@
  * long and pinned, and was removed, no longer counts. */
 #include "check.h"
 #include "faults.h"
+#include "files.h"
 
 enum { segment = 128 << 10, most_meta = 65535 };
 
@@ -53,10 +54,8 @@ static void end(void) {
 }
 
 static void make_index_anew(void) {
-    char path[512];
     CHECK_STATUS(SHALE_OK, shale_close(cache));
-    snprintf(path, sizeof path, "%s/shale.index", directory);
-    CHECK_EQUAL(0, unlink(path));
+    remove_index(directory);
     REQUIRE_STATUS(SHALE_OK, try_open(capacity));
 }
 

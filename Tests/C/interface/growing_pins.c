@@ -3,6 +3,7 @@
  * small by a disk that is full for a while, so that it grows with the last entry. */
 #include "check.h"
 #include "faults.h"
+#include "files.h"
 
 #include <errno.h>
 
@@ -67,7 +68,7 @@ static long no_space_for_more(const char *name) {
  * as it is." So all of them are there, or nothing is opened until there is room: wherever the disk is full. */
 static void test_rebuild(void) {
     enum { all = 24000, tries = 24 };
-    char *directory = path_to("rebuilt"), *index = path_to("rebuilt/shale.index");
+    char *directory = path_to("rebuilt");
     shale_options options = {
         .struct_size = sizeof options, .capacity = 8 << 20, .segment_size = segment, .flags = SHALE_OPEN_NO_SYNC};
     shale_cache *cache = NULL;
@@ -78,7 +79,7 @@ static void test_rebuild(void) {
         CHECK_STATUS(SHALE_OK, put(cache, 'p', i, 1, SHALE_SET_PINNED));
     CHECK_STATUS(SHALE_OK, shale_close(cache));
     for (int i = 0; i <= tries; i++) {
-        CHECK(unlink(index) == 0);
+        remove_index(directory);
         allocations_left = i;
         shim_faults.call = i < tries ? no_space_for_more : NULL;
         shale_status status = shale_open(directory, &options, &cache);
@@ -104,7 +105,6 @@ static void test_rebuild(void) {
     printf("%d openings without room, %d with it\n", refused, opened);
     CHECK(refused > 3 && opened > 3);
     free(directory);
-    free(index);
 }
 
 int main(void) {

@@ -3,6 +3,7 @@
  * number under which its parts fit into many small shards. And what is counted of that, after kills too. */
 #include "check.h"
 #include "faults.h"
+#include "files.h"
 #include "kill_at.h"
 
 #include <pthread.h>
@@ -312,7 +313,7 @@ static void count_replays(enum shim_event event, const void *at UNUSED) {
 
 /* Entries that come back over the limit with a new index leave uncounted; what had been invalidated is no such. */
 static void test_counts_after_a_rebuild(void) {
-    char *directory = path_to("rebuilt"), path[512];
+    char *directory = path_to("rebuilt");
     pid_t child = fork();
     if (child == 0) {
         shale_cache *cache = open_at(directory, 4 << 20, 1, 10);
@@ -326,8 +327,7 @@ static void test_counts_after_a_rebuild(void) {
         _exit(check_failures != 0);
     }
     REQUIRE(child > 0 && wait_for(child) == 0);
-    snprintf(path, sizeof path, "%s/shale.index", directory);
-    CHECK_EQUAL(0, unlink(path));
+    remove_index(directory);
     shim_faults.event = count_replays;
     for (int round = 0; round < 3; round++) {
         replays = 0;

@@ -10,6 +10,7 @@
  * older_pins [seed] */
 #include "afterwards.h"
 #include "excuses.h"
+#include "files.h"
 #include "pattern.h"
 #include "usage.h"
 
@@ -83,27 +84,16 @@ static void close_cache(void) {
     cache = NULL;
 }
 
-static void remove_index(void) {
-    char path[512];
-    snprintf(path, sizeof path, "%s/shale.index", directory);
-    CHECK(unlink(path) == 0);
-}
-
 /* ---- the older library's work ---------------------------------------------------------------------------------- */
 
 /* Marks the records of a kind whose keys begin so. Returns how many there are. */
 static unsigned pin_records(enum record_kind kind, const char *begin) {
-    char path[512];
-    struct stat status;
-    snprintf(path, sizeof path, "%s/shale.data", directory);
-    int fd = open(path, O_RDWR);
-    REQUIRE(fd >= 0 && fstat(fd, &status) == 0);
-    unsigned char *data = mmap(NULL, (size_t)status.st_size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-    REQUIRE(data != MAP_FAILED);
+    mapped_file file = map_file(directory, "shale.data");
+    unsigned char *data = file.bytes;
     layout l = layout_of(data);
     uint64_t secret = word_at(data + 24) ? word_at(data + 24) : word_at(data + super_copy + 24);
     unsigned marked = 0;
-    for (uint64_t base = l.segments; base + segment <= (uint64_t)status.st_size; base += segment) {
+    for (uint64_t base = l.segments; base + segment <= file.size; base += segment) {
         uint64_t number = word_at(data + base + segment_number);
         if (word_at(data + base) != SEGMENT_MAGIC)
             continue;
@@ -121,8 +111,7 @@ static unsigned pin_records(enum record_kind kind, const char *begin) {
             at += r.length;
         }
     }
-    munmap(data, (size_t)status.st_size);
-    close(fd);
+    unmap_file(&file);
     return marked;
 }
 
@@ -268,7 +257,7 @@ static unsigned make_jam(void) {
     uint32_t count = fill();
     close_cache();
     CHECK(pin_records(record_value, "pinned ") > 0);
-    remove_index();
+    remove_index(directory);
     unsigned pinned = 0;
     for (uint32_t i = 0; i < count; i++)
         pinned += pins[i].size != 0;
@@ -294,7 +283,7 @@ static void run_history(const history *which) {
     REQUIRE_STATUS(SHALE_OK, open_cache(0));
     check_goes_on("opened again");
     close_cache();
-    remove_index();
+    remove_index(directory);
     REQUIRE_STATUS(SHALE_OK, open_cache(0));
     check_goes_on("index made anew again");
 
@@ -375,7 +364,7 @@ static void test_large_values_without_pinned_parts(void) {
     close_cache();
     CHECK_EQUAL(count, pin_records(record_manifest, "large "));
     CHECK_EQUAL(count, pin_records(record_value, "pinned "));
-    remove_index();
+    remove_index(directory);
     REQUIRE_STATUS(SHALE_OK, open_cache(0));
     for (uint32_t i = 0; i < count; i++)
         CHECK_STATUS(SHALE_OK, get_large(i, 200000 + i));
@@ -392,7 +381,7 @@ static void test_large_values_without_pinned_parts(void) {
         /* What is not whole was dropped by who looked. */
         CHECK_EQUAL(0, check_account(directory, "beside large values").incomplete);
         close_cache();
-        remove_index();
+        remove_index(directory);
         REQUIRE_STATUS(SHALE_OK, open_cache(0));
     }
     /* Fewer than that are pinned, so that all find room. */

@@ -1,6 +1,7 @@
 /* Pinned entries stay, and whatever is pinned, the cache goes on: nothing that was accepted is lost, what is refused
  * changes nothing, and what needs no room of its own always succeeds. */
 #include "afterwards.h"
+#include "files.h"
 #include "pattern.h"
 
 enum { most_pins = 20000 };
@@ -173,7 +174,7 @@ static void run_history(const history *which) {
     pin_count = other_count = 0;
     cache = NULL;
     source.state = 1;
-    char *directory = path_to("pins"), *index = path_to("pins/shale.index");
+    char *directory = path_to("pins");
     open_again(directory);
     fill();
     uint64_t pinned_bytes = 0;
@@ -186,7 +187,8 @@ static void run_history(const history *which) {
     open_again(directory);
     check_goes_on("opened again");
     check_takes_others("opened again");
-    REQUIRE(shale_close(cache) == SHALE_OK && remove(index) == 0);
+    REQUIRE_STATUS(SHALE_OK, shale_close(cache));
+    remove_index(directory);
     cache = NULL;
     open_again(directory);
     check_goes_on("index made anew");
@@ -199,7 +201,6 @@ static void run_history(const history *which) {
         fprintf(stderr, "  in a cache of %u MiB with pins of %zu\n", (unsigned)(now->capacity >> 20), now->pinned_size);
     remove_tree(directory);
     free(directory);
-    free(index);
 }
 
 static void test_pins_never_jam_a_shard(void) {
@@ -222,7 +223,7 @@ static void test_pinned_large_values_stay(void) {
     pin_count = 0;
     cache = NULL;
     const uint32_t size = 100000;
-    char *directory = path_to("large"), *index = path_to("large/shale.index");
+    char *directory = path_to("large");
     open_again(directory);
     for (; pin_count < 18; pin_count++) {
         pins[pin_count].size = size, pins[pin_count].meta = 0;
@@ -234,7 +235,7 @@ static void test_pinned_large_values_stay(void) {
         check_pins(round ? "after the index was made anew" : "beside many others");
         CHECK_STATUS(SHALE_OK, shale_close(cache));
         cache = NULL;
-        CHECK(remove(index) == 0);
+        remove_index(directory);
         open_again(directory);
     }
     for (uint32_t i = 0; i < pin_count; i++)
@@ -245,7 +246,6 @@ static void test_pinned_large_values_stay(void) {
     check_afterwards(cache, directory, "unpinned");
     CHECK_STATUS(SHALE_OK, shale_close(cache));
     free(directory);
-    free(index);
 }
 
 static shale_status set_large(const char *key, size_t size, uint32_t flags, uint64_t version, uint64_t *new_version) {

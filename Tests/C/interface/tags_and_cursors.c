@@ -1,5 +1,6 @@
 /* Tags, clearing, eviction, verification, statistics, cursors. */
 #include "afterwards.h"
+#include "files.h"
 
 static shale_cache *open_memory(uint64_t capacity, uint64_t max_entries) {
     shale_options options = {.struct_size = sizeof options, .capacity = capacity, .max_entries = max_entries};
@@ -80,7 +81,7 @@ static void test_invalidate(void) {
 }
 
 static void test_invalidation_is_kept(void) {
-    char *directory = path_to("tags"), *index = path_to("tags/shale.index");
+    char *directory = path_to("tags");
     shale_options options = {.struct_size = sizeof options, .capacity = 4 << 20};
     shale_cache *cache = NULL;
     static const char *const red[] = {"red"};
@@ -93,14 +94,13 @@ static void test_invalidation_is_kept(void) {
         REQUIRE_STATUS(SHALE_OK, shale_open(directory, &options, &cache));
         CHECK(!is_there(cache, "before") && is_there(cache, "after"));
         CHECK_STATUS(SHALE_OK, shale_close(cache));
-        unlink(index);
+        remove_index(directory);
     }
     free(directory);
-    free(index);
 }
 
 static void test_clear(void) {
-    char *directory = path_to("clear"), *index = path_to("clear/shale.index");
+    char *directory = path_to("clear");
     shale_options options = {.struct_size = sizeof options, .capacity = 4 << 20};
     shale_set_options pinned = {.struct_size = sizeof pinned, .flags = SHALE_SET_PINNED};
     shale_cache *cache = NULL;
@@ -116,14 +116,13 @@ static void test_clear(void) {
     CHECK(!is_there(cache, "key 0") && !is_there(cache, "key 999"));
     CHECK_STATUS(SHALE_OK, set_text(cache, "key 5", "after", NULL));
     CHECK_STATUS(SHALE_OK, shale_close(cache));
-    unlink(index);
+    remove_index(directory);
     REQUIRE_STATUS(SHALE_OK, shale_open(directory, &options, &cache));
     CHECK_EQUAL(1, entries(cache));
     CHECK(is_there(cache, "key 5") && !is_there(cache, "key 0"));
     CHECK_STATUS(SHALE_OK, shale_close(cache));
     CHECK_STATUS(SHALE_E_INVALID, shale_clear(NULL));
     free(directory);
-    free(index);
 }
 
 static void test_evict_takes_the_least_recently_used(void) {

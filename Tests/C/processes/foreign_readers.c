@@ -3,6 +3,7 @@
  * has it open. What is on the disk stays below the capacity all the same, and the audit of both files finds nothing.
  * Counts as skipped where the file system has no large pages. */
 #include "afterwards.h"
+#include "files.h"
 #include "usage.h"
 
 #include <fcntl.h>
@@ -35,25 +36,10 @@ static void check_space(const char *when) {
 static void each_file(void (*act)(int file)) {
     static const char *const names[] = {"shale.data", "shale.index"};
     for (int i = 0; i < 2; i++) {
-        char path[512];
-        snprintf(path, sizeof path, "%s/%s", directory, names[i]);
-        int file = open(path, O_RDONLY);
-        REQUIRE(file >= 0);
+        int file = open_file(directory, names[i], O_RDONLY);
         act(file);
         close(file);
     }
-}
-
-static unsigned char *map_whole(const char *name, uint64_t *size) {
-    char path[512];
-    snprintf(path, sizeof path, "%s/%s", directory, name);
-    int file = open(path, O_RDONLY);
-    REQUIRE(file >= 0);
-    *size = (uint64_t)lseek(file, 0, SEEK_END);
-    void *bytes = mmap(NULL, *size, PROT_READ, MAP_SHARED, file, 0);
-    REQUIRE(bytes != MAP_FAILED);
-    close(file);
-    return bytes;
 }
 
 static void read_file(int file) {
@@ -138,29 +124,29 @@ static bool is_there(const layout *l, const unsigned char *index, uint64_t i) {
 
 /* Beside what is there, no page of a hole is in the file's cache: a large one would span both. */
 static uint64_t check_ends_of_holes(void) {
-    uint64_t data_size, index_size, ends = 0, page = (uint64_t)sysconf(_SC_PAGESIZE);
-    unsigned char *data = map_whole("shale.data", &data_size), *index = map_whole("shale.index", &index_size);
-    layout l = layout_of(data);
+    uint64_t ends = 0, page = (uint64_t)sysconf(_SC_PAGESIZE);
+    mapped_file data = map_file(directory, "shale.data"), index = map_file(directory, "shale.index");
+    layout l = layout_of(data.bytes);
     uint64_t head = l.dictionaries + l.dictionary_places * l.dictionary_size;
     if (head < l.segments) {
-        CHECK(!is_resident(data + head));
+        CHECK(!is_resident(data.bytes + head));
         ends++;
     }
-    uint64_t places = (data_size - l.segments) / l.segment_size;
+    uint64_t places = (data.size - l.segments) / l.segment_size;
     for (uint64_t i = 1; i < places; i++)
-        if (!is_there(&l, index, i)) {
-            unsigned char *hole = data + l.segments + i * l.segment_size;
-            if (is_there(&l, index, i - 1)) {
+        if (!is_there(&l, index.bytes, i)) {
+            unsigned char *hole = data.bytes + l.segments + i * l.segment_size;
+            if (is_there(&l, index.bytes, i - 1)) {
                 CHECK(!is_resident(hole));
                 ends++;
             }
-            if (i + 1 < places && is_there(&l, index, i + 1)) {
+            if (i + 1 < places && is_there(&l, index.bytes, i + 1)) {
                 CHECK(!is_resident(hole + l.segment_size - page));
                 ends++;
             }
         }
-    munmap(data, data_size);
-    munmap(index, index_size);
+    unmap_file(&data);
+    unmap_file(&index);
     return ends;
 }
 

@@ -7,6 +7,7 @@
  *
  * fork_anywhere [every how many of the moments] [the first] */
 #include "check.h"
+#include "files.h"
 #include "gate.h"
 #include "killed.h"
 
@@ -116,9 +117,7 @@ static void create_and_use(const char *directory) {
 /* A cache without its index: the next open makes a new one. */
 static void prepare_without_index(const char *directory) {
     create_and_use(directory);
-    char index[512];
-    snprintf(index, sizeof index, "%s/shale.index", directory);
-    REQUIRE(unlink(index) == 0);
+    remove_index(directory);
 }
 
 static void open_and_fail(const char *directory) {

@@ -6,6 +6,7 @@
  * locks [operations, 30000] [seed] */
 #include "check.h"
 #include "faults.h"
+#include "files.h"
 #include "pattern.h"
 
 #include <pthread.h>
@@ -163,9 +164,7 @@ int main(int argument_count, char **arguments) {
             cleaned += stats.cleaned_bytes;
             doing = "close";
             CHECK_STATUS(SHALE_OK, shale_close(cache));
-            char path[512];
-            snprintf(path, sizeof path, "%s/shale.index", directory);
-            unlink(path);
+            remove_index(directory);
             cache = open_cache();
         }
     }

@@ -3,6 +3,7 @@
  * a miss: the writer moves and evicts records, and this index does not follow. */
 #include "check.h"
 #include "faults.h"
+#include "files.h"
 
 enum { capacity = 8 << 20, segment = 128 << 10, keys = 1500, sets = 3000, size = 3000, every = 20, looks = 4 };
 
@@ -51,9 +52,7 @@ static void fill(void) {
         CHECK_STATUS(SHALE_OK, shale_set(cache, &key, sizeof key, bytes, size, &plain));
     }
     CHECK_STATUS(SHALE_OK, shale_close(cache));
-    char path[512];
-    snprintf(path, sizeof path, "%s/shale.index", directory);
-    CHECK_EQUAL(0, unlink(path));
+    remove_index(directory);
 }
 
 static void test_while_a_writer_opens(uint64_t smaller) {

@@ -179,7 +179,7 @@ int nanosleep(const struct timespec *time, struct timespec *left) {
 
 static bool is_being_rebuilt(const char *directory) {
     uint64_t epoch = 0;
-    int fd = open_index(directory, O_RDONLY);
+    int fd = open_file(directory, "shale.index", O_RDONLY);
     CHECK_EQUAL(8, pread(fd, &epoch, 8, index_head_bytes + shard_epoch));
     close(fd);
     return epoch % 2 != 0;

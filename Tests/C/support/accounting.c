@@ -3,6 +3,7 @@
  *
  * accounting [rounds, 8] [seed] */
 #include "afterwards.h"
+#include "files.h"
 #include "pattern.h"
 
 enum { key_count = 3000, largest = 250000 };
@@ -83,31 +84,18 @@ static void used_in_every_way(uint64_t rounds) {
 
 static struct {
     char *directory;
-    unsigned char *data, *index; /* both files, mapped */
-    size_t data_size, index_size;
-    int data_fd, index_fd;
+    mapped_file data, index;
     layout l;
     uint64_t old_slot, old_stamp, gone_slot; /* of keys that were replaced and removed since */
     uint64_t replaced, removed; /* where those slots are or were, in the index */
 } planted;
 
-static unsigned char *map_file(const char *name, int *fd, size_t *size) {
-    char path[512];
-    snprintf(path, sizeof path, "%s/%s", planted.directory, name);
-    *fd = open(path, O_RDWR);
-    REQUIRE(*fd >= 0);
-    *size = (size_t)lseek(*fd, 0, SEEK_END);
-    void *memory = mmap(NULL, *size, PROT_READ | PROT_WRITE, MAP_SHARED, *fd, 0);
-    REQUIRE(memory != MAP_FAILED);
-    return memory;
-}
-
 static unsigned char *shard_header(void) {
-    return planted.index + index_head_bytes;
+    return planted.index.bytes + index_head_bytes;
 }
 
 static unsigned char *slot_at(uint64_t n) {
-    return planted.index + slot_offset(&planted.l, 0, n);
+    return planted.index.bytes + slot_offset(&planted.l, 0, n);
 }
 
 /* The first slot, from `n` on, with these bits of its first word; or the first that is free. */
@@ -179,7 +167,7 @@ static void queue_order(void) {
 }
 static void segment_of_another_lap(void) {
     uint64_t n = queued_frame(&planted.l, shard_header(), 0);
-    planted.data[frame_offset(&planted.l, 0, n) + segment_tail] ^= 1;
+    planted.data.bytes[frame_offset(&planted.l, 0, n) + segment_tail] ^= 1;
 }
 static void fingerprint(void) {
     uint64_t n = find_slot(0, 0, 0);
@@ -226,11 +214,11 @@ static void expiry(void) {
     poke(slot_at(n) + 8, (word_at(slot_at(n) + 8) ^ UINT64_C(4) << 40));
 }
 static void stale_slot(void) {
-    poke(planted.index + planted.replaced,
-         (word_at(planted.index + planted.replaced) & ~(uint64_t)UINT32_MAX) | (uint32_t)planted.old_slot);
+    poke(planted.index.bytes + planted.replaced,
+         (word_at(planted.index.bytes + planted.replaced) & ~(uint64_t)UINT32_MAX) | (uint32_t)planted.old_slot);
 }
 static void removed_slot(void) {
-    poke(planted.index + planted.removed, planted.gone_slot);
+    poke(planted.index.bytes + planted.removed, planted.gone_slot);
 }
 static void wild_slot(void) {
     uint64_t n = find_slot(0, 0, 0);
@@ -246,7 +234,7 @@ static void ghost(void) {
 }
 static void damaged_record(void) {
     uint64_t n = queued_frame(&planted.l, shard_header(), 0);
-    planted.data[frame_offset(&planted.l, 0, n) + segment_header_bytes + record_header_bytes] ^= 1;
+    planted.data.bytes[frame_offset(&planted.l, 0, n) + segment_header_bytes + record_header_bytes] ^= 1;
 }
 static void record_behind_the_end(void) {
     /* The log's last record was the tombstone of an 8-byte key. */
@@ -263,36 +251,36 @@ static uint64_t stray_offset(void) {
     return frame_offset(&planted.l, 0, n) + 5 * page_bytes;
 }
 static void stray_page(void) {
-    REQUIRE(pwrite(planted.data_fd, "x", 1, (off_t)stray_offset()) == 1);
+    REQUIRE(pwrite(planted.data.fd, "x", 1, (off_t)stray_offset()) == 1);
 }
 static void punch_stray_page(void) {
-    punch(planted.data_fd, stray_offset(), page_bytes);
+    punch(planted.data.fd, stray_offset(), page_bytes);
 }
 static uint64_t stray_index_offset(void) {
     return chunk_offset(&planted.l, 0, 8);
 }
 static void stray_index_page(void) {
-    REQUIRE(pwrite(planted.index_fd, "x", 1, (off_t)stray_index_offset()) == 1);
+    REQUIRE(pwrite(planted.index.fd, "x", 1, (off_t)stray_index_offset()) == 1);
 }
 static void punch_stray_index_page(void) {
-    punch(planted.index_fd, stray_index_offset(), page_bytes);
+    punch(planted.index.fd, stray_index_offset(), page_bytes);
 }
 static void over_capacity(void) {
-    REQUIRE(fallocate(planted.data_fd, FALLOC_FL_KEEP_SIZE, (off_t)planted.data_size, 4 << 20) == 0);
+    REQUIRE(fallocate(planted.data.fd, FALLOC_FL_KEEP_SIZE, (off_t)planted.data.size, 4 << 20) == 0);
 }
 static void within_capacity(void) {
-    punch(planted.data_fd, planted.data_size, 4 << 20);
+    punch(planted.data.fd, planted.data.size, 4 << 20);
 }
 static void lost_blocks(void) {
     uint64_t n = queued_frame(&planted.l, shard_header(), 2);
-    punch(planted.data_fd, frame_offset(&planted.l, 0, n), planted.l.segment_size);
+    punch(planted.data.fd, frame_offset(&planted.l, 0, n), planted.l.segment_size);
 }
 static void superblock(void) {
-    planted.data[40] ^= 1;
-    planted.data[super_copy + 40] ^= 1;
+    planted.data.bytes[40] ^= 1;
+    planted.data.bytes[super_copy + 40] ^= 1;
 }
 static void other_index(void) {
-    planted.index[index_secret_check] ^= 1;
+    planted.index.bytes[index_secret_check] ^= 1;
 }
 
 /* clang-format off */
@@ -338,20 +326,21 @@ static void prepare(void) {
     CHECK_STATUS(SHALE_OK, shale_evict(cache, 30, NULL));
 
     /* What a slot was before its key was replaced, and before it was removed: the last two keys. */
-    planted.l = layout_of(planted.data = map_file("shale.data", &planted.data_fd, &planted.data_size));
-    planted.index = map_file("shale.index", &planted.index_fd, &planted.index_size);
+    planted.data = map_file(planted.directory, "shale.data");
+    planted.index = map_file(planted.directory, "shale.index");
+    planted.l = layout_of(planted.data.bytes);
     uint64_t keys[] = {1798, 1799};
-    unsigned char *before = malloc(planted.index_size);
+    unsigned char *before = malloc(planted.index.size);
     REQUIRE(before);
     for (int i = 0; i < 2; i++) {
-        memcpy(before, planted.index, planted.index_size);
+        memcpy(before, planted.index.bytes, planted.index.size);
         if (i == 0)
             CHECK_STATUS(SHALE_OK, shale_set(cache, &keys[i], sizeof keys[i], "a newer value", 13, NULL));
         else
             CHECK_STATUS(SHALE_OK, shale_remove(cache, &keys[i], sizeof keys[i], 0));
-        for (uint64_t at = planted.l.chunks; at < planted.index_size; at += slot_bytes)
+        for (uint64_t at = planted.l.chunks; at < planted.index.size; at += slot_bytes)
             if ((uint32_t)word_at(before + at) &&
-                (uint32_t)word_at(before + at) != (uint32_t)word_at(planted.index + at)) {
+                (uint32_t)word_at(before + at) != (uint32_t)word_at(planted.index.bytes + at)) {
                 if (i == 0)
                     planted.replaced = at, planted.old_slot = word_at(before + at);
                 else
@@ -365,18 +354,18 @@ static void prepare(void) {
 
 /* Pages that differ, so that holes stay holes. */
 static void restore_index(const unsigned char *saved) {
-    for (size_t at = 0; at < planted.index_size; at += page_bytes)
-        if (memcmp(planted.index + at, saved + at, page_bytes) != 0)
-            memcpy(planted.index + at, saved + at, page_bytes);
+    for (size_t at = 0; at < planted.index.size; at += page_bytes)
+        if (memcmp(planted.index.bytes + at, saved + at, page_bytes) != 0)
+            memcpy(planted.index.bytes + at, saved + at, page_bytes);
 }
 
 static void planted_faults(void) {
     planted.directory = path_to("planted");
     prepare();
     check_account(planted.directory, "before any fault");
-    unsigned char *index = malloc(planted.index_size);
+    unsigned char *index = malloc(planted.index.size);
     REQUIRE(index);
-    memcpy(index, planted.index, planted.index_size);
+    memcpy(index, planted.index.bytes, planted.index.size);
     account_is_quiet = true;
     for (size_t i = 0; i < sizeof faults / sizeof *faults; i++) {
         faults[i].plant();
@@ -390,10 +379,8 @@ static void planted_faults(void) {
     account_is_quiet = false;
     printf("%zu planted faults found\n", sizeof faults / sizeof *faults);
     free(index);
-    munmap(planted.data, planted.data_size);
-    munmap(planted.index, planted.index_size);
-    close(planted.data_fd);
-    close(planted.index_fd);
+    unmap_file(&planted.data);
+    unmap_file(&planted.index);
     free(planted.directory);
 }
 

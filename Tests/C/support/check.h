@@ -137,15 +137,6 @@ static inline int finish(void) {
     return check_failures ? 1 : 0;
 }
 
-/* The index of a cache, for whoever reads or writes its words from outside. */
-static inline int open_index(const char *directory, int flags) {
-    char path[512];
-    snprintf(path, sizeof path, "%s/shale.index", directory);
-    int fd = open(path, flags);
-    REQUIRE(fd >= 0);
-    return fd;
-}
-
 /* Time */
 
 static inline int64_t monotonic_us(void) {

@@ -125,22 +125,22 @@ static void kill_before(const situation *s, uint64_t n, shale_cache *cache) {
 
 /* The first from the middle on that leaves what the situation wants, or the first of all. */
 static void find_first_kill(const situation *s, const saved_file *data, const saved_file *idx, const ledger *prepared) {
-    int data_fd, index_fd;
     kill_before(s, 0, NULL);
     sought.from = atomic_load(&shared->events) / 2;
     for (first_kill = 0; first_kill == 0; sought.from = 1) {
         bool is_last = sought.from == 1;
         set_up(s, data, idx, prepared);
-        unsigned char *bytes = map_file("shale.data", &data_fd), *index = map_file("shale.index", &index_fd);
-        sought.l = layout_of(bytes);
-        sought.header = index + shard_offset(&sought.l, 0);
+        mapped_file data_file = map_file(aimed_directory, "shale.data"),
+                    index_file = map_file(aimed_directory, "shale.index");
+        sought.l = layout_of(data_file.bytes);
+        sought.header = index_file.bytes + shard_offset(&sought.l, 0);
         sought.when = s->killed_when;
         atomic_store(&shared->found, 0);
         kill_before(s, 0, NULL);
         sought.when = NULL;
         first_kill = atomic_load(&shared->found);
-        unmap_file(bytes, data_fd);
-        unmap_file(index, index_fd);
+        unmap_file(&data_file);
+        unmap_file(&index_file);
         REQUIRE(first_kill != 0 || !is_last);
     }
     set_up(s, data, idx, prepared);

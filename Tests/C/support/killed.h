@@ -6,9 +6,8 @@
 
 #include "check.h"
 #include "faults.h"
+#include "files.h"
 #include "layout.h"
-
-#include <fcntl.h>
 
 static inline void kill_before_store(const void *at UNUSED) {
     static int stores;
@@ -32,7 +31,7 @@ static inline void kill_a_writer(shale_cache *cache, const char *key) {
 /* As a process leaves the only shard that is killed while it makes its index anew. */
 static inline void mark_as_being_rebuilt(const char *directory) {
     uint64_t rebuilding = 2;
-    int fd = open_index(directory, O_WRONLY);
+    int fd = open_file(directory, "shale.index", O_WRONLY);
     CHECK_EQUAL(8, pwrite(fd, &rebuilding, 8, index_head_bytes + shard_state));
     close(fd);
 }

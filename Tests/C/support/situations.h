@@ -10,6 +10,7 @@
 
 #include "check.h"
 #include "excuses.h"
+#include "files.h"
 #include "layout.h"
 #include "pattern.h"
 
@@ -380,22 +381,6 @@ static void close_it(shale_cache *cache) {
     CHECK_STATUS(SHALE_OK, shale_close(cache));
 }
 
-enum { mapped_bytes = 64 << 20 }; /* more than either file has where this is used */
-
-static unsigned char *map_file(const char *name, int *fd) {
-    char path[512];
-    snprintf(path, sizeof path, "%s/%s", aimed_directory, name);
-    *fd = open(path, O_RDWR);
-    REQUIRE(*fd >= 0);
-    unsigned char *bytes = mmap(NULL, mapped_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, *fd, 0);
-    REQUIRE(bytes != MAP_FAILED);
-    return bytes;
-}
-static void unmap_file(unsigned char *bytes, int fd) {
-    REQUIRE(munmap(bytes, mapped_bytes) == 0);
-    close(fd);
-}
-
 /* Whether a slot points to the record there. */
 static bool is_current(const layout *l, const unsigned char *header, uint64_t place, uint64_t offset) {
     uint32_t location = (uint32_t)((place * l->segment_size + offset) / 8);
@@ -409,10 +394,10 @@ static bool is_current(const layout *l, const unsigned char *header, uint64_t pl
 static unsigned spoiled;
 
 static void spoil_tail(void) {
-    int data_fd, index_fd;
-    unsigned char *data = map_file("shale.data", &data_fd), *index = map_file("shale.index", &index_fd);
+    mapped_file file = map_file(aimed_directory, "shale.data"), index = map_file(aimed_directory, "shale.index");
+    unsigned char *data = file.bytes;
     layout l = layout_of(data);
-    const unsigned char *header = index + shard_offset(&l, 0);
+    const unsigned char *header = index.bytes + shard_offset(&l, 0);
     unsigned current = 0;
     spoiled = 0;
     uint64_t place = queued_frame(&l, header, 0), base = frame_offset(&l, 0, place);
@@ -429,8 +414,8 @@ static void spoil_tail(void) {
         }
     }
     CHECK(spoiled > 1);
-    unmap_file(data, data_fd);
-    unmap_file(index, index_fd);
+    unmap_file(&file);
+    unmap_file(&index);
 }
 
 /* What a killed writer has left to be mended (Documentation/format.md). */
@@ -574,10 +559,7 @@ typedef struct {
 } saved_file;
 
 static inline void save_file(saved_file *file, const char *name) {
-    char path[512];
-    snprintf(path, sizeof path, "%s/%s", aimed_directory, name);
-    *file = (saved_file){.fd = open(path, O_RDWR)};
-    REQUIRE(file->fd >= 0);
+    *file = (saved_file){.fd = open_file(aimed_directory, name, O_RDWR)};
     file->size = lseek(file->fd, 0, SEEK_END);
     for (off_t at = 0, end; (at = lseek(file->fd, at, SEEK_DATA)) >= 0; at = end) {
         end = lseek(file->fd, at, SEEK_HOLE);
