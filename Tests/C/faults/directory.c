@@ -21,9 +21,7 @@ static uint64_t seed, found_in_copies, missing_in_copies;
 static int copies;
 
 static shale_cache *open_cache(const char *directory) {
-    shale_cache *cache = NULL;
-    REQUIRE_STATUS(SHALE_OK, shale_open(directory, &four_mib, &cache));
-    return cache;
+    return require_open(directory, four_mib);
 }
 
 static void delete_file(const char *directory, const char *file) {

@@ -8,10 +8,7 @@
 enum { mib = 1 << 20, value_bytes = 1000, segment_bytes = 1 << 20, small_bytes = 256 << 10 };
 
 static shale_cache *open_cache(const char *directory, uint64_t capacity) {
-    shale_options options = {.struct_size = sizeof options, .capacity = capacity, .flags = SHALE_OPEN_NO_SYNC};
-    shale_cache *cache = NULL;
-    REQUIRE_STATUS(SHALE_OK, shale_open(directory, &options, &cache));
-    return cache;
+    return require_open(directory, (shale_options){.capacity = capacity, .flags = SHALE_OPEN_NO_SYNC});
 }
 
 static shale_status set(shale_cache *cache, uint64_t key, size_t size, uint32_t flags) {

@@ -18,11 +18,7 @@ static struct {
 } *shared;
 
 static shale_cache *open_it(void) {
-    shale_options options = {
-        .struct_size = sizeof options, .capacity = capacity, .shards = 2, .flags = SHALE_OPEN_NO_SYNC};
-    shale_cache *cache = NULL;
-    REQUIRE_STATUS(SHALE_OK, shale_open(directory, &options, &cache));
-    return cache;
+    return require_open(directory, (shale_options){.capacity = capacity, .shards = 2, .flags = SHALE_OPEN_NO_SYNC});
 }
 
 static shale_status put_with(shale_cache *cache, uint64_t key, size_t size, uint32_t flags) {

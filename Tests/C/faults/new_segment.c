@@ -20,11 +20,8 @@ static void before_store(const void *at) {
 }
 
 static shale_cache *open_cache(void) {
-    shale_cache *cache = NULL;
-    shale_options options = {
-        .struct_size = sizeof options, .capacity = 2 << 20, .segment_size = segment_size, .flags = SHALE_OPEN_NO_SYNC};
-    REQUIRE_STATUS(SHALE_OK, shale_open(directory, &options, &cache));
-    return cache;
+    return require_open(
+        directory, (shale_options){.capacity = 2 << 20, .segment_size = segment_size, .flags = SHALE_OPEN_NO_SYNC});
 }
 
 static void put(shale_cache *cache, uint64_t key, uint64_t version) {

@@ -35,11 +35,8 @@ static void before_store(const void *at) {
 }
 
 static shale_cache *open_cache(uint64_t capacity) {
-    shale_cache *cache = NULL;
-    shale_options options = {
-        .struct_size = sizeof options, .capacity = capacity, .segment_size = segment_size, .flags = SHALE_OPEN_NO_SYNC};
-    REQUIRE_STATUS(SHALE_OK, shale_open(directory, &options, &cache));
-    return cache;
+    return require_open(
+        directory, (shale_options){.capacity = capacity, .segment_size = segment_size, .flags = SHALE_OPEN_NO_SYNC});
 }
 
 static void remove_file(const char *name) {

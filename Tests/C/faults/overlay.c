@@ -33,12 +33,10 @@ static bool mount_all(void) {
     return mount("overlay", merged, "overlay", 0, layers) == 0;
 }
 
-static shale_cache *open_in(const char *layer, const shale_options *options) {
+static shale_cache *open_in(const char *layer, shale_options options) {
     char path[700];
     snprintf(path, sizeof path, "%s/cache", layer);
-    shale_cache *cache = NULL;
-    REQUIRE_STATUS(SHALE_OK, shale_open(path, options, &cache));
-    return cache;
+    return require_open(path, options);
 }
 
 static void check_holds(shale_cache *cache, const char *text) {
@@ -67,17 +65,17 @@ static void check_refused(shale_cache *cache) {
 static int run(void) {
     if (!mount_all())
         return SKIPPED;
-    shale_cache *early = open_in(merged, &read_only), *still = open_in(fixed, &read_only);
+    shale_cache *early = open_in(merged, read_only), *still = open_in(fixed, read_only);
     check_holds(early, "old");
     check_holds(still, "old");
 
-    shale_cache *writer = open_in(merged, &four_mib);
+    shale_cache *writer = open_in(merged, four_mib);
     CHECK_STATUS(SHALE_OK, set_text(writer, "key", "new", NULL));
     check_refused(early);
     CHECK_STATUS(SHALE_OK, shale_close(early));
 
     /* Beside the writer a reader maps what it does. */
-    shale_cache *late = open_in(merged, &read_only);
+    shale_cache *late = open_in(merged, read_only);
     check_holds(late, "new");
     CHECK_STATUS(SHALE_OK, set_text(writer, "key", "newer", NULL));
     check_holds(late, "newer");
@@ -85,8 +83,8 @@ static int run(void) {
     check_holds(late, "newer");
 
     /* The copy is made once: later writers are seen. */
-    shale_cache *later = open_in(merged, &read_only);
-    writer = open_in(merged, &four_mib);
+    shale_cache *later = open_in(merged, read_only);
+    writer = open_in(merged, four_mib);
     CHECK_STATUS(SHALE_OK, set_text(writer, "key", "newest", NULL));
     check_holds(later, "newest");
     check_holds(late, "newest");

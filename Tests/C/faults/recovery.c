@@ -77,14 +77,9 @@ static size_t pages_of_recovery(shale_cache *cache) {
 enum { fillers = 100000 };
 
 static shale_cache *open_large(void) {
-    shale_cache *cache = NULL;
-    shale_options options = {.struct_size = sizeof options,
-                             .capacity = 64 << 20,
-                             .shards = 1,
-                             .segment_size = segment_size,
-                             .flags = SHALE_OPEN_NO_SYNC};
-    REQUIRE_STATUS(SHALE_OK, shale_open(aimed_directory, &options, &cache));
-    return cache;
+    return require_open(
+        aimed_directory,
+        (shale_options){.capacity = 64 << 20, .shards = 1, .segment_size = segment_size, .flags = SHALE_OPEN_NO_SYNC});
 }
 
 static void fill(shale_cache *cache) {

@@ -15,11 +15,8 @@ static int64_t read_clock(void *context) {
 }
 
 static shale_cache *open_at(const char *directory) {
-    shale_options options = {
-        .struct_size = sizeof options, .capacity = 1 << 20, .now_ms = read_clock, .now_context = &clock_ms};
-    shale_cache *cache = NULL;
-    REQUIRE_STATUS(SHALE_OK, shale_open(directory, &options, &cache));
-    return cache;
+    return require_open(directory,
+                        (shale_options){.capacity = 1 << 20, .now_ms = read_clock, .now_context = &clock_ms});
 }
 
 /* Before the chosen store: a get, then the end. */

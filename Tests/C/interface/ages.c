@@ -8,15 +8,11 @@ static int64_t read_clock(void *context) {
 }
 
 static shale_cache *open_at(const char *directory, int64_t max_age_ms, int64_t stale_ms) {
-    shale_options options = {.struct_size = sizeof options,
-                             .capacity = 4 << 20,
-                             .max_age_ms = max_age_ms,
-                             .stale_ms = stale_ms,
-                             .now_ms = read_clock,
-                             .now_context = &clock_ms};
-    shale_cache *cache = NULL;
-    REQUIRE_STATUS(SHALE_OK, shale_open(directory, &options, &cache));
-    return cache;
+    return require_open(directory, (shale_options){.capacity = 4 << 20,
+                                                   .max_age_ms = max_age_ms,
+                                                   .stale_ms = stale_ms,
+                                                   .now_ms = read_clock,
+                                                   .now_context = &clock_ms});
 }
 
 /* All entries are pinned, and nobody is a victim; those whose age is over make room all the same. */

@@ -22,14 +22,10 @@ static int64_t read_clock(void *context) {
 }
 
 static shale_cache *open_cache(const char *directory) {
-    shale_options options = {.struct_size = sizeof options,
-                             .flags = SHALE_OPEN_NO_SYNC,
-                             .capacity = 4 << 20,
-                             .now_ms = read_clock,
-                             .now_context = &clock_ms};
-    shale_cache *cache = NULL;
-    REQUIRE_STATUS(SHALE_OK, shale_open(directory, &options, &cache));
-    return cache;
+    return require_open(directory, (shale_options){.flags = SHALE_OPEN_NO_SYNC,
+                                                   .capacity = 4 << 20,
+                                                   .now_ms = read_clock,
+                                                   .now_context = &clock_ms});
 }
 
 static shale_cache *reopen(shale_cache *cache, const char *directory, bool with_index) {

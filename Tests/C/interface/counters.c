@@ -13,16 +13,12 @@ static int64_t clock_ms(void *context) {
 }
 
 static shale_cache *open_at(const char *directory, uint64_t capacity, uint32_t shards, uint64_t max_entries) {
-    shale_options options = {.struct_size = sizeof options,
-                             .capacity = capacity,
-                             .shards = shards,
-                             .max_entries = max_entries,
-                             .compression = SHALE_COMPRESSION_NONE,
-                             .flags = SHALE_OPEN_NO_SYNC,
-                             .now_ms = clock_ms};
-    shale_cache *cache = NULL;
-    REQUIRE_STATUS(SHALE_OK, shale_open(directory, &options, &cache));
-    return cache;
+    return require_open(directory, (shale_options){.capacity = capacity,
+                                                   .shards = shards,
+                                                   .max_entries = max_entries,
+                                                   .compression = SHALE_COMPRESSION_NONE,
+                                                   .flags = SHALE_OPEN_NO_SYNC,
+                                                   .now_ms = clock_ms});
 }
 
 static shale_status put(shale_cache *cache, const char *key, size_t size, int64_t age, int64_t stale, const char *tag) {

@@ -16,17 +16,13 @@ static int64_t read_clock(void *context) {
 }
 
 static shale_cache *open_at(const char *directory, uint64_t capacity, uint32_t shards) {
-    shale_options options = {.struct_size = sizeof options,
-                             .capacity = capacity,
-                             .shards = shards,
-                             .segment_size = segment,
-                             .compression = SHALE_COMPRESSION_NONE,
-                             .flags = SHALE_OPEN_NO_SYNC,
-                             .now_ms = read_clock,
-                             .now_context = &clock_ms};
-    shale_cache *cache = NULL;
-    REQUIRE_STATUS(SHALE_OK, shale_open(directory, &options, &cache));
-    return cache;
+    return require_open(directory, (shale_options){.capacity = capacity,
+                                                   .shards = shards,
+                                                   .segment_size = segment,
+                                                   .compression = SHALE_COMPRESSION_NONE,
+                                                   .flags = SHALE_OPEN_NO_SYNC,
+                                                   .now_ms = read_clock,
+                                                   .now_context = &clock_ms});
 }
 
 typedef struct {

@@ -10,16 +10,12 @@ enum { segment = 128 << 10, large = 200000, large_capacity = 64 << 20 };
 static unsigned char bytes[1 << 20];
 
 static shale_cache *open_at(const char *directory, uint64_t capacity, uint32_t shards, uint64_t max_entries) {
-    shale_options options = {.struct_size = sizeof options,
-                             .capacity = capacity,
-                             .shards = shards,
-                             .segment_size = segment,
-                             .max_entries = max_entries,
-                             .compression = SHALE_COMPRESSION_NONE,
-                             .flags = SHALE_OPEN_NO_SYNC};
-    shale_cache *cache = NULL;
-    REQUIRE_STATUS(SHALE_OK, shale_open(directory, &options, &cache));
-    return cache;
+    return require_open(directory, (shale_options){.capacity = capacity,
+                                                   .shards = shards,
+                                                   .segment_size = segment,
+                                                   .max_entries = max_entries,
+                                                   .compression = SHALE_COMPRESSION_NONE,
+                                                   .flags = SHALE_OPEN_NO_SYNC});
 }
 
 static shale_status put(shale_cache *cache, const char *key, size_t size, const char *tag) {

@@ -26,14 +26,10 @@ static extent extent_of(const char *name) {
 }
 
 static shale_cache *open_cache(uint64_t capacity, uint32_t shards, uint32_t segment, uint32_t flags) {
-    shale_cache *cache = NULL;
-    shale_options options = {.struct_size = sizeof options,
-                             .capacity = capacity,
-                             .shards = shards,
-                             .segment_size = segment,
-                             .flags = SHALE_OPEN_NO_SYNC | flags};
-    REQUIRE_STATUS(SHALE_OK, shale_open(directory, &options, &cache));
-    return cache;
+    return require_open(directory, (shale_options){.capacity = capacity,
+                                                   .shards = shards,
+                                                   .segment_size = segment,
+                                                   .flags = SHALE_OPEN_NO_SYNC | flags});
 }
 
 static void put(shale_cache *cache, uint64_t key, size_t size) {

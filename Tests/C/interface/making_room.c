@@ -19,17 +19,13 @@ static int64_t read_clock(void *context UNUSED) {
 }
 
 static shale_cache *open_at(const char *directory, uint64_t size, uint32_t shards, uint64_t max_entries) {
-    shale_options options = {.struct_size = sizeof options,
-                             .capacity = size,
-                             .shards = shards,
-                             .segment_size = 128 << 10,
-                             .max_entries = max_entries,
-                             .compression = SHALE_COMPRESSION_NONE,
-                             .flags = SHALE_OPEN_NO_SYNC,
-                             .now_ms = read_clock};
-    shale_cache *cache = NULL;
-    REQUIRE_STATUS(SHALE_OK, shale_open(directory, &options, &cache));
-    return cache;
+    return require_open(directory, (shale_options){.capacity = size,
+                                                   .shards = shards,
+                                                   .segment_size = 128 << 10,
+                                                   .max_entries = max_entries,
+                                                   .compression = SHALE_COMPRESSION_NONE,
+                                                   .flags = SHALE_OPEN_NO_SYNC,
+                                                   .now_ms = read_clock});
 }
 
 static shale_status put(shale_cache *cache, const char *key, size_t size, shale_set_options how) {

@@ -8,10 +8,7 @@ enum { most = 1 << 20 };
 static unsigned char bytes[most];
 
 static shale_cache *open_it(uint64_t capacity, uint32_t shards) {
-    shale_options options = {.struct_size = sizeof options, .capacity = capacity, .shards = shards};
-    shale_cache *cache = NULL;
-    REQUIRE_STATUS(SHALE_OK, shale_open(NULL, &options, &cache));
-    return cache;
+    return require_open(NULL, (shale_options){.capacity = capacity, .shards = shards});
 }
 
 static shale_status put(shale_cache *cache, uint64_t key, uint64_t number, size_t size, uint32_t flags,

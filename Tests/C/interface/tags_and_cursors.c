@@ -3,10 +3,7 @@
 #include "files.h"
 
 static shale_cache *open_memory(uint64_t capacity, uint64_t max_entries) {
-    shale_options options = {.struct_size = sizeof options, .capacity = capacity, .max_entries = max_entries};
-    shale_cache *cache = NULL;
-    REQUIRE_STATUS(SHALE_OK, shale_open(NULL, &options, &cache));
-    return cache;
+    return require_open(NULL, (shale_options){.capacity = capacity, .max_entries = max_entries});
 }
 
 static uint64_t entries(shale_cache *cache) {

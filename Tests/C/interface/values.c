@@ -2,10 +2,7 @@
 #include "check.h"
 
 static shale_cache *open_memory(void) {
-    shale_options options = {.struct_size = sizeof options, .capacity = 16 << 20};
-    shale_cache *cache = NULL;
-    REQUIRE_STATUS(SHALE_OK, shale_open(NULL, &options, &cache));
-    return cache;
+    return require_open(NULL, (shale_options){.capacity = 16 << 20});
 }
 
 static void test_bytes_come_back(void) {

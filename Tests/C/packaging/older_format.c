@@ -23,14 +23,8 @@ static char *path_of(const char *name) {
 }
 
 static shale_cache *open_cache(uint64_t capacity, uint32_t shards, uint32_t flags) {
-    shale_cache *cache = NULL;
-    shale_options options = {.struct_size = sizeof options,
-                             .capacity = capacity,
-                             .shards = shards,
-                             .segment_size = 128 << 10,
-                             .flags = flags};
-    REQUIRE_STATUS(SHALE_OK, shale_open(directory, &options, &cache));
-    return cache;
+    return require_open(
+        directory, (shale_options){.capacity = capacity, .shards = shards, .segment_size = 128 << 10, .flags = flags});
 }
 
 /* ---- the file, as bytes --------------------------------------------------------- */

@@ -15,14 +15,10 @@ static uint64_t capacity;
 static double worst;
 
 static shale_cache *open_it(uint32_t shards) {
-    shale_options options = {.struct_size = sizeof options,
-                             .capacity = capacity,
-                             .shards = shards,
-                             .segment_size = shards > 1 ? 128 << 10 : 0,
-                             .flags = SHALE_OPEN_NO_SYNC};
-    shale_cache *cache = NULL;
-    REQUIRE_STATUS(SHALE_OK, shale_open(directory, &options, &cache));
-    return cache;
+    return require_open(directory, (shale_options){.capacity = capacity,
+                                                   .shards = shards,
+                                                   .segment_size = shards > 1 ? 128 << 10 : 0,
+                                                   .flags = SHALE_OPEN_NO_SYNC});
 }
 
 static void check_space(const char *when) {

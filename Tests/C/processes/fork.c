@@ -10,9 +10,7 @@
 static const shale_options four_mib = {.struct_size = sizeof four_mib, .capacity = 4 << 20};
 
 static shale_cache *open_cache(const char *directory) {
-    shale_cache *cache = NULL;
-    REQUIRE_STATUS(SHALE_OK, shale_open(directory, &four_mib, &cache));
-    return cache;
+    return require_open(directory, four_mib);
 }
 
 /* `count` entries of a range that belongs to the caller. */

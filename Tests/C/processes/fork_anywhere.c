@@ -82,17 +82,11 @@ static void live_on(void) {
 
 /* ---- the lives ---- */
 
-static shale_cache *open_cache(const char *directory, const shale_options *how) {
-    shale_cache *cache = NULL;
-    REQUIRE_STATUS(SHALE_OK, shale_open(directory, how, &cache));
-    return cache;
-}
-
 static void prepare_nothing(const char *directory UNUSED) {
 }
 
 static void create_and_use(const char *directory) {
-    shale_cache *cache = open_cache(directory, &options);
+    shale_cache *cache = require_open(directory, options);
     usable = cache;
     write_entries(cache, 0);
     CHECK_STATUS(SHALE_OK, shale_set(cache, "large", 5, bytes, large_size, NULL));
@@ -121,12 +115,12 @@ static void prepare_without_index(const char *directory) {
 }
 
 static void open_and_fail(const char *directory) {
-    shale_cache *cache = open_cache(directory, &options);
+    shale_cache *cache = require_open(directory, options);
     CHECK_STATUS(SHALE_OK, shale_close(cache));
     shale_options other = options;
     other.shards = 2;
     CHECK_STATUS(SHALE_E_INVALID, shale_open(directory, &other, &cache));
-    CHECK_STATUS(SHALE_OK, shale_close(open_cache(directory, &read_only)));
+    CHECK_STATUS(SHALE_OK, shale_close(require_open(directory, read_only)));
 }
 
 static void say_where(int signal UNUSED) {
@@ -152,19 +146,19 @@ static bool fork_at_moment(void (*prepare)(const char *), void (*life)(const cha
     options.flags = SHALE_OPEN_NO_SYNC;
     if (child) {
         /* The child sits on all that it inherited. */
-        shale_cache *cache = open_cache(directory, &options);
+        shale_cache *cache = require_open(directory, options);
         check_entries(cache, 0);
         check_entries(cache, 1000);
         check_large(cache);
         CHECK_STATUS(SHALE_OK, shale_close(cache));
-        CHECK_STATUS(SHALE_OK, shale_close(open_cache(directory, &read_only)));
+        CHECK_STATUS(SHALE_OK, shale_close(require_open(directory, read_only)));
         pass(&go_on);
         CHECK_EQUAL(0, wait_for(child));
     }
     /* Alone again: no lock is left. */
     shale_options changed = options;
     changed.max_entries = 6000;
-    shale_cache *cache = open_cache(directory, &changed);
+    shale_cache *cache = require_open(directory, changed);
     shale_report report = {.struct_size = sizeof report};
     check_entries(cache, 0);
     check_entries(cache, 1000);
@@ -250,7 +244,7 @@ static long fork_at_allocation(const char *name) {
 static void test_fork_with_the_dictionarys_lock(void) {
     char *directory = path_to("dictionaries");
     alarm(60);
-    texts = open_cache(directory, &(shale_options){.struct_size = sizeof(shale_options), .capacity = 16 << 20});
+    texts = require_open(directory, (shale_options){.capacity = 16 << 20});
     shim_faults.call = fork_at_allocation;
     for (; text_count < 20000 && dictionaries() == 0; text_count++)
         set_text_number(text_count);

@@ -88,16 +88,12 @@ static int64_t now_ms(void *context UNUSED) {
 }
 
 static shale_cache *open_cache(void) {
-    shale_options options = {.struct_size = sizeof options,
-                             .capacity = 6 << 20,
-                             .segment_size = segment_size,
-                             .shards = 2,
-                             .flags = SHALE_OPEN_NO_SYNC,
-                             .now_ms = now_ms,
-                             .max_entries = the_round.kind == kind_tight ? 16 : 0};
-    shale_cache *cache = NULL;
-    REQUIRE_STATUS(SHALE_OK, shale_open(the_round.directory, &options, &cache));
-    return cache;
+    return require_open(the_round.directory, (shale_options){.capacity = 6 << 20,
+                                                             .segment_size = segment_size,
+                                                             .shards = 2,
+                                                             .flags = SHALE_OPEN_NO_SYNC,
+                                                             .now_ms = now_ms,
+                                                             .max_entries = the_round.kind == kind_tight ? 16 : 0});
 }
 
 /* Writing down */

@@ -14,10 +14,7 @@ static char *directory;
 static _Atomic uint32_t *loads; /* of each key, by all processes */
 
 static shale_cache *open_cache(void) {
-    shale_cache *cache = NULL;
-    shale_options options = {.struct_size = sizeof options, .capacity = 4 << 20, .flags = SHALE_OPEN_NO_SYNC};
-    REQUIRE_STATUS(SHALE_OK, shale_open(directory, &options, &cache));
-    return cache;
+    return require_open(directory, (shale_options){.capacity = 4 << 20, .flags = SHALE_OPEN_NO_SYNC});
 }
 
 static uint64_t ask(shale_cache *cache, uint64_t key, int64_t lease_ms, shale_status expected, shale_value *value) {

@@ -57,19 +57,15 @@ static unsigned long long same_random(void) {
 static char *directory;
 
 static shale_cache *open_cache(void) {
-    shale_options options = {.struct_size = sizeof options,
-                             .capacity = 8 << 20,
-                             .shards = 4,
-                             .segment_size = 128 << 10,
-                             .max_age_ms = 60000,
-                             .stale_ms = 20000,
-                             .now_ms = now_ms,
-                             .flags = SHALE_OPEN_NO_SYNC};
-    shale_cache *cache = NULL;
     doing = "open";
     maker = NULL;
-    REQUIRE_STATUS(SHALE_OK, shale_open(directory, &options, &cache));
-    return cache;
+    return require_open(directory, (shale_options){.capacity = 8 << 20,
+                                                   .shards = 4,
+                                                   .segment_size = 128 << 10,
+                                                   .max_age_ms = 60000,
+                                                   .stale_ms = 20000,
+                                                   .now_ms = now_ms,
+                                                   .flags = SHALE_OPEN_NO_SYNC});
 }
 
 static size_t make_text(unsigned char *text, uint64_t n) {

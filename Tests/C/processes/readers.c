@@ -20,12 +20,6 @@ static const shale_options options = {.struct_size = sizeof options, .capacity =
 
 static uint64_t seed, stops, wraps, looks, rebuilds, waits;
 
-static shale_cache *open_cache(const char *directory, const shale_options *how) {
-    shale_cache *cache = NULL;
-    REQUIRE_STATUS(SHALE_OK, shale_open(directory, how, &cache));
-    return cache;
-}
-
 /* ---- one entry, whose versions are numbered; what readers may find ---- */
 
 static struct {
@@ -117,7 +111,7 @@ static void make_change(shale_cache *cache, const char *directory, enum change c
 
 static void test_stopped_between_header_and_bytes(void) {
     char *directory = path_to("stopped");
-    shale_cache *cache = open_cache(directory, &options);
+    shale_cache *cache = require_open(directory, options);
     for (int n = 0; n < 2 * 2 * 2 * change_count; n++) {
         size_t size = n % 2 ? large_size : small_size;
         enum change change = n / 8;
@@ -126,7 +120,7 @@ static void test_stopped_between_header_and_bytes(void) {
         if (reader == 0) {
             begin_child(60);
             die_with_parent();
-            shale_cache *own = n / 4 % 2 ? open_cache(directory, &read_only) : cache;
+            shale_cache *own = n / 4 % 2 ? require_open(directory, read_only) : cache;
             stop_at = 1 + (unsigned)n / 2 % 2;
             shim_faults.call = stop_at_allocation;
             get_and_check(own, change == removed || change == cleared || change == evicted);
@@ -202,7 +196,7 @@ static pid_t start_rebuild(shale_cache *cache, const char *directory, uint64_t n
 
 static void test_while_being_rebuilt(void) {
     char *directory = path_to("rebuilt");
-    shale_cache *cache = open_cache(directory, &options), *reading = open_cache(directory, &read_only);
+    shale_cache *cache = require_open(directory, options), *reading = require_open(directory, read_only);
     for (int n = 0; n < 2 * 2 * 5; n++) {
         set_next(cache, n % 2 ? large_size : small_size, SHALE_SET_PINNED);
         uint64_t stores = (uint64_t)wait_for(start_rebuild(cache, directory, 0)) * 100;
@@ -244,13 +238,13 @@ static void test_while_being_rebuilt(void) {
 /* Its writer is gone, and nobody else is attached: who cannot write has an index of its own, and waits for nobody. */
 static void test_rebuild_that_nobody_goes_on_with(void) {
     char *directory = path_to("killed");
-    shale_cache *cache = open_cache(directory, &options);
+    shale_cache *cache = require_open(directory, options);
     set_next(cache, large_size, SHALE_SET_PINNED);
     CHECK_STATUS(SHALE_OK, shale_close(cache));
     pid_t writer = fork();
     if (writer == 0) {
         begin_child(60);
-        cache = open_cache(directory, &options);
+        cache = require_open(directory, options);
         mark_as_being_rebuilt(directory);
         stop_rebuild_at = 100;
         shim_faults.event = on_rebuild;
@@ -263,7 +257,7 @@ static void test_rebuild_that_nobody_goes_on_with(void) {
     CHECK_EQUAL(128 + SIGKILL, wait_for(writer));
     CHECK(is_being_rebuilt(directory));
 
-    shale_cache *reading = open_cache(directory, &read_only);
+    shale_cache *reading = require_open(directory, read_only);
     atomic_store(&ledger->is_waiting, false);
     is_reader = true;
     get_and_check(reading, false);
@@ -271,7 +265,7 @@ static void test_rebuild_that_nobody_goes_on_with(void) {
     CHECK(!atomic_load(&ledger->is_waiting));
     CHECK(is_being_rebuilt(directory));
 
-    cache = open_cache(directory, &options);
+    cache = require_open(directory, options);
     CHECK(!is_being_rebuilt(directory));
     get_and_check(cache, false);
     CHECK_STATUS(SHALE_E_BUSY, get_text(reading, "entry", 0, &(shale_value)SHALE_VALUE_INIT));
@@ -285,7 +279,7 @@ static void test_rebuild_that_nobody_goes_on_with(void) {
 
 static void test_stopped_anywhere(int64_t duration) {
     char *directory = path_to("anywhere");
-    shale_cache *cache = open_cache(directory, &options);
+    shale_cache *cache = require_open(directory, options);
     random_source source = {seed};
     set_next(cache, large_size, SHALE_SET_PINNED);
     pid_t reader = fork();
@@ -350,7 +344,7 @@ static void write_for_ever(shale_cache *cache, uint64_t number) {
 
 static void test_verify_beside_writers(int64_t duration) {
     char *directory = path_to("verify");
-    shale_cache *cache = open_cache(directory, &options), *reader = open_cache(directory, &read_only);
+    shale_cache *cache = require_open(directory, options), *reader = require_open(directory, read_only);
     pid_t writers[2];
     for (uint64_t i = 0; i < 2; i++) {
         writers[i] = fork();

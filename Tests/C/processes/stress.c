@@ -420,9 +420,7 @@ static shale_cache *open_cache(uint32_t flags) {
         options.shards = the_round.is_tight ? 2 : 4;
         options.flags |= SHALE_OPEN_NO_SYNC;
     }
-    shale_cache *cache = NULL;
-    REQUIRE_STATUS(SHALE_OK, shale_open(the_round.directory, &options, &cache));
-    return cache;
+    return require_open(the_round.directory, options);
 }
 
 /* Another handle for a short while: comes, looks, writes, goes. */

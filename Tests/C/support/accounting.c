@@ -11,11 +11,8 @@ enum { key_count = 3000, largest = 250000 };
 static random_source source;
 
 static shale_cache *open_cache(const char *directory, uint64_t capacity, uint32_t shards) {
-    shale_cache *cache = NULL;
-    shale_options options = {
-        .struct_size = sizeof options, .capacity = capacity, .shards = shards, .flags = SHALE_OPEN_NO_SYNC};
-    REQUIRE_STATUS(SHALE_OK, shale_open(directory, &options, &cache));
-    return cache;
+    return require_open(directory,
+                        (shale_options){.capacity = capacity, .shards = shards, .flags = SHALE_OPEN_NO_SYNC});
 }
 
 static void use_once(shale_cache *cache, uint64_t number) {

@@ -214,6 +214,22 @@ static inline bool is_alive(pid_t child) {
     return waitid(P_PID, (id_t)child, &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid == 0;
 }
 
+/* Caches */
+
+/* Opens a cache that must open. */
+static inline shale_cache *require_open(const char *directory, shale_options options) {
+    options.struct_size = sizeof options;
+    shale_cache *cache = NULL;
+    REQUIRE_STATUS(SHALE_OK, shale_open(directory, &options, &cache));
+    return cache;
+}
+
+static inline shale_stats stats_of(shale_cache *cache) {
+    shale_stats stats = {.struct_size = sizeof stats};
+    CHECK_STATUS(SHALE_OK, shale_get_stats(cache, &stats));
+    return stats;
+}
+
 /* Strings as keys and values */
 
 static inline shale_status set_text(shale_cache *cache, const char *key, const char *text,
@@ -223,12 +239,6 @@ static inline shale_status set_text(shale_cache *cache, const char *key, const c
 
 static inline shale_status get_text(shale_cache *cache, const char *key, uint32_t flags, shale_value *value) {
     return shale_get(cache, key, strlen(key), flags, value);
-}
-
-static inline shale_stats stats_of(shale_cache *cache) {
-    shale_stats stats = {.struct_size = sizeof stats};
-    CHECK_STATUS(SHALE_OK, shale_get_stats(cache, &stats));
-    return stats;
 }
 
 static inline bool holds_bytes(const shale_value *value, const void *data, size_t size) {
