@@ -19,7 +19,6 @@
 #include "pattern.h"
 
 #include <fcntl.h>
-#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 
@@ -1378,11 +1377,10 @@ int main(int argument_count, char **arguments) {
     uint64_t count = argument_count > 1 ? strtoull(arguments[1], NULL, 0) : 5000;
     seed = argument_count > 2 ? strtoull(arguments[2], NULL, 0) : (uint64_t)time(NULL) * 1000003 + (uint64_t)getpid();
     uint64_t first = argument_count > 3 ? strtoull(arguments[3], NULL, 0) : 0;
-    setenv("TMPDIR", "/dev/shm", 0);
+    prefer_memory();
     shim_faults.random = next_secret;
     begin_excuses();
-    progress = mmap(NULL, sizeof *progress, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    REQUIRE(progress != MAP_FAILED);
+    progress = shared_memory(sizeof *progress);
     char *directory = path_to("damaged");
     for (int i = 0; i < specimen_count; i++)
         prepare(&specimens[i], directory);

@@ -273,8 +273,7 @@ static void check_copy(const char *directory, uint64_t highest) {
 
 static void test_copies_in_use(void) {
     char *directory = path_to("in-use"), *copied = path_to("copy-in-use");
-    _Atomic uint64_t *highest = mmap(NULL, sizeof *highest, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    REQUIRE(highest != MAP_FAILED);
+    _Atomic uint64_t *highest = shared_memory(sizeof *highest);
     pid_t writer = fork();
     if (writer == 0) {
         begin_child((unsigned)copies + 60);

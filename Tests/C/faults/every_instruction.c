@@ -308,8 +308,7 @@ int main(int argument_count, char **arguments) {
     toll stores = {0, 0}, instructions = {0, 0};
     source.state = seed;
     aimed_begin();
-    trail = mmap(NULL, most_noted * sizeof *trail, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    REQUIRE(trail != MAP_FAILED);
+    trail = shared_memory(most_noted * sizeof *trail);
     for (int i = 0; i < situation_count && check_failures == 0; i++) {
         const situation *s = &situations[i];
         if (only && strcmp(only, s->name) != 0)

@@ -736,8 +736,7 @@ static void hang(int signal UNUSED) {
 int main(int argument_count, char **arguments) {
     int errors_each = argument_count > 1 ? atoi(arguments[1]) : 1;
     seed = argument_count > 2 ? strtoull(arguments[2], NULL, 0) : (uint64_t)time(NULL) * 1000003 + (uint64_t)getpid();
-    if (!getenv("TMPDIR") && access("/dev/shm", W_OK) == 0)
-        setenv("TMPDIR", "/dev/shm", 1); /* thousands of caches: in memory, where there is some */
+    prefer_memory(); /* there are thousands of caches */
     random_source source = {seed};
     begin_excuses();
     shim_faults.call = answer_call;

@@ -16,7 +16,6 @@
 
 #include <fcntl.h>
 #include <sched.h>
-#include <sys/mman.h>
 #include <sys/mount.h>
 #include <sys/resource.h>
 #include <sys/statvfs.h>
@@ -733,11 +732,9 @@ static bool run(const disk *on, int scenario, uint64_t round) {
 int main(int argument_count, char **arguments) {
     uint64_t rounds = argument_count > 1 ? strtoull(arguments[1], NULL, 0) : 1;
     seed = argument_count > 2 ? strtoull(arguments[2], NULL, 0) : (uint64_t)time(NULL) * 1000003 + (uint64_t)getpid();
-    if (!getenv("TMPDIR") && access("/dev/shm", W_OK) == 0)
-        setenv("TMPDIR", "/dev/shm", 1);
+    prefer_memory();
     begin_excuses();
-    account = mmap(NULL, sizeof *account, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    REQUIRE(account != MAP_FAILED);
+    account = shared_memory(sizeof *account);
     char *first = path_to("disk/x"); /* makes the temporary directory */
     root = path_to("disk");
     directory = path_to("disk/cache");

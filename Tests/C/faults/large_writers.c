@@ -7,7 +7,6 @@
 #include "pattern.h"
 
 #include <stdatomic.h>
-#include <sys/mman.h>
 
 enum { capacity = 16 << 20, large = 3 << 20, most = capacity / 4, small = 300, keys = 80000, writers = 12 };
 
@@ -237,11 +236,9 @@ static void overtaken(void) {
 
 int main(void) {
     watch(120);
-    if (!getenv("TMPDIR") && access("/dev/shm", W_OK) == 0)
-        setenv("TMPDIR", "/dev/shm", 1);
+    prefer_memory();
     directory = path_to("large_writers");
-    shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    REQUIRE(shared != MAP_FAILED);
+    shared = shared_memory(sizeof *shared);
     shale_cache *cache = open_it();
     usual = fill(cache);
     CHECK_STATUS(SHALE_OK, shale_close(cache));

@@ -16,8 +16,6 @@
 #include "files.h"
 #include "pattern.h"
 
-#include <sys/mman.h>
-
 enum { segment_size = 128 << 10, header_size = 64, most_keys = 320, most_value = 16000, lives = 40 };
 
 static char *directory;
@@ -320,12 +318,10 @@ static void run(uint64_t seed) {
 int main(int argument_count, char **arguments) {
     uint64_t runs = argument_count > 1 ? strtoull(arguments[1], NULL, 0) : 60;
     uint64_t seed = argument_count > 2 ? strtoull(arguments[2], NULL, 0) : (uint64_t)time(NULL);
-    if (!getenv("TMPDIR") && access("/dev/shm", W_OK) == 0)
-        setenv("TMPDIR", "/dev/shm", 1);
+    prefer_memory();
     directory = path_to("cache");
     shim_faults.random = next_number;
-    ledger = mmap(NULL, sizeof *ledger, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    REQUIRE(ledger != MAP_FAILED);
+    ledger = shared_memory(sizeof *ledger);
     if (argument_count <= 3) {
         RUN(test_the_damaged_stay_removed);
         RUN(test_a_set_behind_damage_is_found);

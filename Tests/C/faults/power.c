@@ -1111,8 +1111,7 @@ static void run_chain(void) {
 int main(int argument_count, char **arguments) {
     int64_t duration = argument_count > 1 ? atoll(arguments[1]) * 1000 : 0;
     seed = argument_count > 2 ? strtoull(arguments[2], NULL, 0) : (uint64_t)time(NULL) * 1000003 + (uint64_t)getpid();
-    if (!getenv("TMPDIR") && access("/dev/shm", W_OK) == 0)
-        setenv("TMPDIR", "/dev/shm", 1);
+    prefer_memory();
     static const int fatal[] = {SIGILL, SIGTRAP, SIGSEGV, SIGBUS, SIGFPE, SIGABRT, SIGALRM};
     for (size_t i = 0; i < sizeof fatal / sizeof *fatal; i++)
         signal(fatal[i], fail_loudly);

@@ -54,8 +54,7 @@ static void watch_pages(void) {
 
 /* Pages that the next one to lock the shard touches. */
 static size_t pages_of_recovery(shale_cache *cache) {
-    size_t *count = mmap(NULL, sizeof *count, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    REQUIRE(count != MAP_FAILED);
+    size_t *count = shared_memory(sizeof *count);
     pid_t child = fork();
     if (child == 0) {
         begin_child(30);

@@ -5,7 +5,6 @@
 #include "afterwards.h"
 
 #include <stdatomic.h>
-#include <sys/mman.h>
 
 enum { most_processes = 20, keys_each = 20 };
 
@@ -102,8 +101,7 @@ int main(int argument_count, char **arguments) {
     int64_t duration = (argument_count > 1 ? atoi(arguments[1]) : 6) * 1000;
     seed = argument_count > 2 ? strtoull(arguments[2], NULL, 0) : (uint64_t)time(NULL) * 1000003 + (uint64_t)getpid();
     watch((unsigned)(duration / 1000) + 60);
-    ledger = mmap(NULL, sizeof *ledger, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    REQUIRE(ledger != MAP_FAILED);
+    ledger = shared_memory(sizeof *ledger);
     static const struct {
         const char *name;
         uint64_t processes;

@@ -22,7 +22,6 @@
 
 #include <sched.h>
 #include <stdatomic.h>
-#include <sys/mman.h>
 
 enum {
     plain_keys = 12, /* keys 0 to 11: everything is done to them */
@@ -564,8 +563,7 @@ static void check_the_checker(void) {
 int main(int argument_count, char **arguments) {
     rounds = argument_count > 1 ? strtoull(arguments[1], NULL, 0) : 24;
     seed = argument_count > 2 ? strtoull(arguments[2], NULL, 0) : (uint64_t)time(NULL) * 1000003 + (uint64_t)getpid();
-    shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    REQUIRE(shared != MAP_FAILED);
+    shared = shared_memory(sizeof *shared);
     check_the_checker();
     random_source source = {seed};
     the_round.directory = path_to("cache");

@@ -6,8 +6,6 @@
 #include "faults.h"
 #include "gate.h"
 
-#include <sys/mman.h>
-
 enum { processes = 6, keys = 200, patience_ms = 60000 };
 
 static char *directory;
@@ -121,8 +119,7 @@ static void test_second_look(void) {
 
 int main(void) {
     directory = path_to("cache");
-    loads = mmap(NULL, (keys + 1) * sizeof *loads, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    REQUIRE(loads != MAP_FAILED);
+    loads = shared_memory((keys + 1) * sizeof *loads);
     test_stampede();
     test_killed();
     test_second_look();

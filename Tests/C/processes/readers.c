@@ -11,7 +11,6 @@
 #include "pattern.h"
 
 #include <stdatomic.h>
-#include <sys/mman.h>
 
 enum { capacity = 4 << 20, large_size = 700000, small_size = 3000 };
 
@@ -380,8 +379,7 @@ int main(int argument_count, char **arguments) {
     int64_t duration = (argument_count > 1 ? atoi(arguments[1]) : 5) * 1000;
     seed = argument_count > 2 ? strtoull(arguments[2], NULL, 0) : (uint64_t)time(NULL) * 1000003 + (uint64_t)getpid();
     watch((unsigned)(duration / 1000) + 60);
-    ledger = mmap(NULL, sizeof *ledger, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    REQUIRE(ledger != MAP_FAILED);
+    ledger = shared_memory(sizeof *ledger);
     begin_excuses();
     RUN(test_stopped_between_header_and_bytes);
     RUN(test_while_being_rebuilt);

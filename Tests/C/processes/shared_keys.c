@@ -8,7 +8,6 @@
 #include "pattern.h"
 
 #include <stdatomic.h>
-#include <sys/mman.h>
 
 enum { process_count = 4, key_count = 4000, largest = 4000, batch = 16 };
 
@@ -193,8 +192,7 @@ int main(int argument_count, char **arguments) {
     seed = argument_count > 2 ? strtoull(arguments[2], NULL, 0) : (uint64_t)time(NULL) * 1000003 + (uint64_t)getpid();
     watch((unsigned)(duration / 1000) + 60);
     begin_excuses();
-    totals = mmap(NULL, sizeof *totals, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    REQUIRE(totals != MAP_FAILED);
+    totals = shared_memory(sizeof *totals);
     shale_options options = {.struct_size = sizeof options, .capacity = 1 << 20, .flags = SHALE_OPEN_NO_SYNC};
     char *directory = path_to("one-shard"), *sharded = path_to("four-shards"), *killed = path_to("killed");
     run(directory, &options, duration / 4, false);

@@ -23,7 +23,6 @@
 #include "threads.h"
 
 #include <stdatomic.h>
-#include <sys/mman.h>
 
 enum {
     key_count = 1200,
@@ -672,8 +671,7 @@ int main(int argument_count, char **arguments) {
     seconds = argument_count > 1 ? strtoull(arguments[1], NULL, 0) : 60;
     seed = argument_count > 2 ? strtoull(arguments[2], NULL, 0) : (uint64_t)time(NULL) * 1000003 + (uint64_t)getpid();
     watch((unsigned)seconds + 120);
-    ledger = mmap(NULL, sizeof *ledger, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    REQUIRE(ledger != MAP_FAILED);
+    ledger = shared_memory(sizeof *ledger);
     begin_excuses();
     the_round.directory = path_to("stressed");
     int64_t end = monotonic_ms() + (int64_t)seconds * 1000;

@@ -17,6 +17,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -108,6 +109,12 @@ static inline void remove_tree(const char *path) {
     nftw(path, check_remove_file, 16, FTW_DEPTH | FTW_PHYS);
 }
 
+/* Before the first path: the temporary directory is in memory, where there is such a place. */
+static inline void prefer_memory(void) {
+    if (!getenv("TMPDIR") && access("/dev/shm", W_OK) == 0)
+        setenv("TMPDIR", "/dev/shm", 1);
+}
+
 /* A path inside the temporary directory; the caller frees it. Nothing is created at it. */
 static inline char *path_to(const char *name) {
     if (!check_directory[0]) {
@@ -186,6 +193,13 @@ static inline uint64_t random_below(random_source *source, uint64_t bound) {
 }
 
 /* Children */
+
+/* Memory that is one for all who are forked later; it is empty. */
+static inline void *shared_memory(size_t size) {
+    void *memory = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    REQUIRE(memory != MAP_FAILED);
+    return memory;
+}
 
 /* The first thing in a forked child: it counts its own failures. */
 static inline void begin_child(unsigned seconds) {

@@ -9,7 +9,6 @@
 #include "check.h"
 
 #include <stdatomic.h>
-#include <sys/mman.h>
 
 enum { most_excuses = 8 };
 
@@ -23,8 +22,7 @@ static struct {
 
 /* Before the first fork. */
 static inline void begin_excuses(void) {
-    excuses_shared = mmap(NULL, sizeof *excuses_shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    REQUIRE(excuses_shared != MAP_FAILED);
+    excuses_shared = shared_memory(sizeof *excuses_shared);
 }
 
 static inline void count_look(void) {

@@ -599,14 +599,12 @@ static inline void forget_file(saved_file *file) {
     close(file->fd);
 }
 
-/* A directory in memory where there is one: nothing here depends on a disk. */
+/* Nothing here depends on a disk. */
 static inline void aimed_begin(void) {
-    if (!getenv("TMPDIR") && access("/dev/shm", W_OK) == 0)
-        setenv("TMPDIR", "/dev/shm", 1);
+    prefer_memory();
     aimed_directory = path_to("aimed");
     begin_excuses();
-    shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    REQUIRE(shared != MAP_FAILED);
+    shared = shared_memory(sizeof *shared);
 }
 
 /* The cache as the situation wants it, and closed. */
