@@ -187,6 +187,18 @@ static void check_same(shale_cache *cache, const description *expected, const ch
     CHECK(present > keys * 4 / 5);
 }
 
+/* Read as it is, then by a writer, whose cache is returned. */
+static shale_cache *take_over(const description *before, unsigned version, unsigned synced) {
+    shale_cache *cache = open_cache(0, 0, SHALE_OPEN_READ_ONLY);
+    check_same(cache, before, "read only");
+    CHECK_STATUS(SHALE_OK, shale_close(cache));
+    check_versions(version, synced);
+    cache = open_cache(0, 0, 0);
+    check_versions(3, 32);
+    check_same(cache, before, "taken over");
+    return cache;
+}
+
 static void test_a_cache_of_version_1_is_taken_over(void) {
     directory = path_to("first");
     static description before[keys];
@@ -200,14 +212,7 @@ static void test_a_cache_of_version_1_is_taken_over(void) {
     check_versions(3, 32);
     CHECK(make_version_1() >= 8);
 
-    cache = open_cache(0, 0, SHALE_OPEN_READ_ONLY);
-    check_same(cache, before, "read only");
-    CHECK_STATUS(SHALE_OK, shale_close(cache));
-    check_versions(1, 0);
-
-    cache = open_cache(0, 0, 0);
-    check_versions(3, 32);
-    check_same(cache, before, "taken over");
+    cache = take_over(before, 1, 0);
     stats = stats_of(cache);
     CHECK_EQUAL(0, stats.corrupt_records);
     /* Segments of both formats in one log. */
@@ -236,13 +241,7 @@ static void test_a_cache_of_version_2_is_taken_over(void) {
     describe(cache, before);
     CHECK_STATUS(SHALE_OK, shale_close(cache));
     make_version_2();
-    cache = open_cache(0, 0, SHALE_OPEN_READ_ONLY);
-    check_same(cache, before, "read only");
-    CHECK_STATUS(SHALE_OK, shale_close(cache));
-    check_versions(2, 32);
-    cache = open_cache(0, 0, 0);
-    check_versions(3, 32);
-    check_same(cache, before, "taken over");
+    cache = take_over(before, 2, 32);
     CHECK_STATUS(SHALE_OK, shale_invalidate_with(cache, "news", 4, SHALE_INVALIDATE_EXPIRE));
     check_afterwards(cache, directory, "taken over");
     CHECK_STATUS(SHALE_OK, shale_close(cache));
