@@ -117,6 +117,12 @@ enum {
 #define SHALE_COMPRESSION_LZ4 1        /* LZ4 alone */
 #define SHALE_COMPRESSION_NONE 2
 
+/* Which entries leave first where there is no room; chosen when a cache is made. */
+#define SHALE_EVICTION_LRU 0      /* the least recently used one */
+#define SHALE_EVICTION_ADAPTIVE 1 /* what was not used since it was written or last kept, the oldest first: a hit
+                                     costs less, the disk is written less, more of the capacity is filled, and one
+                                     pass over many keys displaces less of what is used */
+
 /* shale_set_options.flags. An entry counts as present where a plain shale_get
  * would find it; SHALE_SET_IF_VERSION also holds for a stale entry. */
 #define SHALE_SET_IF_ABSENT 0x1u
@@ -168,6 +174,8 @@ typedef struct {
     int64_t (*SHALE_NULLABLE now_ms)(void *SHALE_NULLABLE context); /* NULL: the system's wall clock.
                              Judges every entry that this handle meets, also other processes' entries. */
     void *SHALE_NULLABLE now_context;
+    int32_t eviction;     /* SHALE_EVICTION_... of a new cache; 0: LRU, unchanged for an existing one */
+    uint32_t reserved;    /* 0 */
 } shale_options;
 
 typedef struct {
@@ -234,7 +242,10 @@ typedef struct {
     uint64_t conflicts;       /* fenced sets (SHALE_SET_IF_UNTOUCHED) that were refused */
     uint64_t evicted_timed;   /* evictions that these sums are of: the mean is the sum divided by this */
     uint64_t evicted_age_ms;  /* from set to eviction */
-    uint64_t evicted_idle_ms; /* from the last use (a hit or a set) to eviction: to about a 32nd of that */
+    uint64_t evicted_idle_ms; /* from the last use (a hit or a set) to eviction: to about a 32nd of that;
+                                 SHALE_EVICTION_ADAPTIVE: from the last set */
+    int32_t eviction;         /* SHALE_EVICTION_... of this cache */
+    uint32_t reserved;
 } shale_stats;
 
 typedef struct {
@@ -270,11 +281,11 @@ int shale_last_errno(void);
  * SHALE_OPEN_MUST_EXIST is set. NULL opens a new cache in memory, shared with
  * later children of fork() alone.
  *
- * Capacity, max_entries, shards, segment_size, mode and the default ages belong
+ * Capacity, max_entries, shards, segment_size, eviction, mode and the default ages belong
  * to the cache and are kept in it. Another capacity or max_entries is applied
  * where the opener is alone among writers (a shrink evicts and gives space back
- * before the call returns) and is SHALE_E_BUSY otherwise; other shards or
- * another segment_size are SHALE_E_INVALID. The other options belong to the handle.
+ * before the call returns) and is SHALE_E_BUSY otherwise; other shards,
+ * another segment_size or another policy of eviction are SHALE_E_INVALID. The other options belong to the handle.
  *
  * Errors: INVALID, IO, FORMAT (a directory that holds other files), VERSION,
  * BUSY, FILESYSTEM, PERMISSION, FULL, MEMORY. Cost: constant, unless the index

@@ -104,6 +104,22 @@ extension Compression {
     }
 }
 
+extension Eviction {
+    init?(_ number: Int32) {
+        switch number {
+        case SHALE_EVICTION_LRU: self = .lru
+        case SHALE_EVICTION_ADAPTIVE: self = .adaptive
+        default: return nil
+        }
+    }
+    var number: Int32 {
+        switch self {
+        case .lru: SHALE_EVICTION_LRU
+        case .adaptive: SHALE_EVICTION_ADAPTIVE
+        }
+    }
+}
+
 extension Configuration {
     private static let known = SHALE_OPEN_READ_ONLY | SHALE_OPEN_MUST_EXIST | SHALE_OPEN_NO_SYNC
 
@@ -117,7 +133,12 @@ extension Configuration {
             ErrorText.set("compression is none of SHALE_COMPRESSION_...")
             return nil
         }
+        guard let eviction = Eviction(o.eviction) else {
+            ErrorText.set("eviction is none of SHALE_EVICTION_...")
+            return nil
+        }
         var result = Configuration()
+        if eviction != .lru { result.eviction = eviction }
         result.isReadOnly = o.flags & SHALE_OPEN_READ_ONLY != 0
         result.mustExist = o.flags & SHALE_OPEN_MUST_EXIST != 0
         result.syncsAtClose = o.flags & SHALE_OPEN_NO_SYNC == 0

@@ -12,17 +12,21 @@ typedef struct {
     uint64_t max_entries;
     int keys;
     bool has_other_process, compresses;
-    int dictionaries; /* places for them: what a new cache of this capacity has */
+    int dictionaries; /* frames for them: what a new cache of this capacity has */
+    int32_t eviction;
 } configuration;
 
 /* Six segments are the least. */
 static const configuration configurations[] = {
-    {"one process", 512, 1, {6, 8, 26}, 0, 3, false, false, 0},
-    {"two processes", 512, 1, {8, 6, 26}, 0, 3, true, false, 0},
-    {"five keys in segments of 1 KiB", 1024, 1, {6, 8, 20}, 0, 5, true, false, 0},
-    {"two entries at most", 512, 1, {8, 6, 26}, 2, 3, false, false, 0},
-    {"dictionaries", 1024, 1, {9, 12, 24}, 0, 4, false, true, 2},
-    {"two shards", 512, 2, {6, 7, 20}, 0, 4, true, false, 2},
+    {"one process", 512, 1, {6, 8, 26}, 0, 3, false, false, 0, SHALE_EVICTION_LRU},
+    {"two processes", 512, 1, {8, 6, 26}, 0, 3, true, false, 0, SHALE_EVICTION_LRU},
+    {"five keys in segments of 1 KiB", 1024, 1, {6, 8, 20}, 0, 5, true, false, 0, SHALE_EVICTION_LRU},
+    {"two entries at most", 512, 1, {8, 6, 26}, 2, 3, false, false, 0, SHALE_EVICTION_LRU},
+    {"dictionaries", 1024, 1, {9, 12, 24}, 0, 4, false, true, 2, SHALE_EVICTION_LRU},
+    {"two shards", 512, 2, {6, 7, 20}, 0, 4, true, false, 2, SHALE_EVICTION_LRU},
+    {"adaptive", 512, 1, {8, 6, 26}, 0, 5, true, false, 0, SHALE_EVICTION_ADAPTIVE},
+    {"adaptive, two entries at most", 512, 1, {6, 8, 26}, 2, 3, false, false, 0, SHALE_EVICTION_ADAPTIVE},
+    {"adaptive, two shards", 512, 2, {6, 7, 20}, 0, 4, true, false, 2, SHALE_EVICTION_ADAPTIVE},
 };
 enum { configuration_count = sizeof configurations / sizeof *configurations };
 static const configuration *configured;
@@ -164,6 +168,25 @@ static bool is_spared(const shard_view *v, const slot *s) {
     return is_own;
 }
 
+/* Whether the policy lets this entry go, and not another. */
+static void check_order(const shard_view *v, int key, uint64_t word1) {
+    const uint64_t stamps = ((uint64_t)1 << 38) - 1;
+    slot s;
+    for (size_t i = 0; next_slot(v, &i, &s);) {
+        if (s.is_part || s.is_pinned || is_spared(v, &s))
+            continue;
+        if (configured->eviction == SHALE_EVICTION_LRU) {
+            if ((s.word1 & stamps) < (word1 & stamps))
+                complain("evicted out of order: key %c with stamp %u, while the slot in bucket %zu has %u",
+                         key < 0 ? '?' : key + 'a', (unsigned)(word1 & stamps), s.position,
+                         (unsigned)(s.word1 & stamps));
+            /* (Those that it has passed may have a use less than when it did.) */
+        } else if ((s.word1 >> 38 & 3) + 1 < (word1 >> 38 & 3))
+            complain("evicted out of order: key %c with %u uses, while the slot in bucket %zu has %u",
+                     key < 0 ? '?' : key + 'a', (unsigned)(word1 >> 38 & 3), s.position, (unsigned)(s.word1 >> 38 & 3));
+    }
+}
+
 static void before_event(enum shim_event event, const void *at) {
     if (event == SHIM_REPLAYED) {
         replays++;
@@ -210,8 +233,6 @@ static void before_event(enum shim_event event, const void *at) {
     }
     if (word0 >> 61 & 1 && !is_displaced)
         complain("a pinned entry is evicted: key %c, value %u", key + 'a', id);
-    const uint64_t stamps = ((uint64_t)1 << 38) - 1;
-    slot s;
     checks++;
     if (is_forced) {
         excuses_used[excuse_forced_eviction]++;
@@ -220,11 +241,7 @@ static void before_event(enum shim_event event, const void *at) {
         excuses_used[excuse_makes_room]++;
         own_is_evicted = true;
     } else if (event == SHIM_EVICTED)
-        for (size_t i = 0; next_slot(&v, &i, &s);)
-            if (!s.is_part && !s.is_pinned && (s.word1 & stamps) < (word1 & stamps) && !is_spared(&v, &s))
-                complain("evicted out of order: key %c with stamp %u, while the slot in bucket %zu has %u",
-                         key < 0 ? '?' : key + 'a', (unsigned)(word1 & stamps), s.position,
-                         (unsigned)(s.word1 & stamps));
+        check_order(&v, key, word1);
 }
 
 static void signalled(int signal) {
@@ -435,6 +452,7 @@ static bool open_cache(int capacity) {
                              .segment_size = configured->segment,
                              .compression = configured->compresses ? SHALE_COMPRESSION_DICTIONARY
                                                                    : SHALE_COMPRESSION_NONE,
+                             .eviction = configured->eviction,
                              .now_ms = now_ms};
     bool is_other_there = machine.processes[1 - model.actor].handle != NULL;
     if (is_other_there)

@@ -17,6 +17,11 @@ extension Superblock {
             throw message.adding(" has segments of ").adding(Int(segmentSize))
                 .adding(" bytes, which cannot be changed; pass 0, or use another directory").failure(.invalid)
         }
+        if let eviction = configuration.eviction, eviction != self.eviction {
+            let own: StaticString = self.eviction == .lru ? "LRU" : "adaptive"
+            throw message.adding(" has the eviction policy ").adding(own)
+                .adding(", which cannot be changed; pass none, or use another directory").failure(.invalid)
+        }
         let before = self
         if configuration.capacity != 0 { capacity = configuration.capacity }
         if configuration.maxEntries != 0 { maxEntries = configuration.maxEntries }

@@ -17,6 +17,7 @@ public struct Statistics: Sendable {
     /// Evicted entries whose times are known, and the sums of these: milliseconds since they were set, and since they
     /// were used.
     public var evictedTimed: UInt64 = 0, evictedAge: UInt64 = 0, evictedIdle: UInt64 = 0
+    public var eviction = Eviction.lru
 }
 
 extension Engine {
@@ -27,6 +28,7 @@ extension Engine {
         s.shards = UInt32(geometry.shards)
         s.capacity = ref.pointee.block.capacity
         s.maxEntries = ref.pointee.block.maxEntries
+        s.eviction = ref.pointee.block.eviction
         s.dictionaries = ref.pointee.head[IndexHead.dictionaryLast]
         for i in 0..<geometry.shards {
             let header = Shard(ref, i).header

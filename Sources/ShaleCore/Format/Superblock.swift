@@ -29,6 +29,7 @@ struct Superblock {
     /// For each shard: its synced position, and since format 2 its synced tail.
     var syncedBytes = Superblock.syncedBytes
     static let syncedBytes: UInt32 = 32
+    var eviction = Eviction.lru
     /// The lower one of the sound copies': a writer brings both to its own before it changes anything else.
     var version = Superblock.formatVersion
 
@@ -51,7 +52,10 @@ struct Superblock {
                 if p.isSound { newest = max(newest, p[Copy.sequence]) }
             }
             guard version >= 1, version <= formatVersion, p.isSound else { continue }
-            let block = Superblock(p)
+            guard let block = Superblock(p) else {
+                (sawNewer, newest) = (true, max(newest, p[Copy.sequence]))
+                continue
+            }
             oldest = min(oldest, block.version)
             if let other = best, other.capacity != block.capacity { isSettled = false }
             if best == nil || block.sequence > best.unsafelyUnwrapped.sequence { best = block }
@@ -113,7 +117,7 @@ extension Superblock {
         static let maxAge = Word(56), stale = Word(64), expiryBase = Word(72), check = Word(120)
         // Two halves each: the lower one first.
         static let version = Word(8), shardsAndSegmentSize = Word(48), rowsAndMode = Word(80), dictionaries = Word(88),
-            syncedBytes = Word(96)
+            syncedBytesAndEviction = Word(96)
 
         let at: Memory
 
@@ -144,12 +148,16 @@ extension Superblock {
             self[Copy.rowsAndMode, 1] = block.mode
             self[Copy.dictionaries, 0] = block.dictionaryFrames
             self[Copy.dictionaries, 1] = block.dictionarySize
-            self[Copy.syncedBytes, 0] = block.syncedBytes
+            self[Copy.syncedBytesAndEviction, 0] = block.syncedBytes
+            self[Copy.syncedBytesAndEviction, 1] = block.eviction.rawValue
             self[Copy.check] = sum
         }
     }
 
-    private init(_ p: Copy) {
+    /// Nil where a newer library has chosen a policy that this one does not know.
+    private init?(_ p: Copy) {
+        guard let policy = Eviction(rawValue: p[Copy.syncedBytesAndEviction, 1]) else { return nil }
+        eviction = policy
         sequence = p[Copy.sequence]
         secret = p[Copy.secret]
         capacity = p[Copy.capacity]
@@ -163,7 +171,8 @@ extension Superblock {
         mode = p[Copy.rowsAndMode, 1]
         dictionaryFrames = p[Copy.dictionaries, 0]
         dictionarySize = p[Copy.dictionaries, 1]
-        syncedBytes = p[Copy.syncedBytes, 0] == 0 ? 16 : p[Copy.syncedBytes, 0]
+        let bytes = p[Copy.syncedBytesAndEviction, 0]
+        syncedBytes = bytes == 0 ? 16 : bytes
         version = p[Copy.version, 0]
     }
 }

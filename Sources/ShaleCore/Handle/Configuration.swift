@@ -12,6 +12,8 @@ public struct Configuration: Sendable {
     public var shards: UInt32 = 0
     /// Bytes; 0: chosen from the capacity.
     public var segmentSize: UInt32 = 0
+    /// Nil: LRU for a new cache, unchanged for an existing one.
+    public var eviction: Eviction?
     /// Permission bits of new files; 0: 0600.
     public var mode: UInt32 = 0
     public var compression: Compression = .dictionary
@@ -64,6 +66,7 @@ public struct Configuration: Sendable {
         block.maxEntries = maxEntries
         block.shards = shards != 0 ? shards : newShards(block.capacity)
         block.segmentSize = segmentSize != 0 ? segmentSize : newSegmentSize(block.capacity, block.shards)
+        block.eviction = eviction ?? .lru
         block.maxAge = maxAge == 0 ? Age.never : maxAge
         block.stale = stale == 0 ? Age.none : stale
         let units = Age.point(now) / SlotExpiry.unit

@@ -86,6 +86,11 @@ struct ShardHeader: MappedWords {
         static let evictedTimed = Word(872), evictedAge = Word(880), evictedIdle = Word(888)
         /// Fenced sets that were refused.
         static let conflicts = Word(896)
+        // For the adaptive policy: hints, which any value is good for.
+        /// Where it looks for the next victim away from the tail.
+        static let handNumber = Word(904), handOffset = Count(912)
+        /// Bytes that a segment usually has left at its end.
+        static let usualGap = Count(920)
     }
 
     /// State words: what a writer that died was doing.

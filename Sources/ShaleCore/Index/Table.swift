@@ -51,9 +51,10 @@ enum Slot {
     @inline(__always) static func word1(stamp: UInt64, hits: UInt64 = 0, expiry: UInt64) -> UInt64 {
         stamp & stampMask | hits << 38 | expiry << 40
     }
+    static let mostHits: UInt64 = 3, hit: UInt64 = 1 << 38
     @inline(__always) static func used(_ w: UInt64, stamp: UInt64) -> UInt64 {
         let hits = hits(w)
-        return word1(stamp: stamp, hits: hits == 3 ? 3 : hits + 1, expiry: expiry(w))
+        return word1(stamp: stamp, hits: hits == mostHits ? hits : hits + 1, expiry: expiry(w))
     }
 }
 

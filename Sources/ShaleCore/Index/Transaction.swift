@@ -41,11 +41,12 @@ extension ShardHeader {
 
     /// Within a transaction: replaces a current slot's second word, before readers see the first one. A reader's later
     /// stamp stays.
-    @inline(never) func restamp(_ slot: Memory, _ stamp: UInt64, expiry: UInt64) {
+    @inline(never) func restamp(_ slot: Memory, _ stamp: UInt64, isUse: Bool = false, expiry: UInt64) {
         assert(self[Field.transaction] != 0)
         while true {
             let old = slot.u64(8)
-            let new = Slot.word1(stamp: max(stamp, Slot.stamp(old)), hits: Slot.hits(old), expiry: expiry)
+            let hits = min(Slot.hits(old) + (isUse ? 1 : 0), Slot.mostHits)
+            let new = Slot.word1(stamp: max(stamp, Slot.stamp(old)), hits: hits, expiry: expiry)
             self[Field.stampedNew] = new
             self[Field.stampedOld] = old
             release(Field.stampedSlot, slot - at)

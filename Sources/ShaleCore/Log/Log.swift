@@ -348,6 +348,7 @@ extension Log {
             write(&end)
         }
         let startsLog = header[Field.queueCount] == 0
+        if !startsLog { header[Field.usualGap] += (max(0, headRoom) - header[Field.usualGap]) / 8 }
         let newTail = isNewTail || startsLog ? LogPosition(number: newNumber, offset: SegmentHeader.size) : tail
         change(frame: frame, to: .inLog, isNewHead: true)
         // Readers that still hold the frame's old records see the number change before the bytes do.

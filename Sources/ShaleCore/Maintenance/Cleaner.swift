@@ -7,12 +7,17 @@ struct Cleaner {
     private typealias Field = ShardHeader.Field
 
     private let shard: Shard
+    /// With the adaptive policy: what was not used goes, though the log is sparse.
+    private let mustEvict: Bool
     private var header: ShardHeader { shard.header }
     private var log: Log { shard.log }
     private var table: Table { shard.table }
     private var secret: UInt64 { shard.secret }
 
-    @inline(__always) init(_ shard: Shard) { self.shard = shard }
+    @inline(__always) init(_ shard: Shard, mustEvict: Bool = false) {
+        self.shard = shard
+        self.mustEvict = mustEvict
+    }
 
     /// Cleans one record at the tail; returns the bytes looked at, 0 where the tail is the head.
     @inline(never)
@@ -38,13 +43,14 @@ struct Cleaner {
         let view = record.view, fraction = UInt32(truncatingIfNeeded: record.keyHash)
         switch record.kind {
         case .value, .manifest:
-            if let slot = slot(pointingTo: view.location, fraction) { try keep(slot, record, &change) }
+            if let slot = shard.slot(pointingTo: view.location, fraction) { try keep(slot, record, &change) }
         case .part:
             guard let slot = table.find(fraction, location: view.location) else { break }
-            if let key = view.partKey, shard.isOwned(key) {
-                try copy(slot, record, &change)
+            guard let key = view.partKey, shard.isOwned(key) else { return shard.drop(slot, &change) }
+            if shard.isAdaptive, !SecondChance(shard).keepsPart(slot, key, mustEvict: mustEvict, change) {
+                shard.evictWhole(slot, isForced: false, &change)
             } else {
-                shard.drop(slot, &change)
+                try copy(slot, record, &change)
             }
         case .touch:
             // Its target came before it and took the age along, unless the record's body names another.
@@ -64,20 +70,6 @@ struct Cleaner {
         shim_prefetch(table.home(of: UInt32(truncatingIfNeeded: hash)))
     }
 
-    /// The slot that points to the value, itself or by way of a touch record.
-    private func slot(pointingTo at: UInt32, _ fraction: UInt32) -> Memory? {
-        var found: Memory?
-        table.probe(fraction) { slot, word0 in
-            let location = Slot.location(word0)
-            if location == at || Slot.isTouched(word0) && shard.touchTarget(location) == at {
-                found = slot
-                return true
-            }
-            return false
-        }
-        return found
-    }
-
     private func keep(_ slot: Memory, _ found: SoundRecord, _ change: inout Change) throws(Failure) {
         let value = found.view
         let pointed = Slot.location(slot.u64(0)), isTouched = pointed != value.location
@@ -92,6 +84,8 @@ struct Cleaner {
             shard.drop(slot, &change)
         } else if standing.isGone(at: change.now) {
             shard.drop(slot, counting: Field.expirations, &change)
+        } else if shard.isAdaptive, !SecondChance(shard).keeps(slot, mustEvict: mustEvict, change) {
+            shard.evict(slot, &change)
         } else if isTouched || standing.lifetime.expires != latest.header.expires {
             // (What the expiry of a tag has ended, its record says from here on: that of the expiry will go before it.)
             try merge(slot, found, standing.lifetime, &change)

@@ -56,7 +56,7 @@ extension Shard {
                 }
                 throw log.filled()
             }
-            if header[Field.live] + length > limit - limit / 16 {
+            if !isAdaptive, header[Field.live] + length > limit - limit / 16 {
                 victims.sweep(buckets: 64) { dropIfGone($0, &change) }
             }
         }
@@ -130,8 +130,8 @@ extension Shard {
         .adding(" can hold; raise the capacity").failure(.tooLarge)
     }
 
-    /// Evicts the least recently used entry, or finds that expired ones have made room. False where all
-    /// that is left is pinned.
+    /// Evicts the entry that the cache's policy names, or finds that expired ones have made room. False where all that is
+    /// left is pinned.
     func evict(_ change: inout Change) -> Bool {
         let before = header[Field.entries]
         var victim = nextVictim(&change)
@@ -148,9 +148,11 @@ extension Shard {
         return true
     }
 
-    /// The least recently used entry that is not the call's own, which keeps its place in the order. Nil where none is
-    /// left.
+    /// The policy's choice among the entries that are not the call's own, which keeps its place in the order. Nil where
+    /// none is left.
     private func nextVictim(_ change: inout Change) -> Memory? {
+        // (The hand passes by what is damaged.)
+        if isAdaptive { return SecondChance(self).next(&change) ?? leastUsed(&change) }
         var own: Memory?
         defer { if let own { victims.putBack(own) } }
         // (A sweep that finds nobody else finds it again.)
@@ -195,11 +197,12 @@ extension Shard {
 
     /// Cleans a record. Where not even the cleaner has room, what is at the tail goes without being copied.
     /// `isAhead`: there is room yet, and who may not make the file larger leaves it to others.
-    private func clean(isAhead: Bool = false, _ change: inout Change) throws(Failure) -> Int {
-        do throws(Failure) { return try Cleaner(self).cleanRecord(&change) } catch {
+    func clean(isAhead: Bool = false, mustEvict: Bool = false, _ change: inout Change) throws(Failure) -> Int {
+        let cleaner = Cleaner(self, mustEvict: mustEvict)
+        do throws(Failure) { return try cleaner.cleanRecord(&change) } catch {
             if isAhead, error.isFileLimit { return 0 }
             guard error.status == .full, evictTail(&change) else { throw error }
-            return try Cleaner(self).cleanRecord(&change)
+            return try cleaner.cleanRecord(&change)
         }
     }
 

@@ -365,6 +365,11 @@ extension Shard {
     @inline(__always)
     private func use(_ slot: Memory, _ word1: UInt64, _ key: Key) {
         if engine.pointee.isReadOnly { return }
+        if isAdaptive {
+            // (Where the word changes meanwhile, the use does not count.)
+            if Slot.hits(word1) < Slot.mostHits { _ = shim_cas64(slot + 8, word1, word1 &+ Slot.hit) }
+            return
+        }
         if engine.pointee.geometry.shards > 1 {
             // Order need not be exact over the whole cache: the newest stay as they are, and their page clean.
             let age = header[Field.stamp] &- Slot.stamp(word1)

@@ -94,6 +94,11 @@ extension Shard {
         change.replaced =
             header[Field.pinnedBytes] == 0 || isPart
             ? 0 : lookup(key).map { self.measure(Slot.location($0.u64(0))).pinned } ?? 0
+        if isAdaptive, !isPart, geometry.entriesPerShard > 0, header[Field.entries] >= geometry.entriesPerShard,
+            lookup(key) == nil
+        {
+            try SecondChance(self).makeEntryRoom(&change)
+        }
         try makeRoom(
             draft.record.length, live: true, pins: draft.record.isPinned ? draft.record.length : 0, &change)
         let found = lookup(key, isPart: isPart)
@@ -157,7 +162,7 @@ extension Shard {
         let limit = geometry.entriesPerShard
         if !isPart, limit > 0 {
             // The limit gives a warning of one sweep, so that the first victim does not wait for all of it.
-            if header[Field.entries] + limit / 32 >= limit { victims.sweep(buckets: 64) { dropIfGone($0, &change) } }
+            if !isAdaptive, header[Field.entries] + limit / 32 >= limit { victims.sweep(buckets: 64) { dropIfGone($0, &change) } }
             while header[Field.entries] >= limit {
                 guard evict(&change) else {
                     throw log.noSpace("pinned entries fill the cache up to max_entries; unpin or remove some")

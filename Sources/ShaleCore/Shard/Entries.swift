@@ -23,7 +23,7 @@ extension Shard {
         let word0 = slot.u64(0)
         let old = measure(Slot.location(word0))
         exchange(old, word0, for: new, flags)
-        header.restamp(slot, nextStamp(), expiry: expiry)
+        header.restamp(slot, nextStamp(), isUse: true, expiry: expiry)
         header.commit(slot, Slot.with(word0, location: location) & ~Slot.keptFlags | flags)
         if old.blob.blob != 0 { release(old.blob, &change) }
     }
@@ -121,9 +121,9 @@ extension Shard {
     }
 
     /// With a part goes the value that it belongs to, where that is in this shard: without one part it is nothing.
-    func evictWhole(_ slot: Memory, _ change: inout Change) {
+    func evictWhole(_ slot: Memory, isForced: Bool = true, _ change: inout Change) {
         #if SHALE_FAULTS
-        shim_tell(SHIM_FORCED, nil)
+        if isForced { shim_tell(SHIM_FORCED, nil) }
         #endif
         let word0 = slot.u64(0)
         if Slot.isPart(word0), let key = partKey(of: word0), Shard(engine, keyHash: key.owner).number == number {

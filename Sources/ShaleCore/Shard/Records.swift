@@ -52,6 +52,20 @@ extension Shard {
             || Slot.isTouched(word0) && touchTarget(at).map { $0 >= low && $0 <= high } == true
     }
 
+    /// The slot of this fraction that points to the value, itself or by way of a touch record.
+    func slot(pointingTo at: UInt32, _ fraction: UInt32) -> Memory? {
+        var found: Memory?
+        table.probe(fraction) { slot, word0 in
+            let location = Slot.location(word0)
+            if location == at || Slot.isTouched(word0) && touchTarget(location) == at {
+                found = slot
+                return true
+            }
+            return false
+        }
+        return found
+    }
+
     // MARK: By key, under the lock
 
     func lookup(_ key: Key, isPart: Bool = false) -> Memory? {

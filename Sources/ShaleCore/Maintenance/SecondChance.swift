@@ -1,0 +1,121 @@
+import CShalePlatform
+
+/// The adaptive policy: the log is the queue. What comes to its tail and was used since it was written, or since it was
+/// last kept, gets a second chance: it is copied to the head with one use less. What was not used leaves. That is CLOCK,
+/// with the log for the clock's face and up to three chances.
+///
+/// No heap, no sweep, and no limit to what is live: the cleaner evicts where it is, and a hit only counts, up to three,
+/// in a word that it has read anyway.
+///
+/// Where overwrites and removals leave holes, what was not used is copied as well, as long as a tenth of the log is dead:
+/// that is cleaning, and no reason to evict.
+struct SecondChance {
+    private typealias Field = ShardHeader.Field
+    /// Entries that are looked at for one victim, at most, and that far from the tail.
+    private static let patience = 64
+
+    private let shard: Shard
+    private var header: ShardHeader { shard.header }
+    private var log: Log { shard.log }
+
+    @inline(__always) init(_ shard: Shard) { self.shard = shard }
+
+    // MARK: At the tail
+
+    /// Whether an entry that the cleaner has come to stays. If its uses are the reason, that takes one of them.
+    /// `mustEvict`: nobody is kept because the log is sparse.
+    func keeps(_ slot: Memory, mustEvict: Bool, _ change: borrowing Change) -> Bool {
+        if Slot.isPinned(slot.u64(0)) || !mustEvict && log.isSparse || takeUse(slot) > 0 { return true }
+        return shard.isOwn(slot, change)
+    }
+
+    /// Of a large value's part: it goes by the uses of its manifest, which takes them where it is itself.
+    func keepsPart(_ slot: Memory, _ key: PartKey, mustEvict: Bool, _ change: borrowing Change) -> Bool {
+        if Slot.isPinned(slot.u64(0)) || !mustEvict && log.isSparse { return true }
+        // (The owner of a part is evicted after the lock, and only so many at once.)
+        if change.blobCount == Change.mostBlobs { return true }
+        if uses(ofOwner: key) != 0 { return true }
+        return key.owner == change.key?.hash
+    }
+
+    /// How many uses an entry had left, before this took one.
+    @discardableResult
+    private func takeUse(_ slot: Memory) -> UInt64 {
+        while true {
+            let word1 = slot.acquire(8), hits = Slot.hits(word1)
+            if hits == 0 || shim_cas64(slot + 8, word1, word1 &- Slot.hit) { return hits }
+        }
+    }
+
+    /// Of the value that a part belongs to. Reads another shard without its lock; in doubt, it is used.
+    private func uses(ofOwner key: PartKey) -> UInt64 {
+        let owner = Shard(shard.engine, keyHash: key.owner)
+        var uses = Slot.mostHits
+        owner.table.probe(UInt32(truncatingIfNeeded: key.owner)) { slot, word0 in
+            guard owner.manifest(at: Slot.location(word0))?.blob == key.blob, slot.acquire(0) == word0 else {
+                return false
+            }
+            uses = Slot.hits(slot.acquire(8))
+            return true
+        }
+        return uses
+    }
+
+    /// Room for one more entry below a limit of entries: cleans until one has left, or until so many records were looked
+    /// at that somebody else has to choose.
+    func makeEntryRoom(_ change: inout Change) throws(Failure) {
+        for _ in 0..<SecondChance.patience where header[Field.entries] >= shard.geometry.entriesPerShard {
+            if try shard.clean(isAhead: true, mustEvict: true, &change) == 0 { break }
+        }
+    }
+
+    // MARK: Away from the tail
+
+    /// Who leaves where nothing may be copied: a full table, a smaller capacity, live bytes that no log holds. A hand goes round the
+    /// log, takes a use of each entry that it passes, and stops at one that has none; if it meets none soon, at that with
+    /// the fewest. Nil where it meets no entry that may leave.
+    func next(_ change: inout Change) -> Memory? {
+        var seen = 0, fewest = UInt64.max, best: Memory?
+        var (i, offset) = hand, segments = 0
+        // (Once round, and the rest of where it began.)
+        while segments <= header[Field.queueCount], seen < SecondChance.patience {
+            let frame = log.queued(i), isHead = i == header[Field.queueCount] - 1
+            let end = isHead ? header[Field.headOffset] : log.segmentSize
+            guard offset < end, let record = log.nextRecord(frame: frame, from: offset), record.offset < end,
+                record.kind != .end
+            else {
+                i = isHead ? 0 : i + 1
+                offset = i == 0 ? header[Field.tailOffset] : SegmentHeader.size
+                segments += 1
+                continue
+            }
+            offset = record.end
+            guard record.kind == .value || record.kind == .manifest,
+                let slot = shard.slot(pointingTo: record.view.location, UInt32(truncatingIfNeeded: record.keyHash)),
+                !Slot.isPinned(slot.u64(0)), !shard.isOwn(slot, change), !shard.dropIfGone(slot, &change)
+            else { continue }
+            seen += 1
+            let uses = takeUse(slot)
+            if uses < fewest { (fewest, best) = (uses, slot) }
+            if uses == 0 { break }
+        }
+        header[Field.handNumber] = log.numberWord(log.queued(i)).u64(0)
+        header[Field.handOffset] = offset
+        return best
+    }
+
+    /// The hand's segment, counted from the tail, and its offset there; the tail where that segment has gone.
+    private var hand: (Int, Int) {
+        let number = header[Field.handNumber], offset = header[Field.handOffset]
+        // (Numbers rise from the tail to the head.)
+        var low = 0, high = header[Field.queueCount]
+        while low < high {
+            let middle = (low + high) / 2
+            if log.numberWord(log.queued(middle)).u64(0) < number { low = middle + 1 } else { high = middle }
+        }
+        guard low < header[Field.queueCount], log.numberWord(log.queued(low)).u64(0) == number, log.isOffset(offset),
+            low > 0 || offset >= header[Field.tailOffset]
+        else { return (0, header[Field.tailOffset]) }
+        return (low, offset)
+    }
+}
