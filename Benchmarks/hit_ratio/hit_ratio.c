@@ -6,11 +6,19 @@
  *     hit_ratio [--json FILE] TRACE...
  *     hit_ratio [--json FILE] --synthetic
  *
+ * With --bytes the values have sizes, and 1, 5 and 10 % of the bytes of all keys
+ * fit: for an ideal LRU list, in which every byte can be used at once, and for
+ * Shale with either policy of eviction. What is larger than a sixteenth of the
+ * capacity is not stored.
+ *
+ *     hit_ratio [--json FILE] --bytes TRACE...
+ *
  * Traces: NAME.u32 (a little-endian 32-bit key a request) and NAME.txt (lines
  * of "time key size"), as they are or compressed by xz. */
 #define _POSIX_C_SOURCE 200809L
 
 #include <inttypes.h>
+#include <math.h>
 #include <shale.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -261,6 +269,146 @@ static bool replay(const trace *t, uint32_t percent, outcome *o) {
     return exact;
 }
 
+/* By bytes */
+
+enum { record_overhead = 64, key_size = 16 }; /* a record's header of 48 bytes, and the key */
+
+/* Lognormal, by the key: median 1 KiB, sigma 1.4, from 100 bytes to 64 KiB. */
+static uint32_t size_of(uint32_t key) {
+    const double pi = 3.14159265358979323846;
+    double a = (double)((mix(key) >> 11) + 1) / 9007199254740993.0,
+           b = (double)(mix(key ^ 0xABCDEF0123u) >> 11) / 9007199254740992.0;
+    double size = 1024 * exp(1.4 * sqrt(-2 * log(a)) * cos(2 * pi * b));
+    return (uint32_t)(size < 100 ? 100 : size > 65536 ? 65536 : size);
+}
+static uint64_t record_of(uint32_t key) {
+    return (size_of(key) + record_overhead + 7u) & ~UINT64_C(7);
+}
+
+typedef struct {
+    char name[64];
+    const char *policy;
+    size_t requests;
+    uint32_t percent;
+    uint64_t capacity, hits;
+    double copied, live; /* bytes for each byte that is set, once it is full; share of the capacity */
+} byte_outcome;
+
+static byte_outcome begin_bytes(const trace *t, uint32_t percent, const char *policy) {
+    byte_outcome o = {.requests = t->requests, .percent = percent, .policy = policy};
+    memcpy(o.name, t->name, sizeof o.name);
+    for (uint32_t key = 0; key < t->distinct; key++)
+        o.capacity += record_of(key);
+    o.capacity = o.capacity * percent / 100;
+    if (o.capacity < 1 << 20) /* the least */
+        o.capacity = 1 << 20;
+    return o;
+}
+
+static byte_outcome replay_ideal(const trace *t, uint32_t percent) {
+    byte_outcome o = begin_bytes(t, percent, "ideal LRU");
+    lru list = {allocate(t->distinct + 1, sizeof(struct link)), t->distinct, 0, UINT32_MAX};
+    list.links[list.end].newer = list.links[list.end].older = list.end;
+    uint64_t bytes = 0;
+    for (size_t i = 0; i < t->requests; i++) {
+        uint32_t key = t->keys[i];
+        uint64_t record = record_of(key);
+        if (record > o.capacity / 16)
+            continue;
+        if (list.links[key].held) {
+            take_out(&list, key);
+            put_first(&list, key);
+            o.hits++;
+            continue;
+        }
+        while (bytes + record > o.capacity) {
+            uint32_t oldest = list.links[list.end].newer;
+            take_out(&list, oldest);
+            list.links[oldest].held = false;
+            bytes -= record_of(oldest);
+        }
+        bytes += record;
+        put_first(&list, key);
+    }
+    o.live = (double)bytes / (double)o.capacity;
+    free(list.links);
+    return o;
+}
+
+static byte_outcome replay_bytes(const trace *t, uint32_t percent, int32_t policy) {
+    byte_outcome o = begin_bytes(t, percent, policy == SHALE_EVICTION_LRU ? "LRU" : "adaptive");
+    shale_options options = {.struct_size = sizeof options,
+                             .capacity = o.capacity,
+                             .eviction = policy,
+                             .compression = SHALE_COMPRESSION_NONE};
+    shale_cache *cache;
+    require(shale_open(NULL, &options, &cache), "shale_open");
+    shale_value value = SHALE_VALUE_INIT;
+    unsigned char *bytes = allocate(65536, 1);
+    uint64_t set = 0, set_before = 0, copied_before = 0, samples = 0;
+    double live = 0;
+    bool is_full = false;
+    for (size_t i = 0; i < t->requests; i++) {
+        uint64_t key[2] = {t->keys[i], 0}, record = record_of(t->keys[i]);
+        if (record > o.capacity / 16)
+            continue;
+        shale_status status = shale_get(cache, key, key_size, 0, &value);
+        require(status, "shale_get");
+        if (status == SHALE_OK) {
+            o.hits++;
+            if (value.size != size_of(t->keys[i]) || memcmp(value.data, key, sizeof key) != 0)
+                fail("shale_get", "another key's value");
+        } else {
+            memcpy(bytes, key, sizeof key);
+            require(shale_set(cache, key, key_size, bytes, size_of(t->keys[i]), NULL), "shale_set");
+            set += record;
+        }
+        if (i % 64 == 0) {
+            shale_stats stats = stats_of(cache);
+            if (!is_full && stats.evictions > 0) {
+                is_full = true;
+                set_before = set;
+                copied_before = stats.cleaned_bytes;
+            }
+            if (is_full) {
+                live += (double)stats.live_bytes / (double)o.capacity;
+                samples++;
+            }
+        }
+    }
+    if (set > set_before)
+        o.copied = (double)(stats_of(cache).cleaned_bytes - copied_before) / (double)(set - set_before);
+    o.live = samples ? live / (double)samples : 0;
+    shale_value_free(&value);
+    free(bytes);
+    require(shale_close(cache), "shale_close");
+    return o;
+}
+
+static void print_bytes(const byte_outcome *o) {
+    printf("%-12s %4" PRIu32 " %% %9.1f MB  %-10s hits %6.2f %%  copied %5.2f  live %5.1f %%\n", o->name, o->percent,
+           (double)o->capacity / 1e6, o->policy, 100 * (double)o->hits / (double)o->requests, o->copied, 100 * o->live);
+    fflush(stdout);
+}
+
+static void write_bytes_json(const char *path, const byte_outcome *outcomes, size_t count) {
+    FILE *file = fopen(path, "w");
+    if (!file)
+        fail(path, "cannot be written");
+    fprintf(file, "{\n  \"schema\": 1,\n  \"results\": [");
+    for (size_t i = 0; i < count; i++) {
+        const byte_outcome *o = &outcomes[i];
+        fprintf(file,
+                "%s\n    {\"data\": \"%s\", \"percent\": %" PRIu32 ", \"capacity\": %" PRIu64
+                ", \"policy\": \"%s\", \"hit_ratio\": %.6f, \"copied\": %.4f, \"live\": %.4f}",
+                i ? "," : "", o->name, o->percent, o->capacity, o->policy, (double)o->hits / (double)o->requests,
+                o->copied, o->live);
+    }
+    fprintf(file, "\n  ]\n}\n");
+    if (fclose(file) != 0)
+        fail(path, "cannot be written");
+}
+
 static double ratio(uint64_t hits, const outcome *o) {
     return (double)hits / (double)o->requests;
 }
@@ -290,30 +438,69 @@ static void write_json(const char *path, const outcome *outcomes, size_t count) 
         fail(path, "cannot be written");
 }
 
-int main(int count, char **arguments) {
-    static const uint32_t percents[] = {1, 5, 10};
-    const char *json = NULL;
-    outcome *outcomes = allocate((size_t)count * 3, sizeof *outcomes);
+static const uint32_t percents[] = {1, 5, 10};
+enum { percent_count = sizeof percents / sizeof *percents };
+
+/* By entries: exact, or status 1. */
+static int compare_entries(const char *json, char **paths, int count) {
+    outcome *outcomes = allocate((size_t)count * percent_count, sizeof *outcomes);
     size_t done = 0;
     printf("%-20s %10s %9s %6s %9s %7s %9s %9s\n", "trace", "requests", "keys", "limit", "entries", "shards", "shale",
            "LRU");
-    for (int i = 1; i < count; i++) {
-        if (strcmp(arguments[i], "--json") == 0 && i + 1 < count) {
-            json = arguments[++i];
-            continue;
-        }
-        trace t = strcmp(arguments[i], "--synthetic") == 0 ? synthetic() : load(arguments[i]);
-        for (size_t p = 0; p < sizeof percents / sizeof *percents; p++, done++) {
+    for (int i = 0; i < count; i++) {
+        trace t = strcmp(paths[i], "--synthetic") == 0 ? synthetic() : load(paths[i]);
+        for (size_t p = 0; p < percent_count; p++, done++) {
             if (!replay(&t, percents[p], &outcomes[done]))
                 return 1;
             print(&outcomes[done]);
         }
         unload(&t);
     }
-    if (!done)
-        fail("usage", "hit_ratio [--json FILE] TRACE... | --synthetic");
     if (json)
         write_json(json, outcomes, done);
     free(outcomes);
     return 0;
+}
+
+static void compare_bytes(const char *json, char **paths, int count) {
+    byte_outcome *outcomes = allocate((size_t)count * percent_count * 3, sizeof *outcomes);
+    size_t done = 0;
+    for (int i = 0; i < count; i++) {
+        trace t = load(paths[i]);
+        for (size_t p = 0; p < percent_count; p++) {
+            outcomes[done] = replay_ideal(&t, percents[p]);
+            print_bytes(&outcomes[done++]);
+            for (int32_t policy = SHALE_EVICTION_LRU; policy <= SHALE_EVICTION_ADAPTIVE; policy++) {
+                outcomes[done] = replay_bytes(&t, percents[p], policy);
+                print_bytes(&outcomes[done++]);
+            }
+        }
+        unload(&t);
+    }
+    if (json)
+        write_bytes_json(json, outcomes, done);
+    free(outcomes);
+}
+
+int main(int count, char **arguments) {
+    const char *json = NULL;
+    bool by_bytes = false;
+    char **paths = allocate((size_t)count, sizeof *paths);
+    int path_count = 0, status = 0;
+    for (int i = 1; i < count; i++) {
+        if (strcmp(arguments[i], "--json") == 0 && i + 1 < count)
+            json = arguments[++i];
+        else if (strcmp(arguments[i], "--bytes") == 0)
+            by_bytes = true;
+        else
+            paths[path_count++] = arguments[i];
+    }
+    if (path_count == 0)
+        fail("usage", "hit_ratio [--json FILE] [--bytes] TRACE... | --synthetic");
+    if (by_bytes)
+        compare_bytes(json, paths, path_count);
+    else
+        status = compare_entries(json, paths, path_count);
+    free(paths);
+    return status;
 }

@@ -64,9 +64,9 @@ public struct Configuration: Sendable {
         block.secret = secret
         block.capacity = capacity == 0 ? Configuration.defaultCapacity : capacity
         block.maxEntries = maxEntries
-        block.shards = shards != 0 ? shards : newShards(block.capacity)
-        block.segmentSize = segmentSize != 0 ? segmentSize : newSegmentSize(block.capacity, block.shards)
         block.eviction = eviction ?? .lru
+        block.shards = shards != 0 ? shards : newShards(block.capacity)
+        block.segmentSize = segmentSize != 0 ? segmentSize : newSegmentSize(of: block)
         block.maxAge = maxAge == 0 ? Age.never : maxAge
         block.stale = stale == 0 ? Age.none : stale
         let units = Age.point(now) / SlotExpiry.unit
@@ -86,11 +86,13 @@ public struct Configuration: Sendable {
         return UInt32(max(min(shards(of: Limits.leastShard), 32), shards(of: Limits.usualShard)))
     }
 
-    /// Of more than 40 segments a shard can spare the few that are free. From 2 MiB on they are huge pages.
-    private func newSegmentSize(_ capacity: UInt64, _ shards: UInt32) -> UInt32 {
-        let share = Int(capacity) / Int(shards) / 40, most = shards <= 16 ? 4 << 20 : hugePageSize
+    /// Of more than 40 segments a shard can spare the few that are free; the adaptive policy, which fills all others, gains
+    /// more by smaller ones. From 2 MiB on they are huge pages.
+    private func newSegmentSize(of block: Superblock) -> UInt32 {
+        let share = Int(block.capacity) / Int(block.shards), most = block.shards <= 16 ? 4 << 20 : hugePageSize
+        let wanted = share / (block.eviction == .adaptive ? 64 : 40)
         var size = Limits.segmentSizes.least
-        while size * 2 <= share, size < most { size *= 2 }
+        while size * 2 <= wanted, size < most { size *= 2 }
         return UInt32(size)
     }
 }
