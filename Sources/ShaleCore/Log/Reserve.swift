@@ -21,7 +21,7 @@ extension Log {
     }
 
     /// Whether entries leave at the log's tail: what is cleaned makes room then, whatever is live.
-    private var isQueue: Bool { engine.pointee.block.eviction == .adaptive }
+    @inline(__always) private var isQueue: Bool { engine.pointee.block.eviction == .adaptive }
 
     /// Live bytes at most, so that a whole round of cleaning always gains something.
     var liveLimit: Int { liveLimit(of: usableFrames, loss) }
@@ -29,7 +29,7 @@ extension Log {
         if isQueue { return max(segmentSize / 2, (frames - max(Log.reserve, loss + 1) - 1) * segmentRoom) }
         return liveLimitByShare(of: frames, loss)
     }
-    private func liveLimitByShare(of frames: Int, _ loss: Int) -> Int {
+    @inline(__always) private func liveLimitByShare(of frames: Int, _ loss: Int) -> Int {
         let byShare = (frames - loss) * segmentSize / 100 * Share.live
         let byReserve = (frames - max(Log.reserve, loss + 1) - 1) * (segmentRoom - segmentSize / 16)
         return max(segmentSize / 2, min(byShare, byReserve))
