@@ -281,7 +281,8 @@ struct Replay {
         }
         let lifetime = record.lifetime(at: view.at)
         if let now, now >= lifetime.deadline, !isTouched {
-            if let slot { shard.drop(slot, &change) }
+            // (A clock that is set back, or another handle's, may find it fresh.)
+            if let slot { shard.drop(slot, &change) } else { header[Field.ghost] = header[Field.headNumber] }
             return
         }
         guard let target = slot != nil ? slot : try freeSlot(for: key, isPinned: record.isPinned) else { return }

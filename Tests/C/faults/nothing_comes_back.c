@@ -181,6 +181,38 @@ static void test_the_evicted_stay_removed(void) {
             remove_the_evicted(fillers, fillers % 4 == 0);
 }
 
+/* ---- removed after a rebuild found it expired, and read by an earlier clock ------- */
+
+static int64_t clock_ms;
+static int64_t read_clock(void *context) {
+    (void)context;
+    return clock_ms;
+}
+
+static shale_cache *open_at(int64_t time_ms) {
+    clock_ms = time_ms;
+    return require_open(directory, (shale_options){.capacity = 1 << 20, .now_ms = read_clock});
+}
+
+static void test_the_expired_stay_removed(void) {
+    const int64_t begin = 1700000000000;
+    start_anew();
+    shale_cache *cache = open_at(begin);
+    shale_set_options options = {.struct_size = sizeof options, .max_age_ms = 1000};
+    REQUIRE_STATUS(SHALE_OK, shale_set(cache, "key", 3, "back", 4, &options));
+    REQUIRE_STATUS(SHALE_OK, shale_close(cache));
+    remove_index(directory);
+    cache = open_at(begin + 2000);
+    CHECK_STATUS(SHALE_MISS, shale_remove(cache, "key", 3, 0));
+    REQUIRE_STATUS(SHALE_OK, shale_close(cache));
+    remove_index(directory);
+    cache = open_at(begin);
+    shale_value value = SHALE_VALUE_INIT;
+    CHECK_STATUS(SHALE_MISS, shale_get(cache, "key", 3, 0, &value));
+    shale_value_free(&value);
+    REQUIRE_STATUS(SHALE_OK, shale_close(cache));
+}
+
 /* ---- removed, and several segments cleaned at once ------------------------------- */
 
 enum { segments = 8, fillers_of_a_segment = 14 };
@@ -327,6 +359,7 @@ int main(int argument_count, char **arguments) {
         RUN(test_a_set_behind_damage_is_found);
         RUN(test_damaged_meta_is_a_miss);
         RUN(test_the_evicted_stay_removed);
+        RUN(test_the_expired_stay_removed);
         RUN(test_the_oldest_place_is_reused_first);
     }
     for (uint64_t i = 0; i < runs && check_failures == 0; i++) {
