@@ -48,6 +48,9 @@ COMPRESSION_DICTIONARY: Final = 0
 COMPRESSION_LZ4: Final = 1
 COMPRESSION_NONE: Final = 2
 
+EVICTION_LRU: Final = 0
+EVICTION_ADAPTIVE: Final = 1
+
 SET_IF_ABSENT: Final = 0x1
 SET_IF_PRESENT: Final = 0x2
 SET_IF_VERSION: Final = 0x4
@@ -96,6 +99,8 @@ class Options(ctypes.Structure):
         ("compression", c_int32),
         ("now_ms", Clock),
         ("now_context", c_void_p),
+        ("eviction", c_int32),
+        ("reserved", c_uint32),
     ]
 
 
@@ -178,11 +183,14 @@ class Stats(ctypes.Structure):
         ("evicted_timed", c_uint64),
         ("evicted_age_ms", c_uint64),
         ("evicted_idle_ms", c_uint64),
+        ("eviction", c_int32),
+        ("reserved", c_uint32),
     ]
 
     entries: int
     data_bytes: int
     index_bytes: int
+    eviction: int
 
 
 class LeaseOptions(ctypes.Structure):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Callable, Final, TypeVar, Union, cast
+from typing import TYPE_CHECKING, Any, Callable, Final, TypeVar, Union, cast
 
 from . import _abi, _batch, _counter, _events, _iterate, _library, _lookups, _options
 from ._buffer import LARGEST_KEPT
@@ -19,6 +19,9 @@ from ._records import Entry, Report, Stats, report_of, stats_of
 from ._serializers import Serializer
 from ._units import age_ms, unsigned
 from ._values import Codec, Unreadable
+
+if TYPE_CHECKING:
+    from ._options import Eviction
 
 # Not bound to Key: a list of mixed keys is a list of objects to a type checker.
 K = TypeVar("K")
@@ -66,6 +69,7 @@ class Cache(LoadingMethods):
         shards: int | None = None,
         segment_size: int | str | None = None,
         mode: int | None = None,
+        eviction: Eviction | None = None,
     ) -> None:
         """Opens the cache in ``directory``, and creates it where there is none.
 
@@ -90,6 +94,15 @@ class Cache(LoadingMethods):
             answers.
         shards, segment_size, mode (permission bits): None: chosen by the library.
             They are set when the cache is created.
+        eviction: which entries leave first where there is no room. "lru": the least
+            recently used one, exactly so within a shard. "adaptive": what was not used
+            since it was written or last kept, the oldest first. Choose that for a cache
+            that is full most of the time: one pass over many keys (a scan, a crawl)
+            displaces less of what is used, more of the capacity is filled, and less is
+            written. Choose "lru" where the order has to be exact, or where popularity
+            changes all at once. It is chosen when the cache is created; another one
+            than an existing cache's raises ``InvalidError``. None: "lru" for a new
+            cache, unchanged for an existing one.
 
         Raises InvalidError, SystemCallError, FormatError (the directory holds
         other files), VersionError, BusyError (another capacity or max_entries
@@ -110,6 +123,7 @@ class Cache(LoadingMethods):
             shards=shards,
             segment_size=segment_size,
             mode=mode,
+            eviction=eviction,
             clock=clock,
         )
         self._codec = Codec(serializer)
@@ -131,6 +145,13 @@ class Cache(LoadingMethods):
         self._counts = _events.Counts()
         # The same for all caches that are open on one directory.
         self._identity = object() if path is None else _file_identity(path)
+        # To C, LRU is what a new cache has by default, and no demand on one that exists.
+        if eviction == "lru" and self._stats().eviction != _abi.EVICTION_LRU:
+            self.close()
+            raise InvalidError(
+                f"{path} has the eviction policy adaptive, which cannot be changed; "
+                "pass None, or use another directory"
+            )
 
     # The handle
 
@@ -395,7 +416,8 @@ class Cache(LoadingMethods):
         self._call(_library.clear)
 
     def evict(self, count: int) -> int:
-        """Evicts up to ``count`` entries, the least recently used first. How many it did."""
+        """Evicts up to ``count`` entries, those first that the cache's ``eviction`` says: the
+        least recently used, unless it is another. How many it did."""
         evicted = ctypes.c_uint64()
         self._call(_library.evict, unsigned("count", count, 64), ctypes.byref(evicted))
         return evicted.value

@@ -6,12 +6,19 @@ import ctypes
 import time
 import traceback
 from collections.abc import Iterable
-from typing import Any, Callable, Final, Union
+from typing import TYPE_CHECKING, Any, Callable, Final, Union
 
 from . import _abi
 from ._errors import InvalidError
 from ._units import age_ms, capacity_bytes, unsigned
 from ._values import FIXED_METAS
+
+if TYPE_CHECKING:
+    from typing import Literal
+
+    from typing_extensions import TypeAlias
+
+    Eviction: TypeAlias = Literal["lru", "adaptive"]
 
 Tag = Union[str, bytes]
 """What names a group of entries. A str is the same tag as its UTF-8 bytes."""
@@ -20,6 +27,11 @@ COMPRESSIONS: Final = {
     "dictionary": _abi.COMPRESSION_DICTIONARY,
     "lz4": _abi.COMPRESSION_LZ4,
     "none": _abi.COMPRESSION_NONE,
+}
+
+EVICTIONS: Final[dict[Eviction, int]] = {
+    "lru": _abi.EVICTION_LRU,
+    "adaptive": _abi.EVICTION_ADAPTIVE,
 }
 
 
@@ -36,10 +48,13 @@ def open_options(
     shards: int | None,
     segment_size: int | str | None,
     mode: int | None,
+    eviction: Eviction | None,
     clock: Any,
 ) -> _abi.Options:
     if compression not in COMPRESSIONS:
         raise InvalidError(f"compression is one of {', '.join(COMPRESSIONS)}, not {compression!r}")
+    if eviction is not None and eviction not in EVICTIONS:
+        raise InvalidError(f"eviction is one of {', '.join(EVICTIONS)}, not {eviction!r}")
     flags = 0
     if read_only:
         flags |= _abi.OPEN_READ_ONLY
@@ -59,6 +74,7 @@ def open_options(
         segment_size=unsigned("segment_size", segment, 32),
         mode=_count("mode", mode, 32),
         compression=COMPRESSIONS[compression],
+        eviction=EVICTIONS[eviction or "lru"],
     )
     if clock is not None:
         options.now_ms = clock

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from . import _abi
+from ._options import EVICTIONS
 from ._units import seconds
 from ._values import split_meta
+
+if TYPE_CHECKING:
+    from ._options import Eviction
 
 
 @dataclass(frozen=True)
@@ -110,7 +114,10 @@ class Stats:
     evicted_age_ms: int
     """From set to eviction, the sum."""
     evicted_idle_ms: int
-    """From the last use to eviction, the sum, to about a thirty-second of it."""
+    """From the last use to eviction, the sum, to about a thirty-second of it; where ``eviction``
+    is ``"adaptive"``, from the last set."""
+    eviction: Eviction
+    """Which entries leave first, as it was chosen when the cache was made."""
     own: LoadStats = LoadStats()
     """What this object alone has counted."""
 
@@ -157,12 +164,13 @@ def entry_of(value: Any, meta: bytes, details: Details) -> Entry:
     )
 
 
-_COUNTED: Final = [field.name for field in fields(Stats) if field.name != "own"]
+_COUNTED: Final = [field.name for field in fields(Stats) if field.name not in ("eviction", "own")]
+_EVICTION_NAMES: Final = {number: name for name, number in EVICTIONS.items()}
 
 
 def stats_of(struct: _abi.Stats, own: LoadStats) -> Stats:
     counted = {name: getattr(struct, name) for name in _COUNTED}
-    return Stats(**counted, own=own)
+    return Stats(**counted, eviction=_EVICTION_NAMES[struct.eviction], own=own)
 
 
 def report_of(struct: _abi.Report) -> Report:
