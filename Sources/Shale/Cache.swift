@@ -7,6 +7,7 @@ import ShaleCore
 import Synchronization
 // What this module's users write of the one below.
 @_exported import enum ShaleCore.Compression
+@_exported import enum ShaleCore.Eviction
 @_exported import struct ShaleCore.Lease
 @_exported import struct ShaleCore.ShaleError
 @_exported import class ShaleCore.Store
@@ -20,8 +21,8 @@ import Synchronization
 /// ```
 ///
 /// An entry is fresh until its age is over, then stale: it is served to those alone who ask for stale data,
-/// and leaves like any other, the least recently used first. Every entry may leave to make room: keep the
-/// truth elsewhere.
+/// and leaves like any other, the least recently used first, unless the store has another `Eviction`. Every entry may leave to
+/// make room: keep the truth elsewhere.
 ///
 /// Values are kept in a `Store`, encoded. Decoded values that were used lately are kept in memory in front of
 /// it, and each read from memory asks the store for the entry's version and age first: what another process
@@ -60,6 +61,8 @@ public final class Cache<Key: Hashable & Codable & Sendable, Value: Codable & Se
     ///   - staleFor: How long an entry is kept past its age, for those who ask for stale data.
     ///   - maxEntries: Stale ones count too. Nil: as many as fit, or what an existing store has.
     ///   - capacity: Bytes on disk, at least 1 MiB. Nil: 1 GiB for a new store, unchanged for an existing one.
+    ///   - eviction: Which entries leave first where there is no room, chosen when the store is made. Nil: the least recently
+    ///     used in a new store, unchanged for an existing one.
     ///   - memoryEntries: Decoded values that are kept in memory; 0: none.
     ///   - memoryBytes: What they may cost together; a value costs the bytes of its encoded form.
     ///   - refreshAhead: How eagerly entries that were loaded are loaded anew before their age is over, see
@@ -70,11 +73,13 @@ public final class Cache<Key: Hashable & Codable & Sendable, Value: Codable & Se
     ///   - limitClock: What measures the limits of loads, see ``LoadOptions``.
     public convenience init(
         at directory: String?, maxAge: Store.Lifetime = .seconds(12 * 60 * 60), staleFor: Store.Lifetime = .forever,
-        maxEntries: Int? = 50, capacity: Int? = nil, memoryEntries: Int = 256, memoryBytes: Int = 32 << 20,
+        maxEntries: Int? = 50, capacity: Int? = nil, eviction: Eviction? = nil,
+        memoryEntries: Int = 256, memoryBytes: Int = 32 << 20,
         refreshAhead: Double = 0, leaseTime: Duration = .seconds(10), coder: Coder<Value> = .standard,
         now: (@Sendable () -> Date)? = nil, limitClock: any Clock<Duration> = ContinuousClock()
     ) throws(ShaleError) {
         var options = Store.Options(capacity: capacity, maxEntries: maxEntries)
+        options.eviction = eviction
         if let now { options.now = { now().millisecondsSince1970 } }
         let store = try Store(at: directory, options: options)
         try self.init(
@@ -86,14 +91,15 @@ public final class Cache<Key: Hashable & Codable & Sendable, Value: Codable & Se
     /// The same, in a directory that a file URL names.
     public convenience init(
         at directory: URL, maxAge: Store.Lifetime = .seconds(12 * 60 * 60), staleFor: Store.Lifetime = .forever,
-        maxEntries: Int? = 50, capacity: Int? = nil, memoryEntries: Int = 256, memoryBytes: Int = 32 << 20,
+        maxEntries: Int? = 50, capacity: Int? = nil, eviction: Eviction? = nil,
+        memoryEntries: Int = 256, memoryBytes: Int = 32 << 20,
         refreshAhead: Double = 0, leaseTime: Duration = .seconds(10), coder: Coder<Value> = .standard,
         now: (@Sendable () -> Date)? = nil, limitClock: any Clock<Duration> = ContinuousClock()
     ) throws(ShaleError) {
         if !directory.isFileURL { throw ShaleError(code: .invalid, message: "\(directory) names no file") }
         try self.init(
             at: directory.path, maxAge: maxAge, staleFor: staleFor, maxEntries: maxEntries, capacity: capacity,
-            memoryEntries: memoryEntries,
+            eviction: eviction, memoryEntries: memoryEntries,
             memoryBytes: memoryBytes, refreshAhead: refreshAhead, leaseTime: leaseTime, coder: coder, now: now,
             limitClock: limitClock)
     }

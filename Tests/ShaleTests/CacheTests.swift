@@ -70,6 +70,17 @@ struct CacheTests {
         #expect(try four.allKeys().sorted() == [6, 7, 8, 9])
     }
 
+    @Test("The store's eviction policy is chosen with its first cache")
+    func eviction() throws {
+        let directory = TemporaryDirectory()
+        let cache = try Cache<Int, Int>(at: directory.url, capacity: 4 << 20, eviction: .adaptive)
+        #expect(try cache.store.statistics().eviction == .adaptive)
+        #expect(try Cache<Int, Int>(at: directory.url).store.statistics().eviction == .adaptive)
+        let error = #expect(throws: ShaleError.self) { try Cache<Int, Int>(at: directory.path, eviction: .lru) }
+        #expect(error?.code == .invalid)
+        #expect(try Cache<Int, Int>(at: nil as String?, capacity: 4 << 20).store.statistics().eviction == .lru)
+    }
+
     @Test("S6 The keys that are tracked are those present")
     func keys() throws {
         let clock = TestClock()

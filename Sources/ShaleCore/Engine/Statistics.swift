@@ -15,8 +15,9 @@ public struct Statistics: Sendable {
     /// Leases that were granted, and fenced sets that were refused.
     public var leases: UInt64 = 0, conflicts: UInt64 = 0
     /// Evicted entries whose times are known, and the sums of these: milliseconds since they were set, and since they
-    /// were used.
+    /// were used (with the adaptive policy, since they were set).
     public var evictedTimed: UInt64 = 0, evictedAge: UInt64 = 0, evictedIdle: UInt64 = 0
+    /// The store's policy.
     public var eviction = Eviction.lru
 }
 

@@ -42,6 +42,9 @@ public final class Store: Sendable {
         /// Of new files.
         public var permissions: UInt32 = 0o600
         public var compression: Compression = .dictionary
+        /// Which entries leave first where there is no room. Chosen when the store is made; another one than the store
+        /// has is an error. Nil: least recently used for a new store, unchanged for an existing one.
+        public var eviction: Eviction?
         public var isReadOnly = false
         /// Fail instead of creating.
         public var mustExist = false
@@ -124,6 +127,7 @@ public final class Store: Sendable {
         configuration.segmentSize = UInt32(clamping: options.segmentSize ?? 0)
         configuration.mode = options.permissions
         configuration.compression = options.compression
+        configuration.eviction = options.eviction
         configuration.isReadOnly = options.isReadOnly
         configuration.mustExist = options.mustExist
         configuration.syncsAtClose = options.syncsAtClose
@@ -354,7 +358,7 @@ public final class Store: Sendable {
         }
     }
     public func removeAll() throws(ShaleError) { try throwing { () throws(Failure) in try engine.clear() } }
-    /// Evicts up to `count` entries, the least recently used of each shard first. Returns how many.
+    /// Evicts up to `count` entries, of each shard those first that ``Options/eviction`` says. Returns how many.
     @discardableResult
     public func evict(_ count: Int) throws(ShaleError) -> Int {
         defer { evictionObservers.tell() }
