@@ -65,7 +65,6 @@ static struct {
     bool is_clear_pending;
     /* A pinned entry was damaged; whether somebody has met that since is not followed. */
     bool has_damaged_pin;
-    int64_t expiry_pending; /* the time of an expiry of the tag that was killed */
     choices uncleared[most_keys]; /* before it */
     int actor;
     int capacity; /* which of the configuration's */
@@ -117,9 +116,6 @@ typedef enum {
     /* design.md, "Set": "If the tag is expired again, the later time counts for all of them, unless the cleaner has
      * written the first time into their records" */
     excuse_expired_again,
-    /* recovery.md, "A process is killed": "Until then, readers may count the stale periods of what an earlier expiry of the tag has
-     * made stale from the time of the killed one." */
-    excuse_expiry_pending,
     /* promises.md, "Invariants": "the log in order is the whole truth". So where the index is deleted before anybody
      * has settled what a killed writer left, his record counts. */
     excuse_deleted_unsettled,
@@ -144,7 +140,6 @@ static const char *const excuse_names[excuses] = {"full of pins",
                                                   "clear pending",
                                                   "tag table full",
                                                   "expired again",
-                                                  "expiry pending",
                                                   "index deleted unsettled",
                                                   "not noted"};
 static uint64_t excuses_used[excuses], checks;
@@ -507,14 +502,6 @@ static bool saw_value(choices *c, const choice *seen, bool seen_stale) {
     if (left.count) {
         *c = left;
         return true;
-    }
-    for (int i = 0; i < c->count; i++) {
-        const choice *x = &c->choices[i];
-        if (model.expiry_pending && seen_stale && x->flags & is_stale_by_tag && x->id == seen->id &&
-            x->increments == seen->increments && seen->expires == model.expiry_pending) {
-            excuses_used[excuse_expiry_pending]++;
-            return true;
-        }
     }
     if (!c->is_any)
         return false;

@@ -180,7 +180,10 @@ static void check_order(const shard_view *v, int key, uint64_t word1) {
                 complain("evicted out of order: key %c with stamp %u, while the slot in bucket %zu has %u",
                          key < 0 ? '?' : key + 'a', (unsigned)(word1 & stamps), s.position,
                          (unsigned)(s.word1 & stamps));
-            /* (Those that it has passed may have a use less than when it did.) */
+            /* Those that it has passed may have a use less than when it did. promises.md, "The order of eviction": "what is
+             * damaged, and nobody has met, is passed by" */
+        } else if (model.was_damaged) {
+            excuses_used[excuse_damage]++;
         } else if ((s.word1 >> 38 & 3) + 1 < (word1 >> 38 & 3))
             complain("evicted out of order: key %c with %u uses, while the slot in bucket %zu has %u",
                      key < 0 ? '?' : key + 'a', (unsigned)(word1 >> 38 & 3), s.position, (unsigned)(s.word1 >> 38 & 3));
@@ -866,8 +869,6 @@ static void add_killed(const operation *op, uint16_t id) {
             c->choices[0].flags |= may_lack_parts;
         if (i == 0) {
             model.is_clear_pending |= op->what == 'c';
-            if (op->what == 'V')
-                model.expiry_pending = machine.clock_ms;
             if (op->what == 'c')
                 memcpy(model.uncleared, model.worlds[i], sizeof model.uncleared);
             choices unsettled[most_keys];
@@ -1172,10 +1173,8 @@ static bool perform(const operation *op) {
                 else
                     memcpy(model.pending[i], model.pending[--model.pending_count], sizeof model.pending[i]);
         }
-        if (settles(&done)) {
+        if (settles(&done))
             model.pending_count = model.is_clear_pending = 0;
-            model.expiry_pending = 0;
-        }
         if (done.what == 'e' && answer.status == SHALE_OK && answer.evicted == 0)
             check_nobody_evictable();
         note_history();

@@ -20,25 +20,28 @@ extension Log {
         max(Log.reserve + 1, (isQueue ? Log.reserve : usable / Share.free) + loss)
     }
 
-    /// Whether entries leave at the log's tail: what is cleaned makes room then, whatever is live.
-    @inline(__always) private var isQueue: Bool { engine.pointee.block.eviction == .adaptive }
-
     /// Live bytes at most, so that a whole round of cleaning always gains something.
     var liveLimit: Int { liveLimit(of: usableFrames, loss) }
     @inline(__always) func liveLimit(of frames: Int, _ loss: Int) -> Int {
-        if isQueue { return max(segmentSize / 2, (frames - max(Log.reserve, loss + 1) - 1) * segmentRoom) }
-        return liveLimitByShare(of: frames, loss)
-    }
-    @inline(__always) private func liveLimitByShare(of frames: Int, _ loss: Int) -> Int {
         let byShare = (frames - loss) * segmentSize / 100 * Share.live
         let byReserve = (frames - max(Log.reserve, loss + 1) - 1) * (segmentRoom - segmentSize / 16)
         return max(segmentSize / 2, min(byShare, byReserve))
     }
 
+    /// Live bytes beyond which a set evicts before it cleans: the same. Where cleaning evicts, more than what the log can
+    /// hold when that begins: it is the tail that chooses.
+    @inline(__always) func mostLive(of frames: Int, _ loss: Int) -> Int {
+        isQueue
+            ? max(segmentSize / 2, (frames - max(Log.reserve, loss + 1)) * segmentRoom) : liveLimit(of: frames, loss)
+    }
+    /// Whether entries leave at the log's tail.
+    @inline(__always) private var isQueue: Bool { engine.pointee.block.eviction == .adaptive }
+
     /// Whether more than a tenth of what was appended is dead: then cleaning gains room without eviction.
     var isSparse: Bool {
         let segments = header[Field.queueCount] - 1
-        let appended = segments * (segmentSize - header[Field.usualGap]) + header[Field.headOffset]
+        let appended =
+            segments * (segmentSize - header[Field.usualGap]) + header[Field.headOffset]
             - header[Field.tailOffset]
         return header[Field.live] < appended / 10 * 9
     }
@@ -68,7 +71,7 @@ extension Log {
     func pinsFit(_ bytes: Int, most: Int, in frames: Int) -> Bool {
         if bytes == 0 { return true }
         let loss = loss(bytes, most: most)
-        return self.frames(for: bytes, most: most) <= frames && bytes <= liveLimitByShare(of: frames, loss) / 8 * 7
+        return self.frames(for: bytes, most: most) <= frames && bytes <= liveLimit(of: frames, loss) / 8 * 7
     }
     /// `more`: bytes of one record that is about to be pinned.
     func pinsFit(adding more: Int = 0, in frames: Int) -> Bool {

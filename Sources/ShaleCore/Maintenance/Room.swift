@@ -9,7 +9,7 @@ extension Shard {
     /// As if the disk had room again; if it has not, the next attempt says why.
     private func limitAnew() -> Int {
         header[Field.noSpace] = 0
-        return log.liveLimit
+        return log.mostLive(of: log.usableFrames, log.loss)
     }
 
     /// Makes room for a record of `length` bytes at the head; `live` where it will be current, `pins`: what may not be
@@ -23,7 +23,7 @@ extension Shard {
         // (An entry that replaces a pinned one of its length needs nothing.)
         if live, own == 0 || length > own {
             var hasSwept = false
-            var limit = log.liveLimit(of: usable, loss) + own
+            var limit = log.mostLive(of: usable, loss) + own
             if length > limit {
                 limit = limitAnew() + own
                 if length > limit { throw tooLarge(length) }
@@ -31,7 +31,7 @@ extension Shard {
             while header[Field.live] - ownBytes + length > limit {
                 if header[Field.pinnedMost] & 1 != 0, lookForLongestPin() {
                     loss = log.loss
-                    limit = log.liveLimit(of: usable, loss) + own
+                    limit = log.mostLive(of: usable, loss) + own
                     continue
                 }
                 let canEvict = header[Field.pinnedBytes] + length <= limit
@@ -42,7 +42,7 @@ extension Shard {
                     hasSwept = true
                     try dropAllGone(&change)
                     (loss, own) = (log.loss, change.replaced)
-                    limit = log.liveLimit(of: usable, loss) + own
+                    limit = log.mostLive(of: usable, loss) + own
                     continue
                 }
                 if header[Field.noSpace] > 0 || shrinkTable(&change) {
@@ -97,7 +97,7 @@ extension Shard {
             let tail = log.queued(0)
             var cleaned = 0
             while header[Field.queueCount] > 1, log.queued(0) == tail {
-                cleaned += try clean(&change)
+                cleaned += try clean(mustEvict: rounds > 2, &change)
             }
             // With nothing left to evict, a round of the log gains all that can be gained.
             if cleaned == 0 || idle > 2 * header[Field.queueCount] + 2 {
@@ -105,7 +105,10 @@ extension Shard {
                 header[Field.noSpace] = 0
                 // More is pinned than may be: an older library has done that. What makes it less is not refused.
                 guard log.availableFrames > reserve else {
-                    guard needed == 0, !live || change.replaced > 0 else { throw log.filled() }
+                    guard needed == 0, !live || change.replaced > 0 else {
+                        if isAdaptive, header[Field.pinnedBytes] == 0 { change.crowdedBy = crowdingPart(&change) }
+                        throw log.filled()
+                    }
                     if length > log.headRoom { try log.roll(overdraws: true) }
                     break
                 }

@@ -162,7 +162,9 @@ extension Shard {
         let limit = geometry.entriesPerShard
         if !isPart, limit > 0 {
             // The limit gives a warning of one sweep, so that the first victim does not wait for all of it.
-            if !isAdaptive, header[Field.entries] + limit / 32 >= limit { victims.sweep(buckets: 64) { dropIfGone($0, &change) } }
+            if !isAdaptive, header[Field.entries] + limit / 32 >= limit {
+                victims.sweep(buckets: 64) { dropIfGone($0, &change) }
+            }
             while header[Field.entries] >= limit {
                 guard evict(&change) else {
                     throw log.noSpace("pinned entries fill the cache up to max_entries; unpin or remove some")

@@ -93,6 +93,29 @@ static void below_a_limit_of_entries(void) {
     keeps_what_is_used(1000);
 }
 
+/* The first entries that leave are those that nobody has used, too. */
+static void when_it_is_full_for_the_first_time(void) {
+    enum { used = 100 };
+    for (int64_t mebibytes = 1; mebibytes <= 16; mebibytes *= 2) {
+        shale_cache *cache = require_open(NULL, (shale_options){.capacity = (uint64_t)mebibytes << 20,
+                                                                .eviction = SHALE_EVICTION_ADAPTIVE,
+                                                                .compression = SHALE_COMPRESSION_NONE});
+        char key[32];
+        for (int i = 0; i < used; i++) {
+            snprintf(key, sizeof key, "used %d", i);
+            put(cache, key);
+            use(cache, key, most_uses);
+        }
+        while (stats_of(cache).evictions < 100)
+            fill(cache);
+        for (int i = 0; i < used; i++) {
+            snprintf(key, sizeof key, "used %d", i);
+            CHECK(is_there(cache, key));
+        }
+        REQUIRE_STATUS(SHALE_OK, shale_close(cache));
+    }
+}
+
 /* A limit of entries leaves nothing dead behind it: the log stays as small as what is live. */
 static void a_limit_of_entries_keeps_the_log_small(void) {
     shale_cache *cache = open_with(NULL, 1000);
@@ -141,7 +164,8 @@ static void replacing_evicts_nobody(void) {
 /* Pinned entries stay, used or not, and expired ones leave by their age. */
 static void pins_and_ages(void) {
     shale_cache *cache = open_with(NULL, 0);
-    put_value(cache, "pinned", size, &(shale_set_options){.struct_size = sizeof(shale_set_options), .flags = SHALE_SET_PINNED});
+    put_value(cache, "pinned", size,
+              &(shale_set_options){.struct_size = sizeof(shale_set_options), .flags = SHALE_SET_PINNED});
     put_value(cache, "short", size, &(shale_set_options){.struct_size = sizeof(shale_set_options), .max_age_ms = 1000});
     use(cache, "short", most_uses);
     clock_ms += 2000;
@@ -220,6 +244,7 @@ static void belongs_to_the_cache(void) {
 int main(void) {
     RUN(in_a_full_log);
     RUN(below_a_limit_of_entries);
+    RUN(when_it_is_full_for_the_first_time);
     RUN(a_limit_of_entries_keeps_the_log_small);
     RUN(a_set_is_a_use);
     RUN(replacing_evicts_nobody);
