@@ -47,10 +47,13 @@ struct Cleaner {
         case .part:
             guard let slot = table.find(fraction, location: view.location) else { break }
             guard let key = view.partKey, shard.isOwned(key) else { return shard.drop(slot, &change) }
-            if shard.isAdaptive, !SecondChance(shard).keepsPart(slot, key, mustEvict: mustEvict, change) {
-                shard.evictWhole(slot, isForced: false, &change)
-            } else {
+            let verdict: SecondChance.Verdict =
+                shard.isAdaptive
+                ? SecondChance(shard).judgePart(slot, key, view.length, mustEvict: mustEvict, &change) : .stays
+            if verdict == .stays {
                 try copy(slot, record, &change)
+            } else {
+                shard.evictWhole(slot, isForced: verdict == .forcedOut, &change)
             }
         case .touch:
             // Its target came before it and took the age along, unless the record's body names another.
@@ -84,13 +87,18 @@ struct Cleaner {
             shard.drop(slot, &change)
         } else if standing.isGone(at: change.now) {
             shard.drop(slot, counting: Field.expirations, &change)
-        } else if shard.isAdaptive, !SecondChance(shard).keeps(slot, mustEvict: mustEvict, change) {
-            shard.evict(slot, &change)
-        } else if isTouched || standing.lifetime.expires != latest.header.expires {
-            // (What the expiry of a tag has ended, its record says from here on: that of the expiry will go before it.)
-            try merge(slot, found, standing.lifetime, &change)
         } else {
-            try copy(slot, found, &change)
+            let verdict: SecondChance.Verdict =
+                shard.isAdaptive
+                ? SecondChance(shard).judge(slot, value.length, mustEvict: mustEvict, &change) : .stays
+            if verdict != .stays {
+                shard.evictWhole(slot, isForced: verdict == .forcedOut, &change)
+            } else if isTouched || standing.lifetime.expires != latest.header.expires {
+                // (What the expiry of a tag has ended, its record says from here on: that of the expiry will go before it.)
+                try merge(slot, found, standing.lifetime, &change)
+            } else {
+                try copy(slot, found, &change)
+            }
         }
     }
 

@@ -22,21 +22,29 @@ struct SecondChance {
 
     // MARK: At the tail
 
-    /// Whether an entry that the cleaner has come to stays. If its uses are the reason, that takes one of them.
-    /// `mustEvict`: nobody is kept because the log is sparse.
-    func keeps(_ slot: Memory, mustEvict: Bool, _ change: borrowing Change) -> Bool {
-        if Slot.isPinned(slot.u64(0)) || !mustEvict && log.isSparse || takeUse(slot) > 0 { return true }
-        return shard.isOwn(slot, change)
+    /// What becomes of an entry, or of a part, that the cleaner has come to. `forcedOut`: whatever its uses, as its copy
+    /// would take the last frame, which is for what has to stay.
+    enum Verdict { case stays, leaves, forcedOut }
+
+    /// If an entry's uses are why it stays, that takes one of them. `mustEvict`: nobody is kept because the log is sparse.
+    func judge(_ slot: Memory, _ length: Int, mustEvict: Bool, _ change: inout Change) -> Verdict {
+        if Slot.isPinned(slot.u64(0)) || shard.isOwn(slot, change) { return .stays }
+        if isTight(length) { return .forcedOut }
+        return !mustEvict && log.isSparse || takeUse(slot) > 0 ? .stays : .leaves
     }
 
     /// Of a large value's part: it goes by the uses of its manifest, which takes them where it is itself.
-    func keepsPart(_ slot: Memory, _ key: PartKey, mustEvict: Bool, _ change: borrowing Change) -> Bool {
-        if Slot.isPinned(slot.u64(0)) || !mustEvict && log.isSparse { return true }
+    func judgePart(_ slot: Memory, _ key: PartKey, _ length: Int, mustEvict: Bool, _ change: inout Change)
+        -> Verdict
+    {
+        if Slot.isPinned(slot.u64(0)) || key.owner == change.key?.hash { return .stays }
+        if isTight(length) { return .forcedOut }
         // (The owner of a part is evicted after the lock, and only so many at once.)
-        if change.blobCount == Change.mostBlobs { return true }
-        if uses(ofOwner: key) != 0 { return true }
-        return key.owner == change.key?.hash
+        if !mustEvict && log.isSparse || change.blobCount == Change.mostBlobs { return .stays }
+        return uses(ofOwner: key) > 0 ? .stays : .leaves
     }
+
+    private func isTight(_ length: Int) -> Bool { length > log.headRoom && log.availableFrames < Log.reserve }
 
     /// How many uses an entry had left, before this took one.
     @discardableResult
