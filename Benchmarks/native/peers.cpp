@@ -11,6 +11,8 @@ DRIVER(shale_dictionary);
 DRIVER(shale_memory);
 DRIVER(shale_memory_lz4);
 DRIVER(shale_memory_dictionary);
+DRIVER(shale_adaptive);
+DRIVER(shale_memory_adaptive);
 DRIVER(lmdb_driver);
 DRIVER(rocksdb_driver);
 DRIVER(leveldb_driver);
@@ -35,6 +37,8 @@ std::vector<Peer> all_peers() {
         {"shale-memory", &shale_memory, ""},
         {"shale-memory-lz4", &shale_memory_lz4, ""},
         {"shale-memory-dictionary", &shale_memory_dictionary, ""},
+        {"shale-adaptive", &shale_adaptive, ""},
+        {"shale-memory-adaptive", &shale_memory_adaptive, ""},
         {"lmdb", &lmdb_driver, "liblmdb-dev"},
         {"rocksdb", &rocksdb_driver, "librocksdb-dev"},
         {"leveldb", &leveldb_driver, "libleveldb-dev"},

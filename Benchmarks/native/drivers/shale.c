@@ -17,13 +17,20 @@ static void require(shale_status status, const char *what) {
         FAIL("%s: %s (%s)", what, shale_status_text(status), status < 0 ? shale_last_error() : "");
 }
 
-static void *open_shale(const settings *settings, const char *directory, int32_t compression) {
-    shale_options options = {.struct_size = sizeof options, .capacity = settings->capacity, .compression = compression};
+static void *open_with(const settings *settings, const char *directory, int32_t compression, int32_t eviction) {
+    shale_options options = {.struct_size = sizeof options,
+                             .capacity = settings->capacity,
+                             .compression = compression,
+                             .eviction = eviction};
     if (!options.capacity) /* room for everything twice: enough that nothing is evicted, also in small caches */
         options.capacity = 2 * (settings->raw_bytes + settings->entries * 96) + (64 << 20);
     shale_cache *cache = NULL;
     require(shale_open(directory, &options, &cache), "shale_open");
     return cache;
+}
+
+static void *open_shale(const settings *settings, const char *directory, int32_t compression) {
+    return open_with(settings, directory, compression, SHALE_EVICTION_LRU);
 }
 
 static void *open_dictionary(const settings *settings) {
@@ -48,6 +55,15 @@ static void *open_memory_lz4(const settings *settings) {
 
 static void *open_memory(const settings *settings) {
     return open_shale(settings, NULL, SHALE_COMPRESSION_NONE);
+}
+
+/* Another policy makes a difference in a full cache alone. */
+static void *open_adaptive(const settings *settings) {
+    return open_with(settings, settings->directory, SHALE_COMPRESSION_NONE, SHALE_EVICTION_ADAPTIVE);
+}
+
+static void *open_memory_adaptive(const settings *settings) {
+    return open_with(settings, NULL, SHALE_COMPRESSION_NONE, SHALE_EVICTION_ADAPTIVE);
 }
 
 static void close_shale(void *store) {
@@ -152,3 +168,6 @@ const driver shale_memory_lz4 = SHALE("shale-memory-lz4", open_memory_lz4, in_me
                                       NULL);
 const driver shale_memory_dictionary = SHALE("shale-memory-dictionary", open_memory_dictionary,
                                              in_memory | processes_fork | only_full, NULL);
+const driver shale_adaptive = SHALE("shale-adaptive", open_adaptive, processes_open | only_full, drop_index);
+const driver shale_memory_adaptive = SHALE("shale-memory-adaptive", open_memory_adaptive,
+                                           in_memory | processes_fork | only_full, NULL);

@@ -7,8 +7,7 @@ struct Cleaner {
     private typealias Field = ShardHeader.Field
 
     private let shard: Shard
-    /// With the adaptive policy: what was not used goes, though the log is sparse.
-    private let mustEvict: Bool
+    private let chance: SecondChance
     private var header: ShardHeader { shard.header }
     private var log: Log { shard.log }
     private var table: Table { shard.table }
@@ -16,7 +15,7 @@ struct Cleaner {
 
     @inline(__always) init(_ shard: Shard, mustEvict: Bool = false) {
         self.shard = shard
-        self.mustEvict = mustEvict
+        chance = SecondChance(shard, mustEvict: mustEvict)
     }
 
     /// Cleans one record at the tail; returns the bytes looked at, 0 where the tail is the head.
@@ -47,9 +46,7 @@ struct Cleaner {
         case .part:
             guard let slot = table.find(fraction, location: view.location) else { break }
             guard let key = view.partKey, shard.isOwned(key) else { return shard.drop(slot, &change) }
-            let verdict: SecondChance.Verdict =
-                shard.isAdaptive
-                ? SecondChance(shard).judgePart(slot, key, view.length, mustEvict: mustEvict, &change) : .stays
+            let verdict = chance.judgePart(slot, key, view.length, &change)
             if verdict == .stays {
                 try copy(slot, record, &change)
             } else {
@@ -88,9 +85,7 @@ struct Cleaner {
         } else if standing.isGone(at: change.now) {
             shard.drop(slot, counting: Field.expirations, &change)
         } else {
-            let verdict: SecondChance.Verdict =
-                shard.isAdaptive
-                ? SecondChance(shard).judge(slot, value.length, mustEvict: mustEvict, &change) : .stays
+            let verdict = chance.judge(slot, value.length, &change)
             if verdict != .stays {
                 shard.evictWhole(slot, isForced: verdict == .forcedOut, &change)
             } else if isTouched || standing.lifetime.expires != latest.header.expires {

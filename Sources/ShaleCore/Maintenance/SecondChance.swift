@@ -15,28 +15,38 @@ struct SecondChance {
     private static let patience = 64
 
     private let shard: Shard
+    /// Nobody is kept because the log is sparse.
+    private let mustEvict: Bool
     private var header: ShardHeader { shard.header }
     private var log: Log { shard.log }
 
-    @inline(__always) init(_ shard: Shard) { self.shard = shard }
+    @inline(__always) init(_ shard: Shard, mustEvict: Bool = false) {
+        self.shard = shard
+        self.mustEvict = mustEvict
+    }
 
     // MARK: At the tail
 
-    /// What becomes of an entry, or of a part, that the cleaner has come to. `forcedOut`: whatever its uses, as its copy
+    /// What becomes of an entry, or of a part, that the cleaner has come to; with LRU it stays. `forcedOut`: whatever its uses, as its copy
     /// would take the last frame, which is for what has to stay.
     enum Verdict { case stays, leaves, forcedOut }
 
-    /// If an entry's uses are why it stays, that takes one of them. `mustEvict`: nobody is kept because the log is sparse.
-    func judge(_ slot: Memory, _ length: Int, mustEvict: Bool, _ change: inout Change) -> Verdict {
+    /// If an entry's uses are why it stays, that takes one of them.
+    @inline(__always)
+    func judge(_ slot: Memory, _ length: Int, _ change: inout Change) -> Verdict {
+        shard.isAdaptive ? judgeEntry(slot, length, &change) : .stays
+    }
+    @inline(never)
+    private func judgeEntry(_ slot: Memory, _ length: Int, _ change: inout Change) -> Verdict {
         if Slot.isPinned(slot.u64(0)) || shard.isOwn(slot, change) { return .stays }
         if isTight(length) { return .forcedOut }
         return !mustEvict && log.isSparse || takeUse(slot) > 0 ? .stays : .leaves
     }
 
     /// Of a large value's part: it goes by the uses of its manifest, which takes them where it is itself.
-    func judgePart(_ slot: Memory, _ key: PartKey, _ length: Int, mustEvict: Bool, _ change: inout Change)
-        -> Verdict
-    {
+    @inline(never)
+    func judgePart(_ slot: Memory, _ key: PartKey, _ length: Int, _ change: inout Change) -> Verdict {
+        guard shard.isAdaptive else { return .stays }
         if Slot.isPinned(slot.u64(0)) || key.owner == change.key?.hash { return .stays }
         if isTight(length) { return .forcedOut }
         // (The owner of a part is evicted after the lock, and only so many at once.)
