@@ -40,8 +40,11 @@ extension Engine {
     {
         if ref.pointee.isReadOnly { try checkGeneration() }
         let answer = try Shard(ref, keyHash: key.hash).get(key, options, &buffer, &found)
-        if ref.pointee.isReadOnly { try checkGeneration() }
-        if !options.contains(.peek) { count(answer.counter) }
+        if ref.pointee.isReadOnly {
+            try checkGeneration()
+        } else if !options.contains(.peek) {
+            countAsWriter(answer.counter)
+        }
         return answer.status
     }
 

@@ -46,7 +46,11 @@ public struct Engine: @unchecked Sendable {
 
     @inline(__always)
     func count(_ field: Int) {
-        if ref.pointee.isReadOnly { return }
+        if !ref.pointee.isReadOnly { countAsWriter(field) }
+    }
+    /// Of a handle that may write.
+    @inline(__always)
+    func countAsWriter(_ field: Int) {
         let stripe = Int(truncatingIfNeeded: (shim_thread_number() &* 0x9E37_79B1) >> 12) & (IndexHead.stripes - 1)
         _ = shim_add64(ref.pointee.index + (IndexHead.counters &+ stripe &* 64 &+ field), 1)
     }
