@@ -61,6 +61,8 @@ extension Shard {
             }
         }
         if usable - header[Field.queueCount] < log.wantedFree(of: usable, loss) {
+            // (Here the adaptive policy evicts: the next call has the frames.)
+            if isAdaptive, header[Field.pinnedMost] & 1 != 0 { _ = lookForLongestPin() }
             var left = length * Shard.cleanedForEach + log.segmentSize / 256
             while left > 0 {
                 let cleaned = try clean(isAhead: true, &change)

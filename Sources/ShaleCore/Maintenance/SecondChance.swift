@@ -93,6 +93,7 @@ struct SecondChance {
     /// log, takes a use of each entry that it passes, and stops at one that has none; if it meets none soon, at that with
     /// the fewest. Nil where it meets no entry that may leave.
     func next(_ change: inout Change) -> Memory? {
+        if header[Field.queueCount] == 0 { return nil }
         var seen = 0, fewest = UInt64.max, best: Memory?
         var (i, offset) = hand, segments = 0
         // (Once round, and the rest of where it began.)

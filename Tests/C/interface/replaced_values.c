@@ -5,10 +5,11 @@
 #include "pattern.h"
 
 enum { most = 1 << 20 };
+static int32_t policy;
 static unsigned char bytes[most];
 
 static shale_cache *open_it(uint64_t capacity, uint32_t shards) {
-    return require_open(NULL, (shale_options){.capacity = capacity, .shards = shards});
+    return require_open(NULL, (shale_options){.capacity = capacity, .shards = shards, .eviction = policy});
 }
 
 static shale_status put(shale_cache *cache, uint64_t key, uint64_t number, size_t size, uint32_t flags,
@@ -33,7 +34,7 @@ static bool holds(shale_cache *cache, uint64_t key, uint64_t number, size_t size
 
 /* A quarter of the capacity twice, and its overhead, is more than a shard of 1 MiB holds. */
 static void test_both_do_not_fit(void) {
-    enum { size = 250000 };
+    enum { size = 1 << 18 };
     shale_cache *cache = open_it(1 << 20, 1);
     uint64_t version = 0, first;
     CHECK_STATUS(SHALE_OK, put(cache, 1, 1, size, 0, &version));
@@ -59,6 +60,7 @@ static void test_the_oldest_is_set_again(void) {
     for (size_t from = 0; from < 6; from++)
         for (size_t to = 0; to < 6; to++)
             for (uint32_t shards = 1; shards <= 2; shards++) {
+                policy = policy_of(from + to + shards);
                 shale_cache *cache = open_it(4 << 20, shards);
                 uint64_t filler = 100, version = 0;
                 for (int round = 0; round < 4; round++) {
@@ -90,6 +92,7 @@ static void test_beside_pins(size_t large) {
     enum { pin = 10000, small = 30000 };
     unsigned refused = 0, stored = 0;
     for (uint64_t pins = 0; pins <= 41; pins++) {
+        policy = policy_of(pins);
         shale_cache *cache = open_it(1 << 20, 1);
         uint64_t pinned = 0;
         while (pinned < pins && put(cache, 100 + pinned, 1, pin, SHALE_SET_PINNED, NULL) == SHALE_OK)
@@ -130,6 +133,8 @@ static void test_manifest_too_long(void) {
 
 int main(void) {
     watch(240);
+    RUN(test_both_do_not_fit);
+    policy = SHALE_EVICTION_ADAPTIVE;
     RUN(test_both_do_not_fit);
     RUN(test_the_oldest_is_set_again);
     test_beside_pins(250000);

@@ -238,6 +238,11 @@ static inline shale_cache *require_open(const char *directory, shale_options opt
     return cache;
 }
 
+/* What goes through many rounds tries both policies of eviction in turn. */
+static inline int32_t policy_of(uint64_t round) {
+    return round % 2 == 0 ? SHALE_EVICTION_LRU : SHALE_EVICTION_ADAPTIVE;
+}
+
 static inline shale_stats stats_of(shale_cache *cache) {
     shale_stats stats = {.struct_size = sizeof stats};
     CHECK_STATUS(SHALE_OK, shale_get_stats(cache, &stats));
