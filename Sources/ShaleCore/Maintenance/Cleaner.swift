@@ -8,17 +8,20 @@ struct Cleaner {
 
     private let shard: Shard
     private let chance: SecondChance
+    /// It may stop before a record that had better wait.
+    private let isAhead: Bool
     private var header: ShardHeader { shard.header }
     private var log: Log { shard.log }
     private var table: Table { shard.table }
     private var secret: UInt64 { shard.secret }
 
-    @inline(__always) init(_ shard: Shard, mustEvict: Bool = false) {
+    @inline(__always) init(_ shard: Shard, isAhead: Bool = false, mustEvict: Bool = false) {
         self.shard = shard
         chance = SecondChance(shard, mustEvict: mustEvict)
+        self.isAhead = isAhead
     }
 
-    /// Cleans one record at the tail; returns the bytes looked at, 0 where the tail is the head.
+    /// Cleans one record at the tail; returns the bytes looked at, 0 where the tail is the head, or the record waits.
     @inline(never)
     func cleanRecord(_ change: inout Change) throws(Failure) -> Int {
         guard header[Field.queueCount] > 1 else { return 0 }
@@ -32,21 +35,30 @@ struct Cleaner {
         if record.kind == .end {
             finishTail()
         } else {
-            try clean(record, &change)
+            guard try clean(record, &change) else { return 0 }
             header[Field.tailOffset] = record.end
         }
         return record.view.length
     }
 
-    private func clean(_ record: SoundRecord, _ change: inout Change) throws(Failure) {
+    /// False where the record waits.
+    private func clean(_ record: SoundRecord, _ change: inout Change) throws(Failure) -> Bool {
         let view = record.view, fraction = UInt32(truncatingIfNeeded: record.keyHash)
         switch record.kind {
         case .value, .manifest:
             if let slot = shard.slot(pointingTo: view.location, fraction) { try keep(slot, record, &change) }
         case .part:
             guard let slot = table.find(fraction, location: view.location) else { break }
-            guard let key = view.partKey, shard.isOwned(key) else { return shard.drop(slot, &change) }
+            guard let key = view.partKey, shard.isOwned(key) else {
+                shard.drop(slot, &change)
+                break
+            }
             let verdict = chance.judgePart(slot, key, view.length, &change)
+            // Its owner, in another shard, goes first: a reader that finds one without a part has to lock its shard.
+            if verdict == .leaves, isAhead, Shard(shard.engine, keyHash: key.owner).number != shard.number {
+                change.add(Change.Blob(blob: key.blob, owner: key.owner))
+                return false
+            }
             if verdict == .stays {
                 try copy(slot, record, &change)
             } else {
@@ -57,6 +69,7 @@ struct Cleaner {
             if let slot = table.find(fraction, location: view.location) { try shard.loseOne(slot) }
         case .tombstone, .invalidate, .expire, .gap, .loss, .end: break
         }
+        return true
     }
 
     /// The next record's slot is on its way while this one is copied.

@@ -115,12 +115,14 @@ struct Rebuild {
     }
 
     /// The log begins again where it did when its head was begun. What had been cleaned since is dead,
-    /// and goes at once, so that the cleaner finds the room that it had.
+    /// and goes at once, so that the cleaner finds the room that it had. (With the adaptive policy what had left is back,
+    /// nothing is known of uses, and cleaning evicts: no more of that than the cleaner needs.)
     private func reclaimDeadTail(_ change: inout Change) {
         if shard.engine.pointee.isReadOnly { return }
         // Once round at most: with pinned entries over the limit it would never end.
         var left = header[Field.queueCount] * log.segmentSize
-        while left > 0, log.availableFrames < log.wantedFree, let cleaned = try? Cleaner(shard).cleanRecord(&change),
+        let wanted = shard.isAdaptive ? log.reserve : log.wantedFree
+        while left > 0, log.availableFrames < wanted, let cleaned = try? Cleaner(shard).cleanRecord(&change),
             cleaned > 0
         {
             left -= cleaned

@@ -203,7 +203,7 @@ extension Shard {
     /// Cleans a record. Where not even the cleaner has room, what is at the tail goes without being copied.
     /// `isAhead`: there is room yet, and who may not make the file larger leaves it to others.
     func clean(isAhead: Bool = false, mustEvict: Bool = false, _ change: inout Change) throws(Failure) -> Int {
-        let cleaner = Cleaner(self, mustEvict: mustEvict)
+        let cleaner = Cleaner(self, isAhead: isAhead, mustEvict: mustEvict)
         do throws(Failure) { return try cleaner.cleanRecord(&change) } catch {
             if isAhead, error.isFileLimit { return 0 }
             guard error.status == .full, evictTail(&change) else { throw error }

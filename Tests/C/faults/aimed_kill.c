@@ -23,7 +23,7 @@ static uint64_t choose(uint64_t count, uint64_t *chosen) {
 }
 
 int main(int argument_count, char **arguments) {
-    places = argument_count > 1 ? strtoull(arguments[1], NULL, 0) : 150;
+    places = argument_count > 1 ? strtoull(arguments[1], NULL, 0) : 85;
     uint64_t seed = argument_count > 2 ? strtoull(arguments[2], NULL, 0) : (uint64_t)time(NULL);
     const char *only = argument_count > 3 ? arguments[3] : NULL;
     source.state = seed;

@@ -68,7 +68,7 @@ static bool play(const situation *s, uint64_t n, saved_file *data, saved_file *i
 }
 
 int main(int argument_count, char **arguments) {
-    uint64_t places = argument_count > 1 ? strtoull(arguments[1], NULL, 0) : 40, stops = 0, all = 0;
+    uint64_t places = argument_count > 1 ? strtoull(arguments[1], NULL, 0) : 30, stops = 0, all = 0;
     uint64_t seed = argument_count > 2 ? strtoull(arguments[2], NULL, 0) : (uint64_t)time(NULL);
     int played = 0;
     random_source source = {seed};

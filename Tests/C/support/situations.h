@@ -124,11 +124,12 @@ typedef struct {
     uint64_t capacity; /* 0: 2 MiB */
     uint64_t max_entries;
     uint32_t shards; /* 0: 1 */
+    int32_t policy;
     void (*prepare)(shale_cache *cache);
     void (*warm)(shale_cache *cache); /* in the process that is struck, before */
     void (*act)(shale_cache *cache);  /* NULL: opening alone */
-    /* Keys may be missing, those that were used least recently first (design.md, "Eviction": "the entry with the oldest
-     * stamp is evicted"). The other situations do without. */
+    /* Keys may be missing, no more than evictions are counted; with LRU those that were used least recently first
+     * (design.md, "Eviction": "the entry with the oldest stamp is evicted"). The other situations do without. */
     bool evicts;
     /* More than one key goes: what was begun and not shown may come to its end when it is mended (recovery.md, "A
      * process is killed"). The other situations do without. */
@@ -165,6 +166,7 @@ static inline shale_status try_open(const situation *s, bool again, shale_cache 
                              .max_entries = s->max_entries,
                              .segment_size = segment_size,
                              .shards = s->shards ? s->shards : 1,
+                             .eviction = s->policy,
                              .flags = s->closes ? 0 : SHALE_OPEN_NO_SYNC};
     if (again && s->other_capacity)
         options.capacity = s->other_capacity;
@@ -339,6 +341,57 @@ static void prepare_full_log(shale_cache *cache) {
     for (int round = 0; round < 6; round++)
         put_many(cache, 60, 300, 5000);
 }
+/* The log is full of what is current: with the adaptive policy what comes to its tail leaves, a half of it, and the rest,
+ * which was read, is copied. The segment at the tail has just been begun with. */
+static uint64_t evictions(shale_cache *cache) {
+    shale_stats stats = {.struct_size = sizeof stats};
+    CHECK_STATUS(SHALE_OK, shale_get_stats(cache, &stats));
+    return stats.evictions;
+}
+static void use(shale_cache *cache, uint64_t key) {
+    shale_value value = SHALE_VALUE_INIT;
+    CHECK_STATUS(SHALE_OK, shale_get(cache, &key, sizeof key, 0, &value));
+    shale_value_free(&value);
+}
+enum { queued_size = 6000, queue_end = 800 };
+
+static void prepare_queue(shale_cache *cache) {
+    prepare_base(cache);
+    uint64_t before = 0, after = 0;
+    for (uint64_t key = 60; after < 30 || after == before || after > before + 20; key++) {
+        REQUIRE(key < queue_end);
+        put(cache, key, queued_size, SHALE_SET_UNCOMPRESSED);
+        if (key % 2)
+            use(cache, key);
+        before = after;
+        after = evictions(cache);
+    }
+}
+static void queue_on(shale_cache *cache) {
+    uint64_t evicted = evictions(cache), copied = copied_bytes(cache);
+    bool has_both = false;
+    for (uint64_t key = queue_end; key < queue_end + 3 || (key < queue_end + 30 && !has_both); key++) {
+        put(cache, key, queued_size, SHALE_SET_UNCOMPRESSED);
+        has_both = evictions(cache) > evicted && copied_bytes(cache) > copied;
+    }
+    CHECK(has_both);
+}
+/* The same with large values, of which the cleaner meets parts first. */
+static void prepare_queue_of_parts(shale_cache *cache) {
+    prepare_base(cache);
+    for (uint64_t key = 60; evictions(cache) < 10; key++) {
+        REQUIRE(key < queue_end);
+        put(cache, key, large, 0);
+        if (key % 4 == 0)
+            use(cache, key);
+    }
+}
+static void queue_parts(shale_cache *cache) {
+    uint64_t before = evictions(cache);
+    for (uint64_t key = queue_end; key < queue_end + 20 && evictions(cache) < before + 2; key++)
+        put(cache, key, large, 0);
+    CHECK(evictions(cache) >= before + 2);
+}
 /* Some 200 KB: a segment begins, at least once, and as much is cleaned. */
 static void write_on(shale_cache *cache) {
     for (uint64_t key = 60; key < 80; key++)
@@ -443,6 +496,7 @@ static bool has_orphans(const layout *l UNUSED, const unsigned char *header) {
     return word_at(header + shard_used) > word_at(header + shard_entries) + 15 + 3;
 }
 
+enum { adaptive = SHALE_EVICTION_ADAPTIVE };
 /* clang-format off */
 static const situation situations[] = {
     {.name = "set", .prepare = prepare_base, .act = set_new},
@@ -495,6 +549,21 @@ static const situation situations[] = {
     {.name = "smaller", .prepare = prepare_cleaning, .closes = true, .capacity = 4 << 20, .other_capacity = 2 << 20, .evicts = true},
     {.name = "larger", .prepare = prepare_base, .closes = true, .other_capacity = 16 << 20},
     {.name = "much larger", .prepare = prepare_full_log, .closes = true, .other_capacity = 1 << 30, .evicts = true},
+    {.name = "replace, adaptive", .policy = adaptive, .prepare = prepare_base, .act = set_again},
+    {.name = "get, adaptive", .policy = adaptive, .prepare = prepare_base, .act = read_all},
+    {.name = "sweep of tags, adaptive", .policy = adaptive, .prepare = prepare_tags, .act = invalidate_sweep, .takes_many = true},
+    {.name = "large replace, adaptive", .policy = adaptive, .capacity = 4 << 20, .shards = 3, .prepare = prepare_large, .act = large_again},
+    {.name = "evict, adaptive", .policy = adaptive, .max_entries = 200, .prepare = prepare_full, .act = evict_some, .evicts = true},
+    {.name = "evict at the tail", .policy = adaptive, .prepare = prepare_queue, .act = queue_on, .evicts = true},
+    {.name = "evict parts at the tail", .policy = adaptive, .capacity = 4 << 20, .shards = 3, .prepare = prepare_queue_of_parts, .act = queue_parts, .evicts = true},
+    {.name = "copy, adaptive", .policy = adaptive, .prepare = prepare_copying, .act = copy_some},
+    {.name = "3 shards, adaptive", .policy = adaptive, .capacity = 4 << 20, .shards = 3, .prepare = prepare_more_parts, .act = copy_some},
+    {.name = "damage, adaptive", .policy = adaptive, .prepare = prepare_copying, .spoil = spoil_tail, .act = copy_some},
+    {.name = "table growth, adaptive", .policy = adaptive, .prepare = prepare_growth, .act = grow},
+    {.name = "mending an eviction", .policy = adaptive, .prepare = prepare_queue, .act = set_new, .killed_in = queue_on, .killed_when = has_open_change, .evicts = true},
+    {.name = "mending an eviction, beside", .policy = adaptive, .prepare = prepare_queue, .act = set_new, .killed_in = queue_on, .killed_when = has_open_change, .evicts = true, .beside = true},
+    {.name = "new index, adaptive", .policy = adaptive, .prepare = prepare_large, .closes = true, .boot_id = "11111111-2222-3333-4444-555555555555"},
+    {.name = "smaller, adaptive", .policy = adaptive, .prepare = prepare_queue, .closes = true, .capacity = 4 << 20, .other_capacity = 2 << 20, .evicts = true},
 };
 /* clang-format on */
 enum { situation_count = sizeof situations / sizeof *situations };
@@ -519,10 +588,18 @@ static inline uint64_t look(shale_cache *cache, uint64_t key, shale_value *value
     return found;
 }
 
+/* Older entries that may be there while a later one is missing. (Where keys are evicted, they were used in their order,
+ * and none was removed. The adaptive policy's hand has passed the one whose eviction a kill has undone; at the log's tail
+ * it goes by uses, and by where cleaning has put what.) */
+static inline uint64_t most_passed(const situation *s) {
+    return s->policy == SHALE_EVICTION_LRU ? 0 : s->max_entries ? 1 : UINT64_MAX;
+}
+
 /* Every key is what was completed or intended. `seen` gets what was found. */
 static inline bool check_keys(shale_cache *cache, const situation *s, uint64_t n, const char *when, uint64_t *seen) {
     shale_value value = SHALE_VALUE_INIT;
-    bool holds = true, is_older_there = false;
+    bool holds = true;
+    uint64_t older = 0, missing = 0;
     for (uint64_t key = 0; key < shared->ledger.keys; key++) {
         const char *fault;
         uint64_t found = look(cache, key, &value, &fault);
@@ -530,10 +607,10 @@ static inline bool check_keys(shale_cache *cache, const situation *s, uint64_t n
         count_look();
         if (!fault && found != completed && found != intended && !(s->evicts && found == 0 && excused(0, "evicted")))
             fault = found == 0 ? "lost" : "another version";
-        /* (Where keys are evicted, they were used in their order, and none was removed.) */
-        if (!fault && s->evicts && found == 0 && completed && intended && is_older_there)
+        missing += !found && completed && intended;
+        if (!fault && s->evicts && found == 0 && completed && intended && older > most_passed(s))
             fault = "evicted before what was used less recently";
-        is_older_there |= found != 0;
+        older += found != 0;
         holds &= check_that(!fault, __FILE__, __LINE__, fault ? fault : "",
                             ": %s, event %" PRIu64 ", %s: key %" PRIu64 ", completed %" PRIu64 ", intended %" PRIu64
                             ", found %" PRIu64,
@@ -542,7 +619,10 @@ static inline bool check_keys(shale_cache *cache, const situation *s, uint64_t n
             seen[key] = found;
     }
     shale_value_free(&value);
-    return holds;
+    /* (The owners of parts in other shards, four at most, go after the eviction that counts.) */
+    uint64_t most = evictions(cache) + (s->shards > 1 ? 4 : 0);
+    return holds & check_that(missing <= (s->evicts ? most : 0), __FILE__, __LINE__, "more are missing than were evicted",
+                              ": %s, event %" PRIu64 ", %s: %" PRIu64 " of %" PRIu64, s->name, n, when, missing, most);
 }
 
 /* The files as they were prepared: the same files, so that the index stays theirs. */
