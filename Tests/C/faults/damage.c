@@ -70,6 +70,7 @@ typedef struct {
     bool textual, large;
     enum shape shape;
     unsigned operations;
+    int32_t policy;
 
     image running, closed, earlier;
     layout layout;
@@ -88,6 +89,7 @@ static specimen specimens[] = {
     {.name = "growing", .capacity = 1 << 20, .shards = 1, .keys = 2400, .most = 64, .shape = shape_growing, .operations = 6000},
     {.name = "shrinking", .capacity = 1 << 20, .shards = 1, .keys = 2000, .most = 64, .shape = shape_shrinking, .operations = 3000},
     {.name = "shards and dictionaries", .capacity = 4 << 20, .shards = 3, .keys = 2000, .most = 900, .textual = true, .large = true, .operations = 9000},
+    {.name = "adaptive", .capacity = 2 << 20, .shards = 2, .keys = 500, .most = 3000, .large = true, .operations = 2500, .policy = SHALE_EVICTION_ADAPTIVE},
     {.name = "new", .capacity = 1 << 20, .shards = 1, .keys = 4, .most = 100, .operations = 3},
 };
 /* clang-format on */
@@ -192,6 +194,7 @@ static shale_status open_cache(const specimen *s, const char *directory, uint32_
                              .capacity = sets_limits ? s->capacity : 0,
                              .segment_size = sets_limits ? 128 << 10 : 0,
                              .shards = sets_limits ? (uint32_t)s->shards : 0,
+                             .eviction = s->policy,
                              .flags = flags,
                              .now_ms = now};
     return shale_open(directory, &options, cache);
@@ -874,7 +877,7 @@ enum { kinds_of_damage = targets * 2 + 12 };
 static void make(scenario *c, uint64_t number, random_source *source) {
     uint64_t kind = number % kinds_of_damage;
     uint64_t n = random_below(source, 20);
-    *c = (scenario){.specimen = &specimens[n < 9 ? 0 : n < 13 ? 1 : n < 16 ? 2 : n < 19 ? 3 : 4]};
+    *c = (scenario){.specimen = &specimens[n < 6 ? 0 : n < 9 ? 4 : n < 13 ? 1 : n < 16 ? 2 : n < 19 ? 3 : 5]};
     bool index = kind < targets * 2 && in_index((enum target)(kind % targets));
     c->leaving = (enum leaving)random_below(source, index ? 3 : leavings);
     c->now = copy_image(image_of(c->specimen, c->leaving));

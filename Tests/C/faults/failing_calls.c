@@ -199,8 +199,11 @@ static void check_from_outside(void) {
 
 enum { mib = 1 << 20 };
 
+static int32_t policy;
+
 static shale_options options_of(uint64_t bytes) {
-    return (shale_options){.struct_size = sizeof(shale_options), .capacity = bytes, .flags = SHALE_OPEN_NO_SYNC};
+    return (shale_options){
+        .struct_size = sizeof(shale_options), .capacity = bytes, .flags = SHALE_OPEN_NO_SYNC, .eviction = policy};
 }
 
 static bool open_with(shale_options options) {
@@ -576,32 +579,37 @@ typedef struct {
     const char *name;
     void (*prepare)(void), (*act)(void);
     bool in_memory, read_only;
+    int32_t policy;
 } scenario;
 
+enum { lru = SHALE_EVICTION_LRU, adaptive = SHALE_EVICTION_ADAPTIVE };
 static const scenario scenarios[] = {
-    {"new", prepare_new, act_open, false, false},
-    {"clean", prepare_clean, act_open_synced, false, false},
-    {"live", prepare_live, act_open, false, false},
-    {"killed", prepare_killed, act_open, false, false},
-    {"rebooted", prepare_rebooted, act_open, false, false},
-    {"attached", prepare_attached, act_open, false, false},
-    {"grow", prepare_small, act_grow, false, false},
-    {"grow-far", prepare_small, act_grow_far, false, false},
-    {"shrink", prepare_large, act_shrink, false, false},
-    {"limit", prepare_live, act_limit_entries, false, false},
-    {"read-only", prepare_live, act_read_only, false, true},
-    {"read-only-rebooted", prepare_rebooted, act_read_only, false, true},
-    {"memory", prepare_memory, act_memory, true, false},
-    {"sets", prepare_open, act_sets, false, false},
-    {"large", prepare_open, act_large_sets, false, false},
-    {"table", prepare_open, act_table, false, false},
-    {"evictions", prepare_full, act_evictions, false, false},
-    {"dictionary", prepare_dictionary, act_dictionary, false, false},
-    {"reads", prepare_open, act_reads, false, false},
-    {"changes", prepare_open, act_changes, false, false},
-    {"sync", prepare_open, act_sync, false, false},
-    {"close", prepare_open_synced, act_close, false, false},
-    {"rebuild", prepare_open_killed, act_rebuild, false, false},
+    {"new", prepare_new, act_open, false, false, lru},
+    {"clean", prepare_clean, act_open_synced, false, false, lru},
+    {"live", prepare_live, act_open, false, false, lru},
+    {"killed", prepare_killed, act_open, false, false, lru},
+    {"rebooted", prepare_rebooted, act_open, false, false, lru},
+    {"attached", prepare_attached, act_open, false, false, lru},
+    {"grow", prepare_small, act_grow, false, false, lru},
+    {"grow-far", prepare_small, act_grow_far, false, false, lru},
+    {"shrink", prepare_large, act_shrink, false, false, lru},
+    {"limit", prepare_live, act_limit_entries, false, false, lru},
+    {"read-only", prepare_live, act_read_only, false, true, lru},
+    {"read-only-rebooted", prepare_rebooted, act_read_only, false, true, lru},
+    {"memory", prepare_memory, act_memory, true, false, lru},
+    {"sets", prepare_open, act_sets, false, false, lru},
+    {"large", prepare_open, act_large_sets, false, false, lru},
+    {"table", prepare_open, act_table, false, false, lru},
+    {"evictions", prepare_full, act_evictions, false, false, lru},
+    {"dictionary", prepare_dictionary, act_dictionary, false, false, lru},
+    {"reads", prepare_open, act_reads, false, false, lru},
+    {"changes", prepare_open, act_changes, false, false, lru},
+    {"sync", prepare_open, act_sync, false, false, lru},
+    {"close", prepare_open_synced, act_close, false, false, lru},
+    {"rebuild", prepare_open_killed, act_rebuild, false, false, lru},
+    {"shrink-adaptive", prepare_large, act_shrink, false, false, adaptive},
+    {"large-adaptive", prepare_open, act_large_sets, false, false, adaptive},
+    {"evictions-adaptive", prepare_full, act_evictions, false, false, adaptive},
 };
 enum { scenario_count = sizeof scenarios / sizeof scenarios[0] };
 
@@ -749,6 +757,7 @@ int main(int argument_count, char **arguments) {
         int64_t start = monotonic_ms();
         uint64_t trials_before = trials;
         unsigned failures_before = check_failures;
+        policy = scenarios[i].policy;
         run(&scenarios[i], errors_each, &source);
         if (getenv("VERBOSE"))
             fprintf(stderr, "%-20s %6" PRIu64 " trials %6" PRId64 " ms\n", scenarios[i].name, trials - trials_before,

@@ -168,9 +168,10 @@ static const disk *here;
 
 static shale_cache *cache;
 static uint64_t capacity; /* that du must not exceed */
+static int32_t policy;
 
 static bool open_cache(uint64_t bytes, uint32_t flags) {
-    shale_options options = {.struct_size = sizeof options, .capacity = bytes, .flags = flags};
+    shale_options options = {.struct_size = sizeof options, .capacity = bytes, .flags = flags, .eviction = policy};
     shale_status status = shale_open(directory, &options, &cache);
     account->opens++;
     account->full_opens += status == SHALE_E_FULL;
@@ -713,6 +714,7 @@ static bool run(const disk *on, int scenario, uint64_t round) {
         begin_child(120);
         source.state = seed + round * 1000 + (uint64_t)scenario;
         here = on;
+        policy = policy_of((uint64_t)(on - disks) + (uint64_t)scenario + round);
         if (!on->attach())
             _exit(SKIPPED);
         scenarios[scenario].run();

@@ -1072,6 +1072,7 @@ static void run_chain(void) {
     static const uint64_t capacities[] = {1 << 20, 3 << 19, 2 << 20, 2 << 20, 4 << 20, 4 << 20};
     options = (shale_options){
         .struct_size = sizeof options, .capacity = capacities[below(6)], .segment_size = 128 << 10, .now_ms = now_ms};
+    options.eviction = policy_of(seed);
     options.shards = options.capacity == 2 << 20 ? 2 : options.capacity == 4 << 20 ? 1 + (uint32_t)below(3) : 1;
     size_t room = options.capacity / 5 - (options.shards > 1 ? options.capacity / 16 : 0);
     bool is_tight = evicts = one_in(5);

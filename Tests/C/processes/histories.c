@@ -90,6 +90,7 @@ static shale_cache *open_cache(void) {
     return require_open(the_round.directory, (shale_options){.capacity = 6 << 20,
                                                              .segment_size = segment_size,
                                                              .shards = 2,
+                                                             .eviction = policy_of(the_round.number / round_kinds),
                                                              .flags = SHALE_OPEN_NO_SYNC,
                                                              .now_ms = now_ms,
                                                              .max_entries = the_round.kind == kind_tight ? 16 : 0});

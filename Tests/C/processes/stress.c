@@ -101,6 +101,7 @@ static struct {
     /* The cache is too small: entries are evicted, so any may be missing (design.md, "Eviction"). Half of the rounds
      * have room for all, and histories.c counts the losses of a cache that evicts against its evictions. */
     bool is_tight;
+    int32_t policy;
     bool has_clears; /* so counters begin anew; three of four rounds have none */
     char *directory;
 } the_round;
@@ -416,6 +417,7 @@ static shale_cache *open_cache(uint32_t flags) {
     if (!(flags & SHALE_OPEN_READ_ONLY)) {
         options.capacity = the_round.is_tight ? 6 << 20 : 40 << 20;
         options.segment_size = segment_size;
+        options.eviction = the_round.policy;
         options.shards = the_round.is_tight ? 2 : 4;
         options.flags |= SHALE_OPEN_NO_SYNC;
     }
@@ -686,6 +688,7 @@ int main(int argument_count, char **arguments) {
             memset(ledger->counters, 0, sizeof ledger->counters);
             stats = (shale_stats){.struct_size = sizeof stats};
             the_round.is_tight = rounds / rounds_each % 2;
+            the_round.policy = policy_of(rounds / rounds_each / 2);
             CHECK_STATUS(SHALE_OK, shale_close(open_cache(0)));
         }
         the_round.number = rounds + 1;
