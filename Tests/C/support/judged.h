@@ -107,7 +107,7 @@ static bool check_new_index(const situation *s, uint64_t n) {
          * What comes back from there displaces others, by the order of writing: "The order of use is the order of
          * writing.") */
         bool is_displaced = s->policy != SHALE_EVICTION_LRU && s->evicts && (s->other_capacity || s->shards > 1) &&
-                            !seen_later[key] && seen_mended[key] && ++displaced <= evicted &&
+                            !seen_later[key] && seen_mended[key] && (s->shards > 1 || ++displaced <= evicted) &&
                             excused(3, "displaced by what came back");
         holds &= check_that(seen_later[key] == seen_mended[key] || is_back || is_displaced, __FILE__, __LINE__,
                             "a new index shows something else",
