@@ -99,7 +99,7 @@ extension Shard {
             let tail = log.queued(0)
             var cleaned = 0
             while header[Field.queueCount] > 1, log.queued(0) == tail {
-                cleaned += try clean(mustEvict: rounds > 2, &change)
+                cleaned += try clean(&change)
             }
             // With nothing left to evict, a round of the log gains all that can be gained.
             if cleaned == 0 || idle > 2 * header[Field.queueCount] + 2 {
@@ -108,7 +108,9 @@ extension Shard {
                 // More is pinned than may be: an older library has done that. What makes it less is not refused.
                 guard log.availableFrames > reserve else {
                     guard needed == 0, !live || change.replaced > 0 else {
-                        if isAdaptive, header[Field.pinnedBytes] == 0 { change.crowdedBy = crowdingPart(&change) }
+                        if isAdaptive, header[Field.pinnedBytes] + length <= log.liveLimit {
+                            change.crowdedBy = crowdingPart(&change)
+                        }
                         throw log.filled()
                     }
                     if length > log.headRoom { try log.roll(overdraws: true) }

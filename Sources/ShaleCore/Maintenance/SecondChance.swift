@@ -54,7 +54,10 @@ struct SecondChance {
         return uses(ofOwner: key) > 0 ? .stays : .leaves
     }
 
-    private func isTight(_ length: Int) -> Bool { length > log.headRoom && log.availableFrames < Log.reserve }
+    /// (Below LRU's live limit, cleaning gains whatever it copies.)
+    private func isTight(_ length: Int) -> Bool {
+        length > log.headRoom && log.availableFrames < Log.reserve && header[Field.live] > log.liveLimit
+    }
 
     /// How many uses an entry had left, before this took one.
     @discardableResult

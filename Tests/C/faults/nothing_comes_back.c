@@ -32,9 +32,12 @@ static void before_store(const void *at) {
         kill(getpid(), SIGKILL);
 }
 
+static int32_t policy; /* of the run's cache */
 static shale_cache *open_cache(uint64_t capacity) {
-    return require_open(
-        directory, (shale_options){.capacity = capacity, .segment_size = segment_size, .flags = SHALE_OPEN_NO_SYNC});
+    return require_open(directory, (shale_options){.capacity = capacity,
+                                                   .segment_size = segment_size,
+                                                   .eviction = policy,
+                                                   .flags = SHALE_OPEN_NO_SYNC});
 }
 
 static void remove_file(const char *name) {
@@ -321,6 +324,7 @@ static bool live(uint64_t capacity) {
 }
 
 static void run(uint64_t seed) {
+    policy = policy_of(seed);
     static const uint64_t capacities[] = {3 << 19, 2 << 20, 3 << 20, 12 << 20};
     source.state = seed * 0x9e3779b97f4a7c15u;
     numbers.state = ~seed;

@@ -621,7 +621,8 @@ static inline bool check_keys(shale_cache *cache, const situation *s, uint64_t n
     shale_value_free(&value);
     /* (The owners of parts in other shards, four at most, go after the eviction that counts.) */
     uint64_t most = evictions(cache) + (s->shards > 1 ? 4 : 0);
-    return holds & check_that(missing <= (s->evicts ? most : 0), __FILE__, __LINE__, "more are missing than were evicted",
+    return holds & check_that(missing <= (s->evicts ? most : 0), __FILE__, __LINE__,
+                              "more are missing than were evicted",
                               ": %s, event %" PRIu64 ", %s: %" PRIu64 " of %" PRIu64, s->name, n, when, missing, most);
 }
 
