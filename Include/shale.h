@@ -117,11 +117,12 @@ enum {
 #define SHALE_COMPRESSION_LZ4 1        /* LZ4 alone */
 #define SHALE_COMPRESSION_NONE 2
 
-/* Which entries leave first where there is no room; chosen when a cache is made. */
-#define SHALE_EVICTION_LRU 0      /* the least recently used one */
-#define SHALE_EVICTION_ADAPTIVE 1 /* what was not used since it was written or last kept, the oldest first: a hit
-                                     costs less, the disk is written less, more of the capacity is filled, and one
-                                     pass over many keys displaces less of what is used */
+/* Which entries leave first where there is no room; chosen when a cache is made.
+ * ADAPTIVE: what was not used since it was written or last kept, the oldest first. More of the capacity is filled, less
+ * is copied and written to the disk, and one pass over many keys displaces less of what is used. With LRU what was used
+ * last stays, whatever else was used more. */
+#define SHALE_EVICTION_LRU 0
+#define SHALE_EVICTION_ADAPTIVE 1
 
 /* shale_set_options.flags. An entry counts as present where a plain shale_get
  * would find it; SHALE_SET_IF_VERSION also holds for a stale entry. */
