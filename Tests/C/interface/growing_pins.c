@@ -7,7 +7,15 @@
 
 #include <errno.h>
 
-enum { segment = 128 << 10, page = 4096, pins = 928, full_from = 700, helpers = 200, helper_size = 8000 };
+enum {
+    segment = 128 << 10,
+    page = 4096,
+    pins = 928,
+    full_from = 700,
+    helpers = 200,
+    helper_size = 8000,
+    largest = 14000
+};
 
 static unsigned char bytes[1 << 14];
 static bool is_full;
@@ -24,7 +32,7 @@ static shale_status put(shale_cache *cache, char kind, int number, size_t size, 
     return shale_set(cache, key, (size_t)length, bytes, size, &options);
 }
 
-static void pin_with_growth(uint64_t capacity, size_t size, size_t last) {
+static void pin_with_growth(uint64_t capacity, size_t size) {
     char *directory = path_to("growing");
     shale_options options = {
         .struct_size = sizeof options, .capacity = capacity, .segment_size = segment, .flags = SHALE_OPEN_NO_SYNC};
@@ -44,15 +52,15 @@ static void pin_with_growth(uint64_t capacity, size_t size, size_t last) {
         CHECK_ANSWER(shale_remove(cache, key, (size_t)length, 0));
     }
     uint64_t before = stats_of(cache).index_bytes;
-    if (fits && put(cache, 'l', 0, last, SHALE_SET_PINNED) == SHALE_OK && stats_of(cache).index_bytes > before) {
+    if (fits && put(cache, 'l', 0, largest, SHALE_SET_PINNED) == SHALE_OK && stats_of(cache).index_bytes > before) {
         grown++;
         bool holds = true;
         for (int i = 0; i < 200 && holds; i++)
             holds = CHECK_STATUS(SHALE_OK, put(cache, 'x', i, helper_size, 0)) &&
                     CHECK_STATUS(SHALE_OK, put(cache, 'p', i % pins, size, SHALE_SET_PINNED));
         if (!holds)
-            fprintf(stderr, "  capacity %" PRIu64 ", %d pins of %zu bytes and one of %zu\n", capacity, pins, size,
-                    last);
+            fprintf(stderr, "  capacity %" PRIu64 ", %d pins of %zu bytes and one of %d\n", capacity, pins, size,
+                    largest);
     }
     CHECK_STATUS(SHALE_OK, shale_close(cache));
     remove_tree(directory);
@@ -111,11 +119,12 @@ int main(void) {
     watch(170);
     memset(bytes, 7, sizeof bytes);
     shim_faults.call = no_space;
-    for (uint64_t capacity = (1 << 20) + 20 * page; capacity < (1 << 20) + 26 * page; capacity += page)
-        for (size_t size = 380; size < 404; size += 8)
-            for (size_t last = 4000; last <= 14000; last += 5000)
-                pin_with_growth(capacity, size, last);
-    CHECK(grown > 10);
+    /* Somewhere within a segment's length the larger table takes a frame from the log, and somewhere within these sizes
+     * it is the last pin that does not fit beside it. Where exactly is the format's affair. */
+    for (uint64_t capacity = 1 << 20; capacity < (1 << 20) + segment; capacity += page)
+        for (size_t size = 360; size <= 432; size += 8)
+            pin_with_growth(capacity, size);
+    CHECK(grown > 100);
     RUN(test_rebuild);
     return finish();
 }
