@@ -124,7 +124,7 @@ int main(void) {
     for (uint64_t capacity = 1 << 20; capacity < (1 << 20) + segment; capacity += page)
         for (size_t size = 360; size <= 432; size += 8)
             pin_with_growth(capacity, size);
-    CHECK(grown > 100);
+    CHECK(grown > 50);
     RUN(test_rebuild);
     return finish();
 }
