@@ -408,7 +408,7 @@ shale_status shale_invalidate_with(shale_cache *SHALE_NULLABLE cache, const void
                                    uint32_t flags);
 /* Removes every entry, pinned ones too. */
 shale_status shale_clear(shale_cache *SHALE_NULLABLE cache);
-/* Evicts up to `count` entries, the least recently used of each shard first;
+/* Evicts up to `count` entries, of each shard the one first that its policy names;
  * `evicted` (may be NULL) says how many. Pinned entries stay. */
 shale_status shale_evict(shale_cache *SHALE_NULLABLE cache, uint64_t count, uint64_t *SHALE_NULLABLE evicted);
 /* Removes what is past its age and past its stale period. Walks the whole index. */

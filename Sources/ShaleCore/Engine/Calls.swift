@@ -303,7 +303,7 @@ extension Engine {
         }
     }
 
-    /// Evicts up to `count` entries, the least recently used of each shard first, the shards in turn.
+    /// Evicts up to `count` entries, of each shard the one first that its policy names, the shards in turn.
     public func evict(_ count: UInt64) throws(Failure) -> UInt64 {
         var change = try Change(ref)
         let shards = ref.pointee.geometry.shards
