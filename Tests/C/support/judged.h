@@ -103,9 +103,8 @@ static bool check_new_index(const situation *s, uint64_t n) {
         /* limits.md, "After the index is rebuilt": "Evicted and expired entries may be in the index again." */
         bool is_back = s->evicts && !seen_mended[key] && seen_later[key] == last[key];
         evicted += !seen_mended[key] && last[key];
-        /* (With the adaptive policy a smaller capacity evicts all over the log, and a large value has parts all over it.
-         * What comes back from there displaces others, by the order of writing: "The order of use is the order of
-         * writing.") */
+        /* With the adaptive policy a smaller capacity evicts all over the log, and a large value has parts all over it.
+         * What comes back from there displaces others. recovery.md, "A rebuild": "Recency becomes the order of writing" */
         bool is_displaced = s->policy != SHALE_EVICTION_LRU && s->evicts && (s->other_capacity || s->shards > 1) &&
                             !seen_later[key] && seen_mended[key] && (s->shards > 1 || ++displaced <= evicted) &&
                             excused(3, "displaced by what came back");
