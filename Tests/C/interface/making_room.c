@@ -346,6 +346,18 @@ static void test_counts_after_a_rebuild(void) {
     }
     shim_faults.event = NULL;
     remove_tree(directory);
+
+    shale_cache *cache = open_at(directory, 4 << 20, 1, 10);
+    for (unsigned i = 0; i < 30; i++)
+        CHECK_STATUS(SHALE_OK, put(cache, name('c', i), 1, plain));
+    CHECK_EQUAL(20, stats_of(cache).evictions);
+    CHECK_STATUS(SHALE_OK, shale_close(cache));
+    remove_index(directory);
+    cache = open_at(directory, 0, 0, 0);
+    CHECK_EQUAL(10, stats_of(cache).entries);
+    CHECK_EQUAL(0, stats_of(cache).evictions);
+    CHECK_STATUS(SHALE_OK, shale_close(cache));
+    remove_tree(directory);
     free(directory);
 }
 
