@@ -33,6 +33,15 @@ final class Flight<Output: Sendable>: Sendable {
         }
     }
 
+    /// Whether what it comes to is new enough for somebody who asks now.
+    func mayServe(_ isUntouched: (Condition) -> Bool) -> Bool {
+        switch fence.state {
+        case .open: true
+        case .since(let condition): isUntouched(condition)
+        case .closed: false
+        }
+    }
+
     /// Nil where the load has ended or was cancelled.
     func hold() -> Hold<Output>? {
         state.withLock { state in
@@ -119,11 +128,17 @@ struct Hold<Output: Sendable>: Sendable {
 
 /// Since when a load may have looked at its origin: what happens to its key after that, it may not know of.
 final class LoadFence: Sendable {
-    private let condition = Mutex<Condition?>(nil)
+    enum State {
+        /// It has not looked yet, or there is no telling.
+        case open
+        case since(Condition)
+        /// It answers with what it has found in the store: that may be old for whoever comes later.
+        case closed
+    }
+    private let current = Mutex(State.open)
 
-    /// Nil: it has not looked yet, or there is no telling.
-    var value: Condition? { condition.withLock { $0 } }
-    func set(_ fence: Condition) { condition.withLock { $0 = fence } }
+    var state: State { current.withLock { $0 } }
+    func set(_ state: State) { current.withLock { $0 = state } }
 }
 
 /// A time from now, and what measures it.

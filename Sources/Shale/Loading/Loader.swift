@@ -20,9 +20,7 @@ final class Loader<Key: Hashable & Sendable, Output: Sendable>: Sendable {
     ) throws -> Joined<Output> {
         try flights.withLock { flights in
             let present = flights[key]
-            if let present, present.fence.value.map(isUntouched) ?? true, let hold = present.hold() {
-                return .load(hold)
-            }
+            if let present, present.mayServe(isUntouched), let hold = present.hold() { return .load(hold) }
             if let output = try stored() { return .stored(output) }
             let flight = Flight<Output>()
             flights[key] = flight

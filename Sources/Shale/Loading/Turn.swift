@@ -9,11 +9,12 @@ extension Cache {
     ) async throws -> Answer {
         do {
             let answer: Answer
-            switch try await turn(key, insteadOf: options.policy == .reload ? try freshAnswer(key)?.stamp : known) {
+            let replaced = options.policy == .reload ? try freshAnswer(key)?.stamp : known
+            switch try await turn(key, insteadOf: replaced, fence) {
             case .stored(let stored): answer = stored
             case .load(nil): answer = try await fetch(key, since: nil, options, load)
             case .load(let lease?):
-                fence.set(lease.fence)
+                fence.set(.since(lease.fence))
                 answer = try await HeldLease(lease, of: try stored(key), in: store, for: leaseTime).during {
                     try await fetch(key, since: lease.fence, options, load)
                 }
@@ -33,7 +34,7 @@ extension Cache {
 
     /// Waits until no other cache object and no other process loads the key, or one of them has stored a fresh entry
     /// other than the known one.
-    private func turn(_ key: Key, insteadOf known: Stamp?) async throws -> Turn {
+    private func turn(_ key: Key, insteadOf known: Stamp?, _ fence: LoadFence) async throws -> Turn {
         let storedKey = try stored(key)
         // What does not decode is removed by its reader: rather now than after the lease was given, which would be a change.
         _ = try? read(key, includingStale: true, peeking: true)
@@ -50,7 +51,13 @@ extension Cache {
                 if let lease { return .load(lease) }
             } else {
                 if let lease { _ = try? store.release(lease, of: storedKey) }
-                if let answer = try current.get() { return .stored(answer) }
+                if let answer = try current.get() {
+                    // Looked at once more: whoever has joined by now, after a change, gets nothing older.
+                    fence.set(.closed)
+                    if let again = try freshAnswer(key), again.stamp == answer.stamp { return .stored(again) }
+                    fence.set(.open)
+                    continue
+                }
             }
             waitsSince = waitsSince ?? .now
             try await Task.sleep(for: pause)
