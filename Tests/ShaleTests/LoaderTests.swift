@@ -29,6 +29,26 @@ struct LoaderTests {
         #expect(try await join { loads.add() }.output() == 2)
     }
 
+    @Test("a load that answers with what it has found in the store serves nobody who asks later")
+    func answersFromTheStore() async throws {
+        let looked = Gate(), gate = Gate()
+        guard
+            case .load(let first) = try loader.join(
+                "key", while: { _ in true }, unless: { nil },
+                load: { fence in
+                    fence.set(.closed)
+                    looked.open()
+                    try await gate.wait()
+                    return 1
+                })
+        else { throw Offline() }
+        try await looked.wait()
+        let second = try join { 2 }
+        gate.open()
+        #expect(try await first.output() == 1)
+        #expect(try await second.output() == 2)
+    }
+
     @Test("all who wait are resumed in the order in which they came, but for those who left")
     func order() async throws {
         let gate = Gate(), line = LineExecutor(), resumed = Counter()
