@@ -391,11 +391,22 @@ static void print_bytes(const byte_outcome *o) {
     fflush(stdout);
 }
 
-static void write_bytes_json(const char *path, const byte_outcome *outcomes, size_t count) {
+static FILE *begin_json(const char *path) {
     FILE *file = fopen(path, "w");
     if (!file)
         fail(path, "cannot be written");
     fprintf(file, "{\n  \"schema\": 1,\n  \"results\": [");
+    return file;
+}
+
+static void end_json(FILE *file, const char *path) {
+    fprintf(file, "\n  ]\n}\n");
+    if (fclose(file) != 0)
+        fail(path, "cannot be written");
+}
+
+static void write_bytes_json(const char *path, const byte_outcome *outcomes, size_t count) {
+    FILE *file = begin_json(path);
     for (size_t i = 0; i < count; i++) {
         const byte_outcome *o = &outcomes[i];
         fprintf(file,
@@ -404,9 +415,7 @@ static void write_bytes_json(const char *path, const byte_outcome *outcomes, siz
                 i ? "," : "", o->name, o->percent, o->capacity, o->policy, (double)o->hits / (double)o->requests,
                 o->copied, o->live);
     }
-    fprintf(file, "\n  ]\n}\n");
-    if (fclose(file) != 0)
-        fail(path, "cannot be written");
+    end_json(file, path);
 }
 
 static double ratio(uint64_t hits, const outcome *o) {
@@ -420,10 +429,7 @@ static void print(const outcome *o) {
 }
 
 static void write_json(const char *path, const outcome *outcomes, size_t count) {
-    FILE *file = fopen(path, "w");
-    if (!file)
-        fail(path, "cannot be written");
-    fprintf(file, "{\n  \"schema\": 1,\n  \"results\": [");
+    FILE *file = begin_json(path);
     for (size_t i = 0; i < count; i++) {
         const outcome *o = &outcomes[i];
         fprintf(file,
@@ -433,9 +439,7 @@ static void write_json(const char *path, const outcome *outcomes, size_t count) 
                 i ? "," : "", o->name, o->requests, o->distinct, o->percent, o->limit, o->shards, ratio(o->hits, o),
                 ratio(o->lru_hits, o));
     }
-    fprintf(file, "\n  ]\n}\n");
-    if (fclose(file) != 0)
-        fail(path, "cannot be written");
+    end_json(file, path);
 }
 
 static const uint32_t percents[] = {1, 5, 10};

@@ -415,8 +415,6 @@ static struct {
     bool is_recognised, has_closed, has_settled, may_lack_room, had_no_room;
 } answer;
 
-/* (What is gone by its age or its tag is none of them. space.md, "Pinned entries": "Before a call fails for want of
- * room, what is gone in its shard leaves.") */
 static bool is_all_that_is_left(int key);
 
 /* A word of the shards' headers, added up. */
@@ -430,6 +428,8 @@ static uint64_t sum_of(size_t word) {
     return sum;
 }
 
+/* (What is gone by its age or its tag is none of them. space.md, "Pinned entries": "Before a call fails for want of
+ * room, what is gone in its shard leaves.") */
 static bool some_are_pinned(void) {
     for (int w = 0; w < model.world_count; w++)
         for (int k = 0; k < most_keys; k++) {

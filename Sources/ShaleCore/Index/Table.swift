@@ -52,9 +52,9 @@ enum Slot {
         stamp & stampMask | hits << 38 | expiry << 40
     }
     static let mostHits: UInt64 = 3, hit: UInt64 = 1 << 38
+    @inline(__always) static func hitsAfterUse(_ w: UInt64) -> UInt64 { min(hits(w) + 1, mostHits) }
     @inline(__always) static func used(_ w: UInt64, stamp: UInt64) -> UInt64 {
-        let hits = hits(w)
-        return word1(stamp: stamp, hits: hits == mostHits ? hits : hits + 1, expiry: expiry(w))
+        word1(stamp: stamp, hits: hitsAfterUse(w), expiry: expiry(w))
     }
 }
 

@@ -45,7 +45,7 @@ extension ShardHeader {
         assert(self[Field.transaction] != 0)
         while true {
             let old = slot.u64(8)
-            let hits = min(Slot.hits(old) + (isUse ? 1 : 0), Slot.mostHits)
+            let hits = isUse ? Slot.hitsAfterUse(old) : Slot.hits(old)
             let new = Slot.word1(stamp: max(stamp, Slot.stamp(old)), hits: hits, expiry: expiry)
             self[Field.stampedNew] = new
             self[Field.stampedOld] = old

@@ -17,7 +17,7 @@ extension Log {
     /// Frames that cleaning keeps free.
     var wantedFree: Int { wantedFree(of: usableFrames, loss) }
     @inline(__always) func wantedFree(of usable: Int, _ loss: Int) -> Int {
-        max(Log.reserve + 1, (isQueue ? Log.reserve : usable / Share.free) + loss)
+        max(Log.reserve + 1, (isAdaptive ? Log.reserve : usable / Share.free) + loss)
     }
 
     /// Live bytes at most, so that a whole round of cleaning always gains something.
@@ -31,11 +31,11 @@ extension Log {
     /// Live bytes beyond which a set evicts before it cleans: the same. Where cleaning evicts, more than what the log can
     /// hold when that begins: it is the tail that chooses.
     @inline(__always) func mostLive(of frames: Int, _ loss: Int) -> Int {
-        isQueue
+        isAdaptive
             ? max(segmentSize / 2, (frames - max(Log.reserve, loss + 1)) * segmentRoom) : liveLimit(of: frames, loss)
     }
     /// Whether entries leave at the log's tail.
-    @inline(__always) private var isQueue: Bool { engine.pointee.block.eviction == .adaptive }
+    @inline(__always) var isAdaptive: Bool { engine.pointee.block.eviction == .adaptive }
 
     /// Whether more than a tenth of what was appended is dead: then cleaning gains room without eviction.
     var isSparse: Bool {

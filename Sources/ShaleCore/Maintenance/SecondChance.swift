@@ -27,8 +27,8 @@ struct SecondChance {
 
     // MARK: At the tail
 
-    /// What becomes of an entry, or of a part, that the cleaner has come to; with LRU it stays. `forcedOut`: whatever its uses, as its copy
-    /// would take the last frame, which is for what has to stay.
+    /// What becomes of an entry, or of a part, that the cleaner has come to; with LRU it stays. `forcedOut`: whatever its
+    /// uses, as its copy would take the last frame, which is for what has to stay.
     enum Verdict { case stays, leaves, forcedOut }
 
     /// If an entry's uses are why it stays, that takes one of them.
@@ -60,7 +60,6 @@ struct SecondChance {
     }
 
     /// How many uses an entry had left, before this took one.
-    @discardableResult
     private func takeUse(_ slot: Memory) -> UInt64 {
         while true {
             let word1 = slot.acquire(8), hits = Slot.hits(word1)
@@ -92,9 +91,9 @@ struct SecondChance {
 
     // MARK: Away from the tail
 
-    /// Who leaves where nothing may be copied: a full table, a smaller capacity, live bytes that no log holds. A hand goes round the
-    /// log, takes a use of each entry that it passes, and stops at one that has none; if it meets none soon, at that with
-    /// the fewest. Nil where it meets no entry that may leave.
+    /// Who leaves where nothing may be copied: a full table, a smaller capacity, live bytes that no log holds. A hand goes
+    /// round the log, takes a use of each entry that it passes, and stops at one that has none; if it meets none soon, at
+    /// that with the fewest. Nil where it meets no entry that may leave.
     func next(_ change: inout Change) -> Memory? {
         if header[Field.queueCount] == 0 { return nil }
         var seen = 0, fewest = UInt64.max, best: Memory?

@@ -31,7 +31,7 @@ struct Shard {
             header: header, buckets: engine.pointee.buckets + number &* Geometry.chunkBytes,
             gap: engine.pointee.geometry.chunkGap)
     }
-    @inline(__always) var isAdaptive: Bool { engine.pointee.block.eviction == .adaptive }
+    @inline(__always) var isAdaptive: Bool { log.isAdaptive }
     var chunks: Chunks { Chunks(engine: engine, shard: number) }
     var tags: TagTable { TagTable(header: header, at: header.at + engine.pointee.geometry.tags) }
     var leases: LeaseTable { LeaseTable(at: header.at + engine.pointee.geometry.leases) }

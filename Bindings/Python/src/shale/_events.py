@@ -16,7 +16,7 @@ import weakref
 from collections.abc import Iterable, Mapping
 from contextvars import ContextVar
 from types import MethodType
-from typing import TYPE_CHECKING, Any, Callable, Final, NamedTuple, Union
+from typing import TYPE_CHECKING, Any, Callable, Final, Literal, NamedTuple, Union, get_args
 
 from . import _abi, _batch, _library
 from ._errors import InvalidError, check
@@ -25,8 +25,6 @@ from ._records import LoadStats, details_of, entry_of
 from ._values import MISSING, Unreadable
 
 if TYPE_CHECKING:
-    from typing import Literal
-
     from typing_extensions import TypeAlias
 
     from ._cache import Cache
@@ -35,25 +33,12 @@ if TYPE_CHECKING:
     from ._options import Tag
     from ._records import Details, Entry
 
-    EventName: TypeAlias = Literal[
-        "hit",
-        "stale",
-        "miss",
-        "set",
-        "remove",
-        "expire",
-        "invalidate",
-        "clear",
-        "load",
-        "loaded",
-        "conflict",
-    ]
     Reason: TypeAlias = Literal[
         "absent", "expired", "invalidated", "damaged", "missing", "undecodable"
     ]
     Listener: TypeAlias = Callable[["Event"], object]
 
-NAMES: Final = (
+EventName = Literal[
     "hit",
     "stale",
     "miss",
@@ -65,7 +50,8 @@ NAMES: Final = (
     "load",
     "loaded",
     "conflict",
-)
+]
+NAMES: Final = get_args(EventName)
 
 
 class Event(NamedTuple):
@@ -183,6 +169,12 @@ class Listeners:
         finally:
             _is_told.reset(token)
 
+    def served(self, key: Key, result: LoadResult) -> LoadResult:
+        """What ``get_or_load`` gives. Told of where it was not loaded for this call."""
+        if result.source != "loaded" and not result.missing:
+            self.tell("stale" if result.stale else "hit", key, source=result.source)
+        return result
+
     def missed(self, key: Key, flags: int) -> None:
         self.tell("miss", key, reason=_REASONS.get(flags, "absent"))
 
@@ -192,14 +184,6 @@ _REASONS: Final[dict[int, Reason]] = {
     _abi.VALUE_INVALIDATED: "invalidated",
     _abi.VALUE_DAMAGED: "damaged",
 }
-
-
-def served(cache: Cache, key: Key, result: LoadResult) -> LoadResult:
-    """What ``get_or_load`` gives. Told of where it was not loaded for this call."""
-    listeners = cache._listeners
-    if listeners is not None and result.source != "loaded" and not result.missing:
-        listeners.tell("stale" if result.stale else "hit", key, source=result.source)
-    return result
 
 
 # The methods that stand in front

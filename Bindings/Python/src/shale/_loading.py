@@ -10,7 +10,6 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any, Callable
 
-from ._events import served
 from ._keys import Key
 from ._load import Load
 from ._loaded import LoadResult
@@ -27,7 +26,8 @@ if TYPE_CHECKING:
 def load(cache: Cache, key: Key, policy: Policy, loader: Loader) -> LoadResult:
     """The value, loaded by this thread or by another."""
     result = _load(cache, key, policy, loader)
-    return result if cache._listeners is None else served(cache, key, result)
+    listeners = cache._listeners
+    return result if listeners is None else listeners.served(key, result)
 
 
 def _load(cache: Cache, key: Key, policy: Policy, loader: Loader) -> LoadResult:

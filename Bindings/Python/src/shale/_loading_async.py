@@ -14,7 +14,6 @@ import asyncio
 from typing import TYPE_CHECKING, Any, Callable
 
 from ._chain import end_of_load
-from ._events import served
 from ._keys import Key
 from ._load import Load
 from ._loaded import LoadResult
@@ -36,7 +35,8 @@ _tasks: set[asyncio.Task[LoadResult]] = set()
 async def load_async(cache: Cache, key: Key, policy: Policy, loader: AsyncLoader) -> LoadResult:
     """As `load`, without keeping the event loop from running."""
     result = await _load(cache, key, policy, loader)
-    return result if cache._listeners is None else served(cache, key, result)
+    listeners = cache._listeners
+    return result if listeners is None else listeners.served(key, result)
 
 
 async def _load(cache: Cache, key: Key, policy: Policy, loader: AsyncLoader) -> LoadResult:
