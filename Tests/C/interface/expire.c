@@ -632,6 +632,23 @@ static void test_fences(void) {
     CHECK_STATUS(SHALE_OK, shale_close(cache));
 }
 
+/* Cleaning copies nothing of what a tag has expired once its stale period is over. */
+static void test_not_copied(void) {
+    enum { count = 200, size = 1000 };
+    shale_cache *cache = open_at(NULL, 4 << 20, 1);
+    for (unsigned n = 0; n < count; n++)
+        CHECK_STATUS(SHALE_OK, put(cache, numbered("gone", n), (entry){.stale_ms = 1000, .tag = "tag", .size = size}));
+    CHECK_STATUS(SHALE_OK, expire_tag(cache, "tag"));
+    clock_ms += 2000;
+    uint64_t before = stats_of(cache).expirations;
+    for (int i = 0; i < 1000; i++)
+        CHECK_STATUS(SHALE_OK, put(cache, "key", (entry){.size = 10 * size}));
+    CHECK_EQUAL(before + count, stats_of(cache).expirations);
+    CHECK_EQUAL(1, stats_of(cache).entries);
+    CHECK(stats_of(cache).cleaned_bytes < count * size);
+    CHECK_STATUS(SHALE_OK, shale_close(cache));
+}
+
 int main(void) {
     watch(240);
     for (size_t i = 0; i < sizeof bytes; i++)
@@ -641,6 +658,7 @@ int main(void) {
     RUN(test_clock_behind);
     RUN(test_tags);
     RUN(test_full_table);
+    RUN(test_not_copied);
     RUN(test_touch_by_key);
     RUN(test_touch_by_tag);
     RUN(test_others_by_key);

@@ -129,6 +129,16 @@ static void test_manifest_too_long(void) {
         }
         CHECK_STATUS(SHALE_OK, shale_close(cache));
     }
+    /* Nor does it make others leave. */
+    shale_cache *cache = open_it(1 << 20, 1);
+    for (uint64_t i = 1; stats_of(cache).evictions == 0; i++)
+        CHECK_STATUS(SHALE_OK, put(cache, i, 1, 5000, 0, NULL));
+    uint64_t before = stats_of(cache).evictions;
+    shale_set_options options = {
+        .struct_size = sizeof options, .flags = SHALE_SET_UNCOMPRESSED, .meta = meta, .meta_size = sizeof meta};
+    CHECK_STATUS(SHALE_E_TOO_LARGE, shale_set(cache, key, sizeof key, bytes, 1 << 18, &options));
+    CHECK_EQUAL(before, stats_of(cache).evictions);
+    CHECK_STATUS(SHALE_OK, shale_close(cache));
 }
 
 int main(void) {
