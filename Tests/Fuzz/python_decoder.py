@@ -11,6 +11,8 @@ from __future__ import annotations
 import ctypes
 import math
 import sys
+from datetime import datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -68,6 +70,10 @@ cache = shale.Cache(None, capacity="1MiB", serializer=Loads())
 codec = _values.Codec(Loads())
 
 
+# What is equal although it differs, or differs from itself.
+EXACT = (set, frozenset, datetime, Decimal)
+
+
 def same(a: Any, b: Any) -> bool:
     """Equal with their types; NaN equals itself."""
     stack = [(a, b)]
@@ -87,6 +93,9 @@ def same(a: Any, b: Any) -> bool:
                 return False
             stack += zip(x.keys(), y.keys(), strict=False)
             stack += zip(x.values(), y.values(), strict=False)
+        elif type(x) in EXACT:
+            if codec.encode(x) != codec.encode(y):
+                return False
         elif x != y:
             return False
     return True

@@ -22,7 +22,8 @@ def main(directory: str) -> None:
         try:
             cache["page"] = object()
         except TypeError as error:
-            print("refused:", str(error).partition(";")[0])
+            # Its text says which types can be stored, and how others could be.
+            print("refused:", type(error).__name__)
 
 
 if __name__ == "__main__":

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import math
+from datetime import datetime, timedelta, timezone
+from decimal import Decimal
 from typing import Any
+from zoneinfo import ZoneInfo
 
 from hypothesis import strategies as st
 
@@ -25,6 +28,14 @@ def key_shape(key: Any) -> Any:
     return tuple(map(key_shape, key)) if isinstance(key, tuple) else (type(key), key)
 
 
+ZONES: list[Any] = [
+    None,
+    timezone.utc,
+    timezone(timedelta(hours=5, minutes=30)),
+    timezone(timedelta(microseconds=-1)),
+    ZoneInfo("UTC"),
+]
+
 scalars = (
     st.none()
     | st.booleans()
@@ -33,6 +44,11 @@ scalars = (
     | st.floats()
     | text
     | st.binary()
+    | st.dates()
+    | st.datetimes(timezones=st.sampled_from(ZONES))
+    | st.timedeltas()
+    | st.decimals().filter(lambda number: not number.is_snan())
+    | st.uuids()
 )
 hashable: st.SearchStrategy[Any] = st.recursive(
     scalars, lambda inner: st.lists(inner, max_size=3).map(tuple), max_leaves=4
@@ -44,6 +60,8 @@ values: st.SearchStrategy[Any] = st.recursive(
         | st.lists(inner, max_size=5).map(tuple)
         | st.dictionaries(st.text(), inner, max_size=5)
         | st.dictionaries(hashable, inner, max_size=5)
+        | st.sets(hashable, max_size=5)
+        | st.frozensets(hashable, max_size=5)
     ),
     max_leaves=25,
 )
@@ -57,4 +75,9 @@ def value_shape(value: Any) -> Any:
         return dict, [(value_shape(key), value_shape(item)) for key, item in value.items()]
     if isinstance(value, float):
         return float, "nan" if math.isnan(value) else value.hex()
+    if isinstance(value, (set, frozenset)):
+        return type(value), sorted(repr(value_shape(item)) for item in value)
+    if isinstance(value, (datetime, Decimal)):
+        # With its zone, fold and digits; NaN equals itself.
+        return type(value), repr(value)
     return type(value), value

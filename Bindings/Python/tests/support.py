@@ -7,6 +7,7 @@ import subprocess
 import sys
 import textwrap
 from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
 from typing import ClassVar
 
@@ -72,6 +73,17 @@ def start_child(script: str, *arguments: object) -> subprocess.Popen[str]:
         env=child_environment(),
         text=True,
     )
+
+
+def let_go(children: Iterable[subprocess.Popen[str]]) -> None:
+    """Gives a line to each child, which waits for one, and waits until all have ended well."""
+    for child in children:
+        assert child.stdin is not None
+        child.stdin.write("go\n")
+        child.stdin.flush()
+    for child in children:
+        child.communicate(timeout=60)
+        assert child.returncode == 0
 
 
 def run_child(script: str, *arguments: object, environment: dict[str, str] | None = None) -> str:

@@ -15,9 +15,9 @@ from support import SMALL, Clock, run_child
 from test_threads import run_threads
 
 import shale
-from shale import _chain, _policy
+from shale import _chain, _units
 
-PATIENCE = _policy.LEASE / 2
+PATIENCE = _units.LEASE / 2
 
 
 class Failure(Exception):
@@ -117,7 +117,18 @@ def test_it_does_what_the_cache_does(directory: Path) -> None:
 
 
 def test_every_method_is_there_with_the_same_parameters() -> None:
-    different = {"open", "cache", "directory", "closed", "keys", "items", "memoize", "on"}
+    different = {
+        "open",
+        "cache",
+        "directory",
+        "closed",
+        "keys",
+        "items",
+        "memoize",
+        "on",
+        "lock",
+        "namespace",
+    }
     for name, method in vars(shale.Cache).items():
         if name.startswith("_") or name in ("directory", "closed"):
             continue

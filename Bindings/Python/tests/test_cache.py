@@ -261,6 +261,20 @@ def test_paths_of_every_kind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
             assert os.path.isdir(path)
 
 
+@pytest.mark.parametrize("path", ["~/c", b"~/c", Path("~/c"), "~"])
+def test_the_home_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: Any) -> None:
+    home, here = tmp_path / "home", tmp_path / "here"
+    here.mkdir()
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.chdir(here)
+    with shale.Cache(path, capacity=SMALL) as cache:
+        assert cache.directory == str(home / "c" if path != "~" else home)
+    # As everywhere, it is a name of its own further on.
+    with shale.Cache("./~", capacity=SMALL) as cache:
+        assert cache.directory == str(here / "~")
+    assert sorted(each.name for each in here.iterdir()) == ["~"]
+
+
 @pytest.mark.parametrize("path", ["", "a\0b"])
 def test_paths_that_are_none(path: str) -> None:
     with pytest.raises(shale.InvalidError):

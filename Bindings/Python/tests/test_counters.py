@@ -90,3 +90,15 @@ def test_deltas_are_ints_of_64_bits(cache: shale.Cache) -> None:
         with pytest.raises(TypeError):
             cache.incr("n", delta)
     assert "n" not in cache
+
+
+def test_a_missing_counter_may_stay_missing(aging: shale.Cache, clock: Clock) -> None:
+    assert aging.incr("n", create=False) is None
+    assert "n" not in aging
+    aging.set("n", 5, max_age=10, stale=10)
+    assert aging.incr("n", 2, create=False) == 7
+    clock.advance(10)
+    assert aging.incr("n", create=False) is None
+    aging.get_or_load("missing", shale.Missing)
+    assert aging.incr("missing", create=False) is None
+    assert aging.incr("n", create=True) == 1

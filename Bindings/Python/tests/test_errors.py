@@ -5,15 +5,18 @@ from __future__ import annotations
 import errno
 import os
 import pickle
+import re
 import shutil
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
-from support import SMALL, child_environment, run_child
+from support import REPOSITORY, SMALL, child_environment, run_child
 
 import shale
-from shale import _errors
+from shale import _errors, _library
 
 CLASSES = {
     -1: shale.InvalidError,
@@ -29,7 +32,9 @@ CLASSES = {
 }
 
 
-def test_every_code_has_a_class() -> None:
+def test_every_code_has_a_class(monkeypatch: pytest.MonkeyPatch) -> None:
+    # That of an earlier failure of this thread.
+    monkeypatch.setattr(_library, "last_errno", lambda: 0)
     for code, kind in CLASSES.items():
         error = _errors.failure(code)
         assert type(error) is kind
@@ -100,11 +105,28 @@ def test_out_of_memory(directory: Path) -> None:
 
 
 def test_system_call_that_fails(directory: Path) -> None:
-    with pytest.raises(shale.SystemCallError) as raised:
-        shale.Cache(directory, must_exist=True)
-    assert raised.value.errno == errno.ENOENT
-    assert str(directory) in str(raised.value)
+    # A name that is longer than any file system takes.
+    path = directory / ("x" * 300)
+    with pytest.raises(OSError) as raised:
+        shale.Cache(path)
+    assert type(raised.value) is shale.SystemCallError
+    assert raised.value.errno == errno.ENAMETOOLONG
+    assert str(path) in str(raised.value)
+
+
+@pytest.mark.parametrize("option", ["must_exist", "read_only"])
+def test_a_cache_that_is_not_there(directory: Path, option: str) -> None:
+    def open_it() -> None:
+        with pytest.raises(FileNotFoundError, match=re.escape(str(directory))) as raised:
+            shale.Cache(directory, **{option: True})  # type: ignore[arg-type]
+        assert type(raised.value) is shale.NotFoundError
+        assert isinstance(raised.value, shale.SystemCallError)
+        assert (raised.value.code, raised.value.errno) == (-5, errno.ENOENT)
+
+    open_it()
     assert not directory.exists()
+    directory.mkdir()
+    open_it()
 
 
 def test_format_of_a_directory_with_other_files(directory: Path) -> None:
@@ -140,6 +162,33 @@ def test_busy_while_another_process_writes(directory: Path) -> None:
                 print(error.code)
         """
         assert run_child(script, directory).strip() == "-8"
+
+
+def test_another_capacity_can_be_accepted(
+    directory: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with shale.Cache(directory, capacity=SMALL, max_entries=1000) as cache:
+        cache["k"] = 1
+        asked: Any
+        for asked in ({"capacity": "4MiB"}, {"max_entries": 10}):
+            caplog.clear()
+            with shale.Cache(directory, accept_capacity=True, **asked) as other:
+                assert (other.stats().capacity, other.stats().max_entries) == (8 << 20, 1000)
+                assert other["k"] == 1
+            (record,) = caplog.records
+            assert record.name == "shale"
+            assert record.levelname == "WARNING"
+            assert str(directory) in record.getMessage()
+        caplog.clear()
+        with shale.Cache(directory, accept_capacity=True, capacity=SMALL, max_entries=1000):
+            pass
+        with shale.Cache(directory, accept_capacity=True):
+            pass
+        assert not caplog.records
+    # Alone, it is applied.
+    with shale.Cache(directory, accept_capacity=True, capacity="4MiB") as cache:
+        assert cache.stats().capacity == 4 << 20
+    assert not caplog.records
 
 
 def test_file_system_that_cannot_share_mappings(directory: Path, tmp_path: Path) -> None:
@@ -190,8 +239,11 @@ def test_permission_of_a_read_only_handle(directory: Path) -> None:
     shale.Cache(directory, capacity=SMALL).close()
     with shale.Cache(directory, read_only=True) as cache:
         for call in (cache.clear, cache.purge, lambda: cache.remove("k"), lambda: cache.evict(1)):
-            with pytest.raises(shale.PermissionDeniedError):
+            with pytest.raises(
+                shale.PermissionDeniedError, match="without read_only=True"
+            ) as raised:
                 call()
+            assert isinstance(raised.value, PermissionError)
 
 
 def test_a_place_for_a_directory_that_is_a_file(tmp_path: Path) -> None:
@@ -201,6 +253,47 @@ def test_a_place_for_a_directory_that_is_a_file(tmp_path: Path) -> None:
         shale.Cache(path)
     assert str(path) in str(raised.value)
     assert path.read_text() == "x"
+
+
+C_WORDS = re.compile(r"SHALE_|shale_[a-z]|NULL|struct_size|\b(pass|leave them|use) (0|none)\b")
+
+
+def test_texts_speak_python(directory: Path) -> None:
+    with shale.Cache(directory, capacity=SMALL) as cache:
+        calls: list[Callable[[], object]] = [
+            lambda: shale.Cache(directory, shards=2),
+            lambda: shale.Cache(directory, segment_size="4MiB"),
+            lambda: shale.Cache(directory, eviction="adaptive"),
+            lambda: shale.Cache(directory, eviction="lru", capacity="1PiB"),
+            lambda: shale.Cache(directory, read_only=True, capacity=SMALL),
+            lambda: shale.Cache(directory, must_exist=True, mode=0o7777),
+            lambda: shale.Cache(directory / "none", must_exist=True),
+            lambda: cache.set("k", 1, tag=""),
+        ]
+        for call in calls:
+            with pytest.raises(shale.Error) as raised:
+                call()
+            assert not C_WORDS.search(str(raised.value)), raised.value
+
+
+def test_all_advice_of_the_library_is_known() -> None:
+    sources = REPOSITORY / "Sources" / "ShaleCore"
+    advice = {
+        literal.rpartition("; ")[2]
+        for file in sources.rglob("*.swift")
+        for literal in re.findall(r'"([^"\n]*)"', file.read_text())
+        if C_WORDS.search(literal) and " " in literal
+    }
+    assert advice
+    assert advice == set(_errors._ADVICE)
+    assert not any(map(C_WORDS.search, _errors._ADVICE.values()))
+
+
+def test_a_path_is_not_advice(tmp_path: Path) -> None:
+    path = tmp_path / "x; leave them 0"
+    path.write_text("a file")
+    with pytest.raises(shale.Error, match="x; leave them 0"):
+        shale.Cache(path)
 
 
 def test_texts_belong_to_their_thread(cache: shale.Cache) -> None:

@@ -155,9 +155,8 @@ def test_who_listens_changes_no_signature(cache: shale.Cache, name: str) -> None
     named = [each for each in shown if each[1] not in (VAR_POSITIONAL, VAR_KEYWORD)]
     assert named == plain[: len(named)]
     for _, kind, _ in plain[len(named) :]:
-        assert (VAR_KEYWORD if kind is KEYWORD_ONLY else VAR_POSITIONAL) in {
-            each[1] for each in shown
-        }
+        by_name = kind in (KEYWORD_ONLY, VAR_KEYWORD)
+        assert (VAR_KEYWORD if by_name else VAR_POSITIONAL) in {each[1] for each in shown}
 
 
 def test_a_pop_gives_what_it_removes(cache: shale.Cache, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -178,12 +177,12 @@ def test_a_pop_gives_what_it_removes(cache: shale.Cache, monkeypatch: pytest.Mon
 
 def test_a_subclass_keeps_its_methods(directory: Path) -> None:
     class Doubling(shale.Cache):
-        def get(self, key: shale.Key, default: Any = None, *, stale: bool = False) -> Any:
-            found = super().get(key, stale=stale)
+        def get(self, key: shale.Key, default: Any = None, **options: bool) -> Any:
+            found = super().get(key, **options)
             return default if found is None else 2 * found
 
-        def remove(self, key: shale.Key) -> bool:
-            return super().remove(("other", key))
+        def remove(self, key: shale.Key, **options: Any) -> bool:
+            return super().remove(("other", key), **options)
 
     with Doubling(directory, capacity=SMALL) as cache:
         cache["a"] = 1
@@ -202,6 +201,22 @@ def test_a_subclass_keeps_its_methods(directory: Path) -> None:
         ]
         heard.stop()
         assert cache.get("a", 7) == 7
+
+
+def test_who_peeks_is_not_told_of(cache: shale.Cache) -> None:
+    cache.set("a", 1, meta=b"etag")
+    heard = Heard(cache)
+    for key in ("a", "none"):
+        cache.get(key, peek=True)
+        cache.entry(key, peek=True)
+        cache.get_many([key], peek=True)
+    assert heard == []
+    assert not cache.set("a", 2, if_version=5)
+    assert not cache.set("none", 2, if_present=True)
+    assert not cache.remove("a", if_version=5)
+    assert heard == []
+    assert cache.set("a", 2, if_present=True)
+    assert heard == [("set", "a")]
 
 
 def test_reasons_and_counters_agree(aging: shale.Cache, clock: Clock) -> None:
@@ -227,7 +242,7 @@ def test_reasons_and_counters_agree(aging: shale.Cache, clock: Clock) -> None:
 
 def test_what_cannot_be_read_is_undecodable(directory: Path) -> None:
     with shale.Cache(directory, capacity=SMALL, serializer=shale.PickleSerializer()) as writer:
-        writer["a"] = {1, 2}
+        writer["a"] = 1j
         writer["b"] = 3
     with shale.Cache(directory) as cache:
         assert cache.get("a") is None  # counted, with nobody listening

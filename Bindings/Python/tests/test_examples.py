@@ -12,7 +12,7 @@ PRINTED = {
         slate: {'hardness': 5.5, 'found in': ['Wales', 'Spain']}
         marl: nothing
         page: nothing
-        refused: a value is bytes, str, int, float, bool, None, or lists, tuples and dicts of these
+        refused: TypeError
     """,
     "loading": """
         read: {'its text'}

@@ -116,6 +116,22 @@ except shale.DeadlockError as error:
     print(error.chain)
 """
 
+LOCK = """
+course = []
+
+def work(number):
+    with cache.lock("k", timeout=60) as lock:
+        course.append(number)
+        before = ticks
+        until(lambda: ticks > before + 20)
+        course.append(number)
+        assert lock.held
+
+for greenlet in [spawn(work, number) for number in range(3)]:
+    wait(greenlet)
+print(course[::2] == course[1::2], len(course))
+"""
+
 
 @pytest.mark.parametrize("library", [GEVENT, EVENTLET], ids=["gevent", "eventlet"])
 @pytest.mark.parametrize(
@@ -125,8 +141,9 @@ except shale.DeadlockError as error:
         (HEARTBEAT, "True\n"),
         (LIMITS, "old\nother\n"),
         (CHAIN, "('a', 'b', 'a')\n"),
+        (LOCK, "True 6\n"),
     ],
-    ids=["waiting", "heartbeat", "limits", "chain"],
+    ids=["waiting", "heartbeat", "limits", "chain", "lock"],
 )
 def test_greenlets(directory: Path, library: str, script: str, printed: str) -> None:
     assert run_child(library + COMMON + script, directory) == printed

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from strategies import key_shape, keys
-from support import SMALL
+from support import SMALL, Clock
 
 import shale
 
@@ -30,6 +30,34 @@ def test_keys_items_and_dict(cache: shale.Cache) -> None:
     assert set(cache) == set(cache.keys()) == set(stored)
     assert dict(cache.items()) == stored
     assert len(cache) == 1000
+
+
+def test_len_and_bool_agree_with_iteration(aging: shale.Cache, clock: Clock) -> None:
+    def agrees(count: int) -> None:
+        assert (len(aging), bool(aging), len(list(aging))) == (count, count > 0, count)
+
+    agrees(0)
+    aging.set_many(dict.fromkeys(range(300), 1), tag="news")
+    aging.set_many(dict.fromkeys(range(300, 500), b"x"), max_age=10, stale=10)
+    agrees(500)
+    aging.invalidate("news")
+    assert aging.stats().entries == 500
+    agrees(200)
+    clock.advance(10)
+    agrees(0)
+    aging.get_or_load("k", shale.Missing)
+    agrees(0)
+    aging["k"] = None
+    agrees(1)
+
+
+def test_a_cache_is_no_sequence(cache: shale.Cache) -> None:
+    cache.set_many({0: "a", 1: "b"})
+    with pytest.raises(TypeError, match="reversible"):
+        reversed(cache)
+    # numpy.array asks for it first.
+    with pytest.raises(TypeError, match="no array"):
+        cache.__array__(dtype=None, copy=None)
 
 
 def test_the_cache_may_change_meanwhile(cache: shale.Cache) -> None:

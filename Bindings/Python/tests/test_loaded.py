@@ -72,8 +72,8 @@ def test_the_meta_of_bytes_is_as_c_would_store_it(cache: shale.Cache) -> None:
 def test_a_meta_beside_a_value_of_another_serializer_is_a_miss(directory: Path) -> None:
     pickles = shale.PickleSerializer()
     with shale.Cache(directory, capacity=SMALL, serializer=pickles) as pickling:
-        pickling.get_or_load("k", lambda: shale.Loaded({1, 2}, meta=b"etag"))
-        assert pickling["k"] == {1, 2}
+        pickling.get_or_load("k", lambda: shale.Loaded(1j, meta=b"etag"))
+        assert pickling["k"] == 1j
     with shale.Cache(directory) as cache:
         assert cache.get("k") is None
         assert "k" not in cache

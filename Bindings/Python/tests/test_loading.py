@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import signal
 import threading
 import time
@@ -10,12 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from loaders import Failure, Loader, fail, in_thread, never
+from loaders import Failure, Loader, fail, in_thread, is_free, never
 from support import SMALL, Clock
 from test_threads import run_threads
 
 import shale
-from shale import _policy
+from shale import _units
 
 
 def test_a_miss_is_loaded_and_stored(cache: shale.Cache) -> None:
@@ -109,7 +110,7 @@ def test_a_load_that_raises_stores_nothing_and_holds_nobody_up(cache: shale.Cach
             cache.get_or_load("k", fail)
         assert "k" not in cache
     assert cache.get_or_load("k", lambda: 1) == 1
-    assert time.monotonic() - begun < _policy.LEASE / 2
+    assert time.monotonic() - begun < _units.LEASE / 2
 
 
 def test_stale_is_for_all_but_the_one_who_loads(aging: shale.Cache, clock: Clock) -> None:
@@ -194,7 +195,7 @@ def test_a_refresh_that_fails_is_no_failure(aging: shale.Cache, clock: Clock) ->
 
 def test_what_cannot_be_read_is_loaded_by_one(directory: Path) -> None:
     with shale.Cache(directory, capacity=SMALL, serializer=shale.PickleSerializer()) as pickling:
-        pickling["k"] = {1, 2}
+        pickling["k"] = 1j
     loads: list[None] = []
 
     def load() -> str:
@@ -211,7 +212,7 @@ def test_what_cannot_be_read_is_loaded_by_one(directory: Path) -> None:
 def test_stale_and_unreadable_is_a_miss(directory: Path, clock: Clock) -> None:
     pickle = shale.PickleSerializer()
     with shale.Cache(directory, capacity=SMALL, now=clock, serializer=pickle) as pickling:
-        pickling.set("k", {1, 2}, max_age=10, stale=100)
+        pickling.set("k", 1j, max_age=10, stale=100)
     clock.advance(10)
     with shale.Cache(directory, now=clock) as cache:
         with pytest.raises(Failure):
@@ -247,7 +248,7 @@ def test_a_read_only_cache_loads_without_storing(directory: Path) -> None:
 
 def test_a_read_only_cache_loads_what_it_cannot_read(directory: Path) -> None:
     with shale.Cache(directory, capacity=SMALL, serializer=shale.PickleSerializer()) as pickling:
-        pickling["k"] = {1, 2}
+        pickling["k"] = 1j
     with shale.Cache(directory, read_only=True) as reader:
         assert reader.get_or_load("k", lambda: 1) == 1
 
@@ -259,6 +260,38 @@ def test_a_read_only_cache_serves_what_is_stale(directory: Path, clock: Clock) -
     with shale.Cache(directory, read_only=True, now=clock) as reader:
         assert reader.get_or_load("k", lambda: 1) == 1
         assert reader.entry_or_load("k", fail, stale_if_error=True)[:3] == ("old", "cache", True)
+
+
+def test_what_cannot_be_stored_is_counted_and_logged_once(
+    cache: shale.Cache, caplog: pytest.LogCaptureFixture
+) -> None:
+    large = bytes(4 << 20)
+    for _ in range(3):
+        assert cache.get_or_load("k", lambda: large) == large
+    assert cache.stats().own.unstored == 3
+    (record,) = caplog.records
+    assert (record.name, record.levelname) == ("shale", "WARNING")
+    assert "'k'" in record.getMessage()
+    assert str(len(large)) in record.getMessage()
+    with shale.Cache(cache.directory, read_only=True) as reader:
+        assert reader.get_or_load("k", lambda: 1) == 1
+        assert reader.stats().own.unstored == 0
+    assert len(caplog.records) == 1
+
+
+def test_a_read_only_cache_does_not_load_ahead(directory: Path, clock: Clock) -> None:
+    """It could not store what it loads, so each reader would load."""
+    with shale.Cache(directory, capacity=SMALL, now=clock) as cache:
+        cache.set("k", "fresh", max_age=10)
+    with shale.Cache(directory, read_only=True, now=clock) as reader:
+        clock.advance(9.999)
+        load = Loader()
+        for _ in range(100):
+            found: object = reader.get_or_load("k", load, refresh_ahead=1e6)
+            assert found == "fresh"
+        assert load.calls == 0
+        clock.advance(0.001)
+        assert reader.get_or_load("k", load, refresh_ahead=1e6) == 1
 
 
 def test_a_load_may_load_other_keys(cache: shale.Cache) -> None:
@@ -329,7 +362,7 @@ def test_ctrl_c_ends_the_waiting(cache: shale.Cache) -> None:
         begun = time.monotonic()
         with pytest.raises(KeyboardInterrupt):
             cache.get_or_load("k", never)
-        assert time.monotonic() - begun < _policy.LEASE / 2
+        assert time.monotonic() - begun < _units.LEASE / 2
     finally:
         signal.signal(signal.SIGALRM, before)
     load.go.set()
@@ -344,7 +377,7 @@ def test_ctrl_c_in_the_load_gives_the_lease_back(cache: shale.Cache) -> None:
         cache.get_or_load("k", interrupted)
     begun = time.monotonic()
     assert cache.get_or_load("k", lambda: 1) == 1
-    assert time.monotonic() - begun < _policy.LEASE / 2
+    assert time.monotonic() - begun < _units.LEASE / 2
 
 
 def test_closing_ends_the_waiting(directory: Path) -> None:
@@ -377,3 +410,42 @@ def test_what_was_expired_serves_while_it_is_loaded(aging: shale.Cache, by_tag: 
 
     assert aging.get_or_load("k", load, **options) == "new"
     assert aging["k"] == "new"
+
+
+async def coroutine() -> int:
+    return 1
+
+
+@pytest.mark.parametrize("limits", [{}, {"timeout": 1000}])
+@pytest.mark.filterwarnings("error")
+def test_an_async_loader_of_a_plain_call(aging: shale.Cache, clock: Clock, limits: Any) -> None:
+    aging.set("k", "old", max_age=10, stale=1000)
+    clock.advance(10)
+    calls: list[Callable[[], object]] = [
+        lambda: aging.get_or_load("k", coroutine, stale_if_error=True, **limits),
+        lambda: aging.entry_or_load("k", lambda _old: coroutine(), stale_if_error=True, **limits),
+        aging.memoize(lambda: coroutine(), name="f", **limits),
+    ]
+    for call in calls:
+        # What is stale doesn't hide the mistake.
+        with pytest.raises(TypeError, match="AsyncCache"):
+            call()
+    assert aging.get("k", stale=True) == "old"
+    assert is_free(aging)
+
+
+@pytest.mark.parametrize("limits", [{}, {"timeout": 1000}])
+def test_a_plain_loader_of_a_coroutine(aging: shale.Cache, clock: Clock, limits: Any) -> None:
+    aging.set("k", "old", max_age=10, stale=1000)
+    clock.advance(10)
+    plain: Any = lambda *_old: "new"  # noqa: E731
+    coroutines = shale.AsyncCache(aging)
+    calls: list[Callable[[], Any]] = [
+        lambda: coroutines.get_or_load("k", plain, stale_if_error=True, **limits),
+        lambda: coroutines.entry_or_load("k", plain, stale_if_error=True, **limits),
+    ]
+    for call in calls:
+        with pytest.raises(TypeError, match="to_thread"):
+            asyncio.run(call())
+    assert aging.get("k", stale=True) == "old"
+    assert is_free(aging)

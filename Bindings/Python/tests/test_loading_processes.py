@@ -6,10 +6,10 @@ import signal
 import time
 from pathlib import Path
 
-from support import SMALL, start_child
+from support import SMALL, let_go, start_child
 
 import shale
-from shale import _policy
+from shale import _units
 
 STAMPEDE = """
     import sys, time, shale
@@ -36,13 +36,7 @@ def test_processes_load_once(cache: shale.Cache, directory: Path, tmp_path: Path
     for child in children:
         assert child.stdout is not None
         assert child.stdout.readline() == "ready\n"
-    for child in children:
-        assert child.stdin is not None
-        child.stdin.write("go\n")
-        child.stdin.flush()
-    for child in children:
-        child.communicate(timeout=60)
-        assert child.returncode == 0
+    let_go(children)
     assert sorted(map(int, log.read_text().split())) == list(range(40))
     assert len(cache) == 40
 
@@ -69,8 +63,8 @@ def test_the_lease_of_a_killed_process_ends_with_its_time(
     child.send_signal(signal.SIGKILL)
     assert child.wait(30) == -signal.SIGKILL
     child.stdout.close()
-    assert cache.get_or_load("k", lambda: "after", wait=_policy.LEASE) == "after"
-    assert time.monotonic() - begun < _policy.LEASE / 2
+    assert cache.get_or_load("k", lambda: "after", wait=_units.LEASE) == "after"
+    assert time.monotonic() - begun < _units.LEASE / 2
 
 
 def test_the_lease_of_another_process_holds_as_long_as_it_lasts(

@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import copy
+import enum
+import functools
 import inspect
+import pickle
+import sys
 import threading
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -27,6 +32,11 @@ leaves = st.one_of(
     st.sampled_from(["None", "bool", "float", "tuple", "1.5"]),
 )
 arguments = st.recursive(leaves, lambda inner: st.lists(inner, max_size=3).map(tuple), max_leaves=6)
+
+
+is_async = inspect.iscoroutinefunction
+if sys.version_info < (3, 10):
+    is_async = asyncio.iscoroutinefunction
 
 
 def double(number: int, *, plus: int = 0) -> int:
@@ -204,6 +214,188 @@ def test_a_key_of_ones_own(cache: shale.Cache) -> None:
     assert list(cache) == [("ask", (1, "age"))]
 
 
+class User:
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, User) and self.number == other.number
+
+    def __hash__(self) -> int:
+        return self.number
+
+
+def test_methods(cache: shale.Cache) -> None:
+    calls: list[tuple[int, str]] = []
+
+    class Asking(User):
+        @cache.memoize(key=lambda self, what: (self.number, what), name="ask")
+        def ask(self, what: str) -> str:
+            """Asks."""
+            calls.append((self.number, what))
+            return f"{what} of {self.number}"
+
+        @cache.memoize(key=lambda self, what: (self.number, what), name="later")
+        async def later(self, what: str) -> str:
+            calls.append((self.number, what))
+            return f"{what} of {self.number}, later"
+
+    one, two = Asking(1), Asking(2)
+    answer: str = one.ask("age")
+    assert answer == one.ask(what="age") == Asking.ask(one, "age") == "age of 1"
+    assert two.ask("age") == "age of 2"
+    assert calls == [(1, "age"), (2, "age")]
+    assert one.ask.cache_key("age") == Asking.ask.cache_key(one, "age") == ("ask", (1, "age"))
+    assert one.ask.invalidate("age")
+    assert not one.ask.invalidate("age")
+    assert two.ask.invalidate(what="age")
+    assert one.ask.__wrapped__("age") == "age of 1"
+    assert (one.ask.__name__, one.ask.__doc__) == ("ask", "Asks.")
+    assert list(inspect.signature(one.ask).parameters) == ["what"]
+    assert list(inspect.signature(Asking.ask).parameters) == ["self", "what"]
+    assert one.ask == one.ask != two.ask
+    assert len({one.ask, one.ask, two.ask}) == 2
+    assert is_async(Asking.later)
+    assert is_async(one.later)
+    assert not is_async(one.ask)
+    assert asyncio.run(one.later("age")) == asyncio.run(one.later("age")) == "age of 1, later"
+    assert one.later.invalidate("age")
+
+
+def test_a_bound_method_needs_a_name(cache: shale.Cache) -> None:
+    """By its own name, what one object answers would be what all do."""
+    bound: Any = User(1).__eq__
+    with pytest.raises(TypeError, match="name="):
+        cache.memoize()(bound)
+    assert cache.memoize(name="eq 1", key=hash)(bound)(User(1))
+
+    class Scope:
+        @classmethod
+        def double(cls, number: int) -> int:
+            return 2 * number
+
+    assert cache.memoize(Scope.double)(4) == 8
+
+
+def test_a_builtin_function(cache: shale.Cache) -> None:
+    class Made:
+        length = cache.memoize(len)
+        # Its signature is not to be had.
+        largest = cache.memoize(max, key=lambda *each: each[1:])
+
+    assert cache.memoize(len)("abc") == 3
+    made: Any = Made()
+    with pytest.raises(TypeError, match="key="):
+        made.length()
+    assert cache.memoize(max, key=lambda *each: each)(1, 2) == 2
+    assert made.largest.cache_key(1, 2) == ("builtins.max", (1, 2))
+    assert made.largest.__wrapped__.__self__ is made
+
+
+def test_without_parentheses(cache: shale.Cache) -> None:
+    calls: list[int] = []
+
+    @cache.memoize
+    def square(number: int) -> int:
+        calls.append(number)
+        return number**2
+
+    squared: int = square(3)
+    assert squared == square(3) == 9
+    assert calls == [3]
+    assert square.invalidate(3)
+    assert cache.memoize(double, name="d", max_age=5)(2) == 4
+    assert asyncio.run(shale.AsyncCache(cache).memoize(later)(1)) == 1
+    plain: Any = double
+    wrong: Any
+    for wrong in ("name", 5, classmethod(plain)):
+        with pytest.raises(TypeError, match="decorates a function"):
+            cache.memoize(wrong)
+
+
+async def later(number: int) -> int:
+    return number
+
+
+def test_the_signature_is_the_functions_own(cache: shale.Cache) -> None:
+    def with_connection(function: Any) -> Any:
+        @functools.wraps(function)
+        def inner(*args: Any) -> Any:
+            return function("connection", *args)
+
+        return inner
+
+    @cache.memoize
+    @with_connection
+    def query(connection: str, table: str) -> str:
+        return f"{table} by {connection}"
+
+    assert query("users") == query("users") == "users by connection"
+    assert query.cache_key("users")[1] == ("users",)
+
+
+class Color(enum.IntEnum):
+    RED = 1
+
+
+class Size(enum.IntEnum):
+    SMALL = 1
+
+
+class Kind(str, enum.Enum):
+    SMALL = "1"
+
+
+class Plain(enum.Enum):
+    RED = object()
+
+
+class Bits(enum.Flag):
+    ONE = 1
+    TWO = 2
+
+
+def test_members_of_enums_are_themselves(cache: shale.Cache) -> None:
+    @cache.memoize(name="f")
+    def function(what: object) -> str:
+        return repr(what)
+
+    different = [
+        1, True, "1", Color.RED, Size.SMALL, Kind.SMALL, Plain.RED, Bits.ONE, Bits.ONE | Bits.TWO,
+        Bits(0), (Color.RED,), (Size.SMALL,),
+    ]  # fmt: skip
+    for _ in range(2):
+        assert [function(each) for each in different] == list(map(repr, different))
+    assert function.cache_key(Color.RED) == ("f", (("enum", f"{__name__}.Color", "RED"),))
+
+
+def test_what_is_memoized_is_pickled_by_name(cache: shale.Cache) -> None:
+    doubled = cache.memoize(double)
+    with pytest.raises(pickle.PicklingError, match=r"double"):
+        # It is not what the module has under that name.
+        pickle.dumps(doubled)
+    assert copy.deepcopy(doubled) is doubled
+    script = """
+        import pickle, sys
+        import shale
+
+        cache = shale.Cache(sys.argv[1], capacity="8MiB")
+
+        class User:
+            @cache.memoize(key=lambda self: 1)
+            def age(self):
+                return 30
+
+        @cache.memoize
+        def f(x):
+            return x
+
+        assert pickle.loads(pickle.dumps(f)) is f
+        assert pickle.loads(pickle.dumps(User().age))() == 30
+    """
+    run_child(script, str(cache.directory) + "2")
+
+
 def test_wrong_calls_are_the_functions_errors(cache: shale.Cache) -> None:
     doubled: Any = cache.memoize()(double)
     with pytest.raises(TypeError, match="argument"):
@@ -248,7 +440,7 @@ def test_async_functions_stay_async(cache: shale.Cache) -> None:
         await asyncio.sleep(0.01)
         return url.upper()
 
-    assert inspect.iscoroutinefunction(page)
+    assert is_async(page)
 
     async def main() -> list[str]:
         return await asyncio.gather(*(page(url) for url in "abab"))

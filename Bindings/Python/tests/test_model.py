@@ -6,7 +6,7 @@ import math
 import shutil
 import tempfile
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
@@ -31,16 +31,26 @@ class Known:
     pinned: bool = False
 
 
+def made_of(old: Any) -> Any:
+    return ("made of", old)
+
+
 class CacheMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.directory = tempfile.mkdtemp()
         self.clock = Clock()
-        self.cache = shale.Cache(self.directory, capacity=SMALL, now=self.clock)
+        self.open()
         self.model: dict[Any, Known] = {}
+        # That each key had at some time.
+        self.versions: dict[Any, int] = {}
+
+    def open(self) -> None:
+        self.whole = shale.Cache(self.directory, capacity=SMALL, now=self.clock)
+        self.cache = self.whole
 
     def teardown(self) -> None:
-        self.cache.close()
+        self.whole.close()
         shutil.rmtree(self.directory)
 
     def fresh(self, key: Any) -> Known | None:
@@ -67,6 +77,50 @@ class CacheMachine(RuleBasedStateMachine):
         assert added == (self.fresh(key) is None)
         if added:
             self.store(key, value, max_age, None, tag)
+
+    @rule(key=keys, value=values, max_age=ages, stale=ages, tag=tags)
+    def set_if_present(self, key: Any, value: Any, max_age: Any, stale: Any, tag: Any) -> None:
+        done = self.cache.set(key, value, max_age=max_age, stale=stale, tag=tag, if_present=True)
+        assert done == (self.fresh(key) is not None)
+        if done:
+            self.store(key, value, max_age, stale, tag)
+
+    @rule(key=keys, value=values, max_age=ages, stale=ages, removes=st.booleans())
+    def if_version(self, key: Any, value: Any, max_age: Any, stale: Any, removes: bool) -> None:
+        """Of the entry that is there, and of one that was replaced or has left."""
+        entry = self.cache.entry(key, stale=True, peek=True)
+        assert (entry is not None) == (self.kept(key) is not None)
+        self.versions.setdefault(key, entry.version if entry else 1)
+        for version in (self.versions[key], entry.version if entry else 1):
+            holds = entry is not None and version == entry.version
+            if removes:
+                assert self.cache.remove(key, if_version=version) == holds
+            else:
+                options = {"max_age": max_age, "stale": stale, "if_version": version}
+                assert self.cache.set(key, value, **options) == holds
+            if holds:
+                if removes:
+                    del self.model[key]
+                else:
+                    self.store(key, value, max_age, stale)
+                return
+
+    @rule(key=keys, max_age=ages, stale=ages, tag=tags)
+    def update(self, key: Any, max_age: Any, stale: Any, tag: Any) -> None:
+        known = self.fresh(key)
+        made = made_of(known.value if known else "none")
+        options = {"max_age": max_age, "stale": stale, "tag": tag}
+        assert self.cache.update(key, made_of, "none", **options) == made
+        self.store(key, made, max_age, stale, tag)
+
+    @rule(key=keys, delta=st.integers(-3, 3))
+    def count_what_is_there(self, key: Any, delta: int) -> None:
+        known = self.fresh(key)
+        if known is None:
+            assert self.cache.incr(key, delta, create=False) is None
+        elif type(known.value) is int:
+            known.value += delta
+            assert self.cache.incr(key, delta, create=False) == known.value
 
     @rule(keys=some_keys, value=values, max_age=ages)
     def set_many(self, keys: list[Any], value: Any, max_age: Any) -> None:
@@ -99,7 +153,9 @@ class CacheMachine(RuleBasedStateMachine):
         look()
         known, kept = self.fresh(key), self.kept(key)
         missing = "there is none"
-        assert self.cache.get(key, missing) == (known.value if known else missing)
+        for peek in (False, True):
+            found = self.cache.get(key, missing, peek=peek)
+            assert found == (known.value if known else missing)
         assert self.cache.get(key, missing, stale=True) == (kept.value if kept else missing)
         assert (key in self.cache) == (known is not None)
 
@@ -119,6 +175,7 @@ class CacheMachine(RuleBasedStateMachine):
             assert entry.value == known.value
             assert entry.expires == known.fresh_until
             assert entry.stale == (self.clock() >= known.fresh_until)
+            assert entry.ttl == max(0, known.fresh_until - self.clock())
 
     @rule(key=keys)
     def pop(self, key: Any) -> None:
@@ -155,7 +212,7 @@ class CacheMachine(RuleBasedStateMachine):
         self.model = {key: self.model[key] for key in self.model if self.kept(key)}
         # What was invalidated counts until it is swept: design.md, "Set": "until that sweep, or the
         # cleaner, finds them, such entries count".
-        assert len(self.cache) >= len(self.model)
+        assert self.cache.stats().entries >= len(self.model)
 
     @rule()
     def clear(self) -> None:
@@ -164,8 +221,8 @@ class CacheMachine(RuleBasedStateMachine):
 
     @rule()
     def reopen(self) -> None:
-        self.cache.close()
-        self.cache = shale.Cache(self.directory, now=self.clock)
+        self.whole.close()
+        self.open()
 
     @rule()
     def verify(self) -> None:
@@ -176,7 +233,32 @@ class CacheMachine(RuleBasedStateMachine):
         look()
         wanted = {key: known.value for key in self.model if (known := self.fresh(key))}
         assert dict(self.cache.items()) == wanted
+        assert len(self.cache) == len(wanted)
+        assert bool(self.cache) == bool(wanted)
+
+
+class NamespaceMachine(CacheMachine):
+    """The same of a namespace, with the same keys in the cache and in another one beside it."""
+
+    BESIDE: ClassVar[dict[Any, Any]] = {"a": 1, 1: "x", ("a", 1): b"", "news": None}
+
+    def __init__(self) -> None:
+        super().__init__()
+        for other in (self.whole, self.other):
+            other.set_many(self.BESIDE)
+
+    def open(self) -> None:
+        super().open()
+        self.cache = self.whole.namespace("part")
+        self.other = self.whole.namespace("other")
+
+    @invariant()
+    def what_is_beside_it_stays(self) -> None:
+        assert dict(self.other.items()) == self.BESIDE
+        assert self.whole.get_many(self.BESIDE) == self.BESIDE
 
 
 TestModel = CacheMachine.TestCase
 TestModel.settings = examples(40)
+TestNamespaceModel = NamespaceMachine.TestCase
+TestNamespaceModel.settings = examples(20)

@@ -5,15 +5,21 @@ from __future__ import annotations
 import collections
 import contextlib
 import datetime
+import decimal
 import enum
 import math
+import pickle
 import sys
+import uuid
+import zoneinfo
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from strategies import value_shape, values
+from support import SMALL
 
 import shale
 from shale import _packed
@@ -92,6 +98,32 @@ FIXED: list[tuple[Any, bytes, bytes]] = [
     ({1: "a"}, MARKER + b"x", b"d\x01i\x01\x01s\x01a"),
     ([b"", None, True, False, -1], MARKER + b"x", b"l\x05b\x00NTFi\x01\xff"),
     ([math.inf], MARKER + b"x", b"l\x01f\x00\x00\x00\x00\x00\x00\xf0\x7f"),
+    (set(), MARKER + b"x", b"S\x00"),
+    ({"b", "a", 1}, MARKER + b"x", b"S\x03i\x01\x01s\x01as\x01b"),
+    (frozenset({(), b"x"}), MARKER + b"x", b"Z\x02b\x01xt\x00"),
+    (datetime.date(2026, 11, 23), MARKER + b"x", b"D\xea\x07\x0b\x17"),
+    (
+        datetime.datetime(2026, 11, 23, 1, 2, 3, 4, fold=1),
+        MARKER + b"x",
+        b"w\xea\x07\x0b\x17\x01\x02\x03\x04\x00\x00\x00\x01n",
+    ),
+    (
+        datetime.datetime(1, 1, 1, tzinfo=datetime.timezone.utc),
+        MARKER + b"x",
+        b"w\x01\x00\x01\x01" + bytes(8) + b"o" + bytes(8),
+    ),
+    (
+        datetime.datetime(1, 1, 1, tzinfo=zoneinfo.ZoneInfo("UTC")),
+        MARKER + b"x",
+        b"w\x01\x00\x01\x01" + bytes(8) + b"z\x03UTC",
+    ),
+    (
+        datetime.timedelta(microseconds=-1),
+        MARKER + b"x",
+        b"v\xff\xff\xff\xff\x7f\x51\x01\x00\x3f\x42\x0f\x00",
+    ),
+    (decimal.Decimal("-0.10"), MARKER + b"x", b"m\x05-0.10"),
+    (uuid.UUID(int=1), MARKER + b"x", b"u" + bytes(15) + b"\x01"),
 ]
 
 
@@ -124,8 +156,9 @@ Point = collections.namedtuple("Point", "x y")
 
 REFUSED: list[Any] = [
     object(),
-    {1, 2},
-    datetime.date(2026, 1, 1),
+    {1, 2j},
+    datetime.time(1, 2),
+    datetime.datetime(2026, 1, 1, tzinfo=datetime.timezone(datetime.timedelta(hours=1), "X")),
     bytearray(b"x"),
     Level.LOW,
     Point(1, 2),
@@ -143,8 +176,8 @@ def test_other_types_are_refused_with_a_hint(value: Any) -> None:
 
 
 def test_the_refusal_names_the_type_that_is_at_fault() -> None:
-    with pytest.raises(TypeError, match=r"datetime\.date\b"):
-        plain.encode({"a": [1, (2, datetime.date(2026, 1, 1))]})
+    with pytest.raises(TypeError, match=r"datetime\.time\b"):
+        plain.encode({"a": [1, (2, {3, datetime.time(1, 2)})]})
 
 
 @pytest.mark.parametrize("value", [each for each in REFUSED if type(each) is not object])
@@ -162,7 +195,7 @@ def test_a_serializer_leaves_alone_what_has_a_form() -> None:
 
 
 def test_pickles_are_not_read_without_the_serializer() -> None:
-    meta, data = pickling.encode({1, 2})
+    meta, data = pickling.encode(1j)
     assert not plain.knows(meta)
     with pytest.raises(Unreadable):
         plain.decode(meta, data)
@@ -214,10 +247,199 @@ def test_a_value_that_contains_itself_is_refused() -> None:
 @pytest.mark.parametrize(
     "data",
     [b"", b"?", b"i", b"i\x05\x00", b"l\x02N", b"l" * 5000, b"l\x01" * 5000, b"NN",
-     b"d\x01l\x00N", b"s\x02\xff\xff", b"f\x00", b"i" + b"\x80" * 20, b"b\xff\xff\xff\xff\x0f"],
+     b"d\x01l\x00N", b"s\x02\xff\xff", b"S\x01l\x00", b"Z\x01N!", b"D\x00\x00\x01\x01", b"D",
+     b"w\x01\x00\x01\x01" + bytes(7) + b"\x02n", b"w\x01\x00\x01\x01" + bytes(8) + b"?",
+     b"w\x01\x00\x01\x01" + bytes(8), b"w\x01\x00\x01\x01" + bytes(8) + b"o" + b"\x7f" * 8,
+     b"w\x01\x00\x01\x01" + bytes(8) + b"z\x06no/way",
+     b"w\x01\x00\x01\x01" + bytes(8) + b"z\x02..", b"w\x01\x00\x01\x01" + bytes(8) + b"z\x00",
+     b"v" + b"\xff" * 12, b"v\xff\xff\xff\x7f" + bytes(8),
+     b"m\x031_0", b"m\x03abc", b"m\x00", b"m\x02+1", b"m\x05\x01", b"u" + bytes(15),
+     b"f\x00", b"i" + b"\x80" * 20, b"b\xff\xff\xff\xff\x0f"],
 )  # fmt: skip
 def test_damaged_packs_are_errors(data: bytes) -> None:
     with pytest.raises(ValueError):
         _packed.unpack(data)
     with pytest.raises(Unreadable):
         plain.decode(PACKED, data)
+
+
+def test_depth_and_cycles_are_the_serializers_affair() -> None:
+    ring: list[Any] = []
+    ring.append(ring)
+    for value in (nested(_packed.MAX_DEPTH + 1, list), nested(_packed.MAX_DEPTH + 1, dict), ring):
+        meta, data = pickling.encode(value)
+        assert meta == SERIALIZED + b"pickle"
+        back = pickling.decode(meta, data)
+        assert back[0] is back if value is ring else back == value
+
+
+class Gives:
+    """A serializer whose ``dumps`` gives this."""
+
+    name = "gives"
+
+    def __init__(self, result: Any) -> None:
+        self.result = result
+
+    def dumps(self, _value: Any, /) -> Any:
+        return self.result
+
+    def loads(self, data: bytes, /) -> Any:
+        return data
+
+
+class OwnBytes(bytes):
+    pass
+
+
+@pytest.mark.parametrize(
+    "result", [b"ab", OwnBytes(b"ab"), bytearray(b"ab"), memoryview(b"axbx")[::2]]
+)
+def test_what_a_serializer_may_give(result: Any) -> None:
+    _, data = Codec(Gives(result)).encode(object())
+    assert (type(data), data) == (bytes, b"ab")
+
+
+@pytest.mark.parametrize("result", ["wide \u2603", None, 5, [1]])
+def test_what_a_serializer_may_not_give(cache: shale.Cache, directory: Path, result: Any) -> None:
+    cache["k"] = "old"
+    with (
+        shale.Cache(directory, serializer=Gives(result)) as odd,
+        pytest.raises(TypeError, match=f"gives bytes, not {type(result).__name__}"),
+    ):
+        odd["k"] = object()
+    assert cache["k"] == "old"
+
+
+class Scrambling:
+    """A serializer as those that encrypt: what is in the file shows nothing of the value."""
+
+    name = "scrambling"
+
+    def dumps(self, value: Any, /) -> bytes:
+        return bytes(255 - byte for byte in pickle.dumps(value))
+
+    def loads(self, data: bytes, /) -> Any:
+        return pickle.loads(bytes(255 - byte for byte in data))
+
+
+PLAIN_VALUES: list[Any] = [
+    b"secret-0", "secret-1", ["secret-2"], ("secret-3",), {"secret-4": 1}, 5, 2**70, 0.5, True,
+    None,
+]  # fmt: skip
+
+
+def test_a_serializer_can_be_given_everything(directory: Path) -> None:
+    def opened() -> shale.Cache:
+        return shale.Cache(
+            directory,
+            capacity=SMALL,
+            compression="none",
+            serializer=Scrambling(),
+            serialize_all=True,
+        )
+
+    stored = dict(enumerate(PLAIN_VALUES))
+    loads = [lambda: "secret-5", lambda: shale.Loaded(b"secret-6", meta=b"etag")]
+    with opened() as cache:
+        for key, value in stored.items():
+            cache[key] = value
+        cache.set_many({("many", key): value for key, value in stored.items()})
+        cache.add("added", b"secret-7")
+        for number, load in enumerate(loads):
+            cache.get_or_load(("loaded", number), load)
+        with pytest.raises(shale.InvalidError, match="serialize_all"):
+            cache.incr("n")
+    assert b"secret" not in (directory / "shale.data").read_bytes()
+    with opened() as cache:
+        for key, value in stored.items():
+            assert value_shape(cache[key]) == value_shape(value)
+            assert value_shape(cache[("many", key)]) == value_shape(value)
+            assert key in cache
+        assert cache.get_many(stored) == stored
+        assert cache["added"] == b"secret-7"
+        entry = cache.entry(("loaded", 1))
+        assert entry is not None
+        assert (entry.value, entry.meta) == (b"secret-6", b"etag")
+        copy = pickle.loads(pickle.dumps(cache))
+        with copy:
+            copy["copied"] = b"secret-8"
+    assert b"secret" not in (directory / "shale.data").read_bytes()
+
+
+def test_what_it_did_not_write_is_a_miss(directory: Path) -> None:
+    with shale.Cache(directory, capacity=SMALL) as cache:
+        cache.set_many(dict(enumerate(PLAIN_VALUES)))
+        cache.get_or_load("with meta", lambda: shale.Loaded(b"raw", meta=b"etag"))
+        cache.get_or_load("str with meta", lambda: shale.Loaded("text", meta=b"etag"))
+        keys = list(cache)
+    with shale.Cache(directory, serializer=Scrambling(), serialize_all=True) as cache:
+        assert cache.get_many(keys) == {}
+        assert list(cache.items()) == []
+        for key in keys:
+            assert cache.get(key) is None
+            assert cache.entry(key) is None
+            assert cache.pop(key) is None
+            assert key not in cache
+            assert cache.get_or_load(key, lambda: "loaded") == "loaded"
+        assert cache.stats().own.undecodable >= 5 * len(keys)
+
+
+def test_giving_everything_needs_a_serializer(directory: Path) -> None:
+    with pytest.raises(shale.InvalidError, match="serializer"):
+        shale.Cache(directory, serialize_all=True)
+    assert not directory.exists()
+
+
+@pytest.mark.parametrize("value", [[(), 1, 2], {(): 1, 2: 3}, ([(), 1], 2), {(), 1}])
+def test_what_another_thread_changes_meanwhile(value: Any) -> None:
+    """At each line of the packing, what is packed grows. What comes out can be read."""
+
+    def change(frame: Any, _event: str, _argument: object) -> Any:
+        if frame.f_code is not _packed._pack.__code__:
+            return None
+        inner = value[0] if isinstance(value, tuple) else value
+        if len(inner) < 100:
+            if isinstance(inner, list):
+                inner.append(b"new")
+            elif isinstance(inner, set):
+                inner.add(len(inner) + 5)
+            else:
+                inner[len(inner) + 5] = b"new"
+        return change
+
+    before = sys.gettrace()
+    sys.settrace(change)
+    try:
+        data = _packed.pack(value)
+    finally:
+        sys.settrace(before)
+    assert type(_packed.unpack(data)) is type(value)
+
+
+def test_what_cannot_be_read_is_logged_once(
+    directory: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with shale.Cache(directory, capacity=SMALL, serializer=shale.PickleSerializer()) as cache:
+        cache.set_many({"a": 1j, "b": 2j, "c": 1})
+    with shale.Cache(directory) as cache:
+        cache.get_or_load("none", shale.Missing)
+        assert cache.get("none") is None
+        assert not caplog.records
+        for _ in range(2):
+            assert cache.get_many(["a", "b", "c"]) == {"c": 1}
+        assert cache.stats().own.undecodable == 4
+        (record,) = caplog.records
+        assert (record.name, record.levelname) == ("shale", "WARNING")
+        assert "pickle" in record.getMessage()
+    caplog.clear()
+    with shale.Cache(directory, serializer=Broken()) as cache:
+        assert cache.get("a") is None
+        (record,) = caplog.records
+        assert record.exc_info is not None
+        assert record.exc_info[0] is ZeroDivisionError
+
+
+class Broken(shale.PickleSerializer):
+    def loads(self, data: bytes, /) -> Any:
+        return len(data) // 0

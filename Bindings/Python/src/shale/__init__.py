@@ -25,6 +25,8 @@ from ._errors import (
     FullError,
     InvalidError,
     LoadTimeoutError,
+    LockTimeoutError,
+    NotFoundError,
     OutOfMemoryError,
     PermissionDeniedError,
     SystemCallError,
@@ -35,13 +37,15 @@ from ._events import Event
 from ._keys import Key
 from ._library import library_version
 from ._loaded import Loaded, LoadResult, Missing, NotModified
+from ._lock import Lock
+from ._namespace import Namespace
 from ._options import Tag
 from ._records import Entry, LoadStats, Report, Stats
 from ._serializers import PickleSerializer, Serializer
 from ._units import NEVER
 
 if TYPE_CHECKING:
-    from ._async import AsyncCache
+    from ._async import AsyncCache, AsyncLock
 
 # The two are released as one.
 __version__ = library_version()
@@ -49,6 +53,7 @@ __version__ = library_version()
 __all__ = [
     "NEVER",
     "AsyncCache",
+    "AsyncLock",
     "BusyError",
     "Cache",
     "DeadlockError",
@@ -64,7 +69,11 @@ __all__ = [
     "LoadStats",
     "LoadTimeoutError",
     "Loaded",
+    "Lock",
+    "LockTimeoutError",
     "Missing",
+    "Namespace",
+    "NotFoundError",
     "NotModified",
     "OutOfMemoryError",
     "PermissionDeniedError",
@@ -82,9 +91,9 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
-    # It needs asyncio, which takes longer to import than all the rest.
-    if name == "AsyncCache":
-        from ._async import AsyncCache
+    # They need asyncio, which takes longer to import than all the rest.
+    if name in ("AsyncCache", "AsyncLock"):
+        from . import _async
 
-        return AsyncCache
+        return getattr(_async, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -103,6 +103,9 @@ class Options(ctypes.Structure):
         ("reserved", c_uint32),
     ]
 
+    capacity: int
+    max_entries: int
+
 
 class SetOptions(ctypes.Structure):
     """``shale_set_options``. An instance keeps what its pointers point at alive."""

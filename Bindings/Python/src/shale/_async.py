@@ -10,16 +10,21 @@ from typing import TYPE_CHECKING, Any, Callable, Final, TypeVar, Union, overload
 from ._cache import Cache
 from ._keys import Key
 from ._loading_async import load_async
+from ._lock import LockBase
 from ._options import Tag
 from ._policy import policy
 from ._records import Entry, Report, Stats
+from ._units import LEASE, Seconds
 
 if TYPE_CHECKING:
+    from typing import Literal
+
     from typing_extensions import Unpack
 
     from ._events import EventName, Listener
     from ._loaded import Loaded, LoadResult, Missing, NotModified
     from ._memoize import Memoized, P
+    from ._options import EntryOptions, StoreOptions
     from ._policy import LoadOptions
 
 K = TypeVar("K")
@@ -96,14 +101,18 @@ class AsyncCache:
 
     # Reading
 
-    async def get(self, key: Key, default: Any = None, *, stale: bool = False) -> Any:
-        return self._cache.get(key, default, stale=stale)
+    async def get(
+        self, key: Key, default: Any = None, *, stale: bool = False, peek: bool = False
+    ) -> Any:
+        return self._cache.get(key, default, stale=stale, peek=peek)
 
-    async def entry(self, key: Key, *, stale: bool = False) -> Entry | None:
-        return self._cache.entry(key, stale=stale)
+    async def entry(self, key: Key, *, stale: bool = False, peek: bool = False) -> Entry | None:
+        return self._cache.entry(key, stale=stale, peek=peek)
 
-    async def get_many(self, keys: Iterable[K], *, stale: bool = False) -> dict[K, Any]:
-        return self._cache.get_many(keys, stale=stale)
+    async def get_many(
+        self, keys: Iterable[K], *, stale: bool = False, peek: bool = False
+    ) -> dict[K, Any]:
+        return self._cache.get_many(keys, stale=stale, peek=peek)
 
     def __contains__(self, key: Key) -> bool:
         """At once: Python has no ``await`` for ``in``."""
@@ -116,40 +125,61 @@ class AsyncCache:
         key: Key,
         value: Any,
         *,
-        max_age: float | None = None,
-        stale: float | None = None,
+        max_age: Seconds | None = None,
+        stale: Seconds | None = None,
         tag: Tag | None = None,
         tags: Iterable[Tag] | None = None,
         pinned: bool = False,
-    ) -> None:
-        self._cache.set(key, value, max_age=max_age, stale=stale, tag=tag, tags=tags, pinned=pinned)
-
-    async def add(
-        self,
-        key: Key,
-        value: Any,
-        *,
-        max_age: float | None = None,
-        stale: float | None = None,
-        tag: Tag | None = None,
-        tags: Iterable[Tag] | None = None,
-        pinned: bool = False,
+        meta: bytes = b"",
+        compress: bool = True,
+        if_present: bool = False,
+        if_version: int | None = None,
     ) -> bool:
-        return self._cache.add(
-            key, value, max_age=max_age, stale=stale, tag=tag, tags=tags, pinned=pinned
+        return self._cache.set(
+            key,
+            value,
+            max_age=max_age,
+            stale=stale,
+            tag=tag,
+            tags=tags,
+            pinned=pinned,
+            meta=meta,
+            compress=compress,
+            if_present=if_present,
+            if_version=if_version,
         )
+
+    async def add(self, key: Key, value: Any, **options: Unpack[StoreOptions]) -> bool:
+        return self._cache.add(key, value, **options)
 
     async def set_many(
         self,
         items: Union[Mapping[Any, Any], Iterable[tuple[Key, Any]]],
-        *,
-        max_age: float | None = None,
-        stale: float | None = None,
-        tag: Tag | None = None,
-        tags: Iterable[Tag] | None = None,
-        pinned: bool = False,
+        **options: Unpack[StoreOptions],
     ) -> None:
-        self._cache.set_many(items, max_age=max_age, stale=stale, tag=tag, tags=tags, pinned=pinned)
+        self._cache.set_many(items, **options)
+
+    @overload
+    async def incr(
+        self,
+        key: Key,
+        delta: int = 1,
+        *,
+        initial: int = 0,
+        create: Literal[True] = True,
+        **options: Unpack[EntryOptions],
+    ) -> int: ...
+
+    @overload
+    async def incr(
+        self,
+        key: Key,
+        delta: int = 1,
+        *,
+        initial: int = 0,
+        create: bool,
+        **options: Unpack[EntryOptions],
+    ) -> int | None: ...
 
     async def incr(
         self,
@@ -157,20 +187,36 @@ class AsyncCache:
         delta: int = 1,
         *,
         initial: int = 0,
-        max_age: float | None = None,
-        stale: float | None = None,
-        tag: Tag | None = None,
-        tags: Iterable[Tag] | None = None,
-    ) -> int:
-        return self._cache.incr(
-            key, delta, initial=initial, max_age=max_age, stale=stale, tag=tag, tags=tags
-        )
+        create: bool = True,
+        **options: Unpack[EntryOptions],
+    ) -> int | None:
+        return self._cache.incr(key, delta, initial=initial, create=create, **options)
 
-    async def touch(self, key: Key, max_age: float | None = None) -> bool:
+    async def touch(self, key: Key, max_age: Seconds | None = None) -> bool:
         return self._cache.touch(key, max_age)
 
     async def expire(self, key: Key) -> bool:
         return self._cache.expire(key)
+
+    async def update(
+        self,
+        key: Key,
+        function: Callable[[Any], Any],
+        default: Any = None,
+        **options: Unpack[StoreOptions],
+    ) -> Any:
+        """``Cache.update``. The function is a plain one."""
+        return self._cache.update(key, function, default, **options)
+
+    def namespace(self, name: str, **options: Unpack[EntryOptions]) -> AsyncCache:
+        """``Cache.namespace``, for coroutines."""
+        return AsyncCache(self._cache.namespace(name, **options))
+
+    def lock(
+        self, key: Key, *, timeout: Seconds | None = None, lease: Seconds = LEASE
+    ) -> AsyncLock:
+        """As ``Cache.lock``, for ``async with``: other coroutines go on while one waits."""
+        return AsyncLock(self._cache, key, timeout=timeout, lease=lease)
 
     # Loading
 
@@ -220,20 +266,37 @@ class AsyncCache:
         """As ``Cache.entry_or_load``, for a ``load`` that is awaited."""
         return await load_async(self._cache, key, policy(options), load)
 
+    @overload
     def memoize(
         self,
+        function: Callable[P, V],
+        /,
         *,
         name: str | None = None,
         key: Callable[..., Key] | None = None,
         **options: Unpack[LoadOptions],
-    ) -> Callable[[Callable[P, V]], Memoized[P, V]]:
+    ) -> Memoized[P, V]: ...
+
+    @overload
+    def memoize(
+        self,
+        function: None = None,
+        /,
+        *,
+        name: str | None = None,
+        key: Callable[..., Key] | None = None,
+        **options: Unpack[LoadOptions],
+    ) -> Callable[[Callable[P, V]], Memoized[P, V]]: ...
+
+    def memoize(self, function: Any = None, /, **options: Any) -> Any:
         """``Cache.memoize``."""
-        return self._cache.memoize(name=name, key=key, **options)
+        decorate: Any = self._cache.memoize(**options)
+        return decorate if function is None else decorate(function)
 
     # Removing
 
-    async def remove(self, key: Key) -> bool:
-        return self._cache.remove(key)
+    async def remove(self, key: Key, *, if_version: int | None = None) -> bool:
+        return self._cache.remove(key, if_version=if_version)
 
     async def remove_many(self, keys: Iterable[Key]) -> int:
         return self._cache.remove_many(keys)
@@ -265,8 +328,13 @@ class AsyncCache:
         return _in_turns(self._cache.items(stale=stale))
 
     def __len__(self) -> int:
-        """At once: Python has no ``await`` for ``len``."""
+        """At once: Python has no ``await`` for ``len``. It walks all keys, and holds the event
+        loop meanwhile; ``(await cache.stats()).entries`` does not."""
         return len(self._cache)
+
+    def __bool__(self) -> bool:
+        """At once, likewise: whether there is any key."""
+        return bool(self._cache)
 
     async def stats(self) -> Stats:
         return self._cache.stats()
@@ -280,6 +348,26 @@ class AsyncCache:
 
     async def verify(self) -> Report:
         return await asyncio.to_thread(self._cache.verify)
+
+
+class AsyncLock(LockBase):
+    """A lock that ``AsyncCache.lock`` gives. An ``async with`` statement has it for its body."""
+
+    __slots__ = ()
+
+    async def acquire(self) -> bool:
+        """Waits until the lock is had, as long as ``timeout`` says. Whether it is."""
+        for pause in self._tries():
+            await asyncio.sleep(pause)
+        return self._lease is not None
+
+    async def __aenter__(self) -> AsyncLock:
+        if not await self.acquire():
+            raise self._timed_out()
+        return self
+
+    async def __aexit__(self, *_exception: object) -> None:
+        self.release()
 
 
 async def _in_turns(items: Iterator[V]) -> AsyncIterator[V]:

@@ -48,7 +48,9 @@ class Buffer:
         self.meta: Any = _Pointer.from_buffer(struct, _META)
 
     def __del__(self, free: Callable[..., Any] = _library.value_free) -> None:
-        free(self.reference)
+        # A signal may have ended __init__ early.
+        if hasattr(self, "reference"):
+            free(self.reference)
 
     def take(self) -> tuple[bytes, bytes]:
         """(data, meta), copied out."""

@@ -5,26 +5,35 @@ from __future__ import annotations
 import ctypes
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Callable, Final, TypeVar, Union, cast
+from typing import TYPE_CHECKING, Any, Callable, Final, Union, overload
 
-from . import _abi, _batch, _counter, _events, _iterate, _library, _lookups, _options
+from . import _abi, _batch, _counter, _events, _iterate, _library, _log, _lookups, _options
 from ._buffer import LARGEST_KEPT
-from ._errors import InvalidError, check, failure
+from ._clock import Clock
+from ._errors import BusyError, InvalidError, check, failure
 from ._handle import Handle, Loan, Pool
-from ._keys import MARKER, Key, encode_key
+from ._keys import MARKER, K, Key, encode_key, encode_keys
 from ._library import SIZES, fast_get, fast_set
 from ._loading_methods import LoadingMethods
-from ._options import Tag
+from ._lock import Lock
+from ._options import EntryOptions, StoreOptions, Tag
 from ._records import Entry, Report, Stats, report_of, stats_of
 from ._serializers import Serializer
-from ._units import age_ms, unsigned
-from ._values import Codec, Unreadable
+from ._units import LEASE, Seconds, age_ms, unsigned
+from ._values import Codec, Unreadable, join_meta
 
 if TYPE_CHECKING:
+    from typing import Literal
+
+    from typing_extensions import Self, TypeAlias, Unpack
+
+    from ._namespace import Namespace
     from ._options import Eviction
 
-# Not bound to Key: a list of mixed keys is a list of objects to a type checker.
-K = TypeVar("K")
+    # What `Cache._store` takes after the flags.
+    _Rest: TypeAlias = tuple[
+        Seconds | None, Seconds | None, Tag | None, Iterable[Tag] | None, bytes
+    ]
 
 _MISS: Final = _abi.MISS
 _STALE: Final = _abi.GET_STALE
@@ -39,11 +48,12 @@ class Cache(LoadingMethods):
     through its own ``Cache`` or, after ``fork``, through the one it inherited.
 
     Keys are ``str``, ``bytes``, ``int`` and tuples of these. Values are
-    ``bytes``, ``str``, ``int``, ``float``, ``bool``, ``None``, and lists, tuples
-    and dicts of them; anything else needs a serializer. A value that cannot be
+    ``bytes``, ``str``, ``int``, ``float``, ``bool``, ``None``, ``datetime``, ``date``,
+    ``timedelta``, ``Decimal``, ``UUID``, and lists, tuples, sets, frozensets and dicts of them;
+    anything else needs a serializer. A value that cannot be
     read back (another serializer, a newer release) is a miss.
 
-    Ages are seconds, ``int`` or ``float``. ``None`` is the cache's default,
+    Ages are seconds, ``int`` or ``float``, or a ``timedelta``. ``None`` is the cache's default,
     ``shale.NEVER`` has no end, and 0 is none at all: with ``max_age`` stale at
     once, with ``stale`` gone at the end of its age. They are exact to the
     millisecond.
@@ -58,12 +68,14 @@ class Cache(LoadingMethods):
         *,
         capacity: int | str | None = None,
         max_entries: int | None = None,
-        max_age: float | None = None,
-        stale: float | None = None,
+        accept_capacity: bool = False,
+        max_age: Seconds | None = None,
+        stale: Seconds | None = None,
         read_only: bool = False,
         must_exist: bool = False,
         sync_on_close: bool = True,
         serializer: Serializer | None = None,
+        serialize_all: bool = False,
         compression: str = "dictionary",
         now: Callable[[], float] | None = None,
         shards: int | None = None,
@@ -73,25 +85,31 @@ class Cache(LoadingMethods):
     ) -> None:
         """Opens the cache in ``directory``, and creates it where there is none.
 
-        directory: None for a new cache in memory, shared with later children of
-            ``fork`` alone.
+        directory: a leading ``~`` is the home directory. None for a new cache in memory, shared
+            with later children of ``fork`` alone.
         capacity: bytes on disk, all files together: an int, or a string such as
             "1GiB" (powers of 1024) or "64MB" (powers of 1000). None: 1 GiB for a
             new cache, unchanged for an existing one.
         max_entries: None: as many as fit, or unchanged.
+        accept_capacity: where others have the cache open for writing, with another capacity or
+            max_entries than these, take theirs and log a warning (logger "shale") instead of
+            raising ``BusyError``: for processes of an old and a new release side by side.
+            ``stats()`` tells which they are.
         max_age, stale: default age of an entry, and how long it is kept past it,
             seconds. None: what was set when the cache was created, or
             ``shale.NEVER`` and none.
         read_only: never write, and need no permission to. must_exist: raise
-            ``SystemCallError`` (ENOENT) instead of creating.
+            ``NotFoundError`` instead of creating.
         sync_on_close: whether the last process to close writes everything to disk.
         serializer: for values of other types, such as ``shale.PickleSerializer()``.
+        serialize_all: the serializer writes every value, str and bytes too, and what it did not
+            write is a miss: for one that encrypts, or signs. Keys, tags and the meta of a loader
+            are stored as they are. There are no counters then: ``incr`` raises ``InvalidError``.
         compression: "dictionary" (LZ4, with dictionaries for small values), "lz4"
             or "none".
         now: a clock, seconds since 1970 as ``time.time`` gives them. It judges
-            every entry that this handle meets, other processes' too. It must not
-            raise: where it does, the traceback is printed and the system's clock
-            answers.
+            every entry that this handle meets, other processes' too. It is asked before
+            each call, and what it raises goes to that call's caller.
         shards, segment_size, mode (permission bits): None: chosen by the library.
             They are set when the cache is created.
         eviction: which entries leave first where there is no room. "lru": the least
@@ -104,13 +122,13 @@ class Cache(LoadingMethods):
             than an existing cache's raises ``InvalidError``. None: "lru" for a new
             cache, unchanged for an existing one.
 
-        Raises InvalidError, SystemCallError, FormatError (the directory holds
+        Raises InvalidError, SystemCallError, NotFoundError, FormatError (the directory holds
         other files), VersionError, BusyError (another capacity or max_entries
         while other writers have it open), FilesystemError,
         PermissionDeniedError, FullError, OutOfMemoryError.
         """
         path, encoded = _path(directory)
-        clock = _options.clock(now)
+        clock = None if now is None else Clock(now)
         options = _options.open_options(
             capacity=capacity,
             max_entries=max_entries,
@@ -124,11 +142,13 @@ class Cache(LoadingMethods):
             segment_size=segment_size,
             mode=mode,
             eviction=eviction,
-            clock=clock,
         )
-        self._codec = Codec(serializer)
+        self._codec = Codec(serializer, serialize_all)
+        # What `get` and `_store` take as it is.
+        self._raw_kind: type[Any] | None = None if serialize_all else bytes
+        self._largest_raw = -1 if serialize_all else LARGEST_KEPT
         self._plain = _options.plain_set_options(self._codec.serialized_meta)
-        self._without_tags: dict[tuple[bytes, int, float | None, float | None], Any] = {}
+        self._without_tags: dict[tuple[bytes, int, Seconds | None, Seconds | None], Any] = {}
         self._directory = path
         # For another process to open it so. What belongs to the cache itself is kept in it.
         self._handle_arguments = {
@@ -137,10 +157,11 @@ class Cache(LoadingMethods):
             "read_only": read_only,
             "sync_on_close": sync_on_close,
             "serializer": serializer,
+            "serialize_all": serialize_all,
             "compression": compression,
             "now": now,
         }
-        self._pool = Pool(Handle(encoded, options, clock))
+        self._pool = Pool(_open(encoded, options, clock, accept_capacity))
         self._listeners: _events.Listeners | None = None
         self._counts = _events.Counts()
         # The same for all caches that are open on one directory.
@@ -181,7 +202,7 @@ class Cache(LoadingMethods):
         """
         self._call(_library.sync)
 
-    def __enter__(self) -> Cache:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_exception: object) -> None:
@@ -199,8 +220,12 @@ class Cache(LoadingMethods):
 
     # Reading
 
-    def get(self, key: Key, default: Any = None, *, stale: bool = False) -> Any:
-        """The value, or ``default``. stale: also what is past its age but kept."""
+    def get(self, key: Key, default: Any = None, *, stale: bool = False, peek: bool = False) -> Any:
+        """The value, or ``default``.
+
+        stale: also what is past its age but kept. peek: leave the order of use and the counters
+        alone, and tell no listener.
+        """
         # encode_key, Pool.lend, Loan.get and Buffer.take, without the cost of their calls.
         stored = key if type(key) is bytes and key < MARKER and key else encode_key(key)
         pool = self._pool
@@ -215,7 +240,7 @@ class Cache(LoadingMethods):
                 loan.pointer,
                 stored,
                 SIZES[len(stored)],
-                _STALE if stale else 0,
+                _options.read_flags(stale, peek) if stale or peek else 0,
                 buffer.reference,
             )
             if status:
@@ -225,7 +250,7 @@ class Cache(LoadingMethods):
                     raise failure(status)
             struct = buffer.struct
             size = struct.size
-            if size <= LARGEST_KEPT and not struct.meta_size:
+            if size <= self._largest_raw and not struct.meta_size:
                 return buffer.data[:size]
             data, meta = buffer.take()
         finally:
@@ -243,24 +268,26 @@ class Cache(LoadingMethods):
 
     def __contains__(self, key: Key) -> bool:
         """Whether ``get`` would find it. Leaves recency and counters alone."""
-        return self._pool.lend(_lookups.contains, encode_key(key), self._codec)
+        return self._pool.lend(_lookups.contains, self._encode(key), self._codec)
 
-    def entry(self, key: Key, *, stale: bool = False) -> Entry | None:
-        """The value with its times, version, size and meta, or None."""
-        flags = _STALE if stale else 0
-        return self._pool.lend(_lookups.entry, encode_key(key), flags, self._codec)
+    def entry(self, key: Key, *, stale: bool = False, peek: bool = False) -> Entry | None:
+        """The value with its times, version, size and meta, or None. stale, peek: as in ``get``."""
+        flags = _options.read_flags(stale, peek)
+        return self._pool.lend(_lookups.entry, self._encode(key), flags, self._codec)
 
-    def get_many(self, keys: Iterable[K], *, stale: bool = False) -> dict[K, Any]:
-        """The values that are there, by key. Costs much less than one call for each."""
-        wanted = list(dict.fromkeys(keys))
-        stored = [
-            key if type(key) is bytes and key < MARKER and key else encode_key(key)
-            for key in cast("list[Key]", wanted)
-        ]
-        found = self._pool.lend(_batch.get_many, stored, _STALE if stale else 0)
+    def get_many(
+        self, keys: Iterable[K], *, stale: bool = False, peek: bool = False
+    ) -> dict[K, Any]:
+        """The values that are there, by key. Costs much less than one call for each. stale, peek:
+        as in ``get``."""
+        by_stored = self._encode_many(keys)
+        wanted = list(by_stored.values())
+        flags = _options.read_flags(stale, peek)
+        found = self._pool.lend(_batch.get_many, list(by_stored), flags)
         values = {}
+        raw = not self._codec.serializes_all
         for position, data, meta in found:
-            if not meta:
+            if raw and not meta:
                 values[wanted[position]] = data
                 continue
             try:
@@ -276,72 +303,97 @@ class Cache(LoadingMethods):
         key: Key,
         value: Any,
         *,
-        max_age: float | None = None,
-        stale: float | None = None,
+        max_age: Seconds | None = None,
+        stale: Seconds | None = None,
         tag: Tag | None = None,
         tags: Iterable[Tag] | None = None,
         pinned: bool = False,
-    ) -> None:
-        """Stores a value.
+        meta: bytes = b"",
+        compress: bool = True,
+        if_present: bool = False,
+        if_version: int | None = None,
+    ) -> bool:
+        """Stores a value. Whether it did: always, unless there is a condition.
 
         max_age, stale: seconds; None is the cache's default. tag, tags: up to
         eight, for ``invalidate``. pinned: never evicted for space; ages and
-        removals still apply.
+        removals still apply. meta: bytes of your own beside the value (an ETag, a content
+        type), up to some 65,000; ``entry(key).meta`` are these. compress: False for what is
+        compressed already.
+
+        if_present: only where there is a value that is fresh. if_version: only where the entry,
+        fresh or stale, has this ``Entry.version``; every set changes it. Both are atomic.
 
         Raises TypeError for a key or value that can't be stored, TooLargeError
         for a value over a quarter of the capacity or over 1 GiB, FullError,
         OutOfMemoryError, PermissionDeniedError. The old value then stays.
         """
-        flags = _abi.SET_PINNED if pinned else 0
-        self._store(key, value, flags, max_age, stale, tag, tags)
+        flags = 0 if compress and not pinned else _options.store_flags(pinned, compress)
+        if if_present or if_version is not None:
+            rest = max_age, stale, tag, tags, meta
+            return self._set_if(key, value, flags, rest, if_present, if_version)
+        self._store(key, value, flags, max_age, stale, tag, tags, meta)
+        return True
 
     def __setitem__(self, key: Key, value: Any) -> None:
         self._store(key, value)
 
-    def add(
-        self,
-        key: Key,
-        value: Any,
-        *,
-        max_age: float | None = None,
-        stale: float | None = None,
-        tag: Tag | None = None,
-        tags: Iterable[Tag] | None = None,
-        pinned: bool = False,
-    ) -> bool:
-        """Stores a value if there is none that is fresh. Whether it did. Atomic."""
-        flags = _abi.SET_IF_ABSENT | (_abi.SET_PINNED if pinned else 0)
-        while self._store(key, value, flags, max_age, stale, tag, tags) != _abi.OK:
-            if not self._pool.lend(_lookups.forget_missing, encode_key(key)):
+    def add(self, key: Key, value: Any, **options: Unpack[StoreOptions]) -> bool:
+        """Stores a value if there is none that is fresh. Whether it did. Atomic. The options and
+        errors are those of ``set``."""
+        flags, rest = _storing(**options)
+        flags |= _abi.SET_IF_ABSENT
+        while self._store(key, value, flags, *rest) != _abi.OK:
+            if not self._pool.lend(_lookups.forget_missing, self._encode(key)):
                 return False
         return True
 
     def set_many(
         self,
         items: Union[Mapping[Any, Any], Iterable[tuple[Key, Any]]],
-        *,
-        max_age: float | None = None,
-        stale: float | None = None,
-        tag: Tag | None = None,
-        tags: Iterable[Tag] | None = None,
-        pinned: bool = False,
+        **options: Unpack[StoreOptions],
     ) -> None:
         """Stores many values, a mapping or pairs. Costs less than one call for each.
 
         Everything is encoded first, so a TypeError stores nothing. Each key is an
-        operation of its own: when the library fails, some may have been stored.
+        operation of its own: when the library fails, some may have been stored. The
+        options are those of ``set``.
         """
+        flags, (max_age, stale, tag, tags, own_meta) = _storing(**options)
         pairs = items.items() if isinstance(items, Mapping) else items
         encode = self._codec.encode
-        encoded = {encode_key(key): encode(value) for key, value in pairs}
+        encoded = {self._encode(key): encode(value) for key, value in pairs}
         by_meta: dict[bytes, list[tuple[bytes, bytes]]] = {}
         for stored, (meta, data) in encoded.items():
             by_meta.setdefault(meta, []).append((stored, data))
-        flags = _abi.SET_PINNED if pinned else 0
         named = _options.tag_list(tag, tags)
         for meta, group in by_meta.items():
-            options = _options.set_options(meta, flags, max_age, stale, named)
-            self._pool.lend(_batch.set_many, group, ctypes.byref(options))
+            struct = _options.set_options(
+                join_meta(meta, own_meta), flags, *self._scoped(max_age, stale, named)
+            )
+            self._pool.lend(_batch.set_many, group, ctypes.byref(struct))
+
+    @overload
+    def incr(
+        self,
+        key: Key,
+        delta: int = 1,
+        *,
+        initial: int = 0,
+        create: Literal[True] = True,
+        **options: Unpack[EntryOptions],
+    ) -> int: ...
+
+    @overload
+    def incr(
+        self,
+        key: Key,
+        delta: int = 1,
+        *,
+        initial: int = 0,
+        create: bool,
+        **options: Unpack[EntryOptions],
+    ) -> int | None: ...
 
     def incr(
         self,
@@ -349,27 +401,29 @@ class Cache(LoadingMethods):
         delta: int = 1,
         *,
         initial: int = 0,
-        max_age: float | None = None,
-        stale: float | None = None,
-        tag: Tag | None = None,
-        tags: Iterable[Tag] | None = None,
-    ) -> int:
+        create: bool = True,
+        **options: Unpack[EntryOptions],
+    ) -> int | None:
         """Adds ``delta`` to an int of 64 bits and gives the new one. Atomic.
 
         A missing key starts from ``initial``; the ages and tags are for that case
-        alone, those of an existing entry stay. Counts as well on the 8 bytes that
-        ``shale_increment`` made in another program; there ``get`` gives bytes.
+        alone, those of an existing entry stay. create: False to leave a missing key missing, and
+        give None. Counts as well on the 8 bytes that ``shale_increment`` made in another program;
+        there ``get`` gives bytes.
 
         Raises InvalidError, with nothing changed, where the entry is no int of 64
         bits or the sum does not fit.
         """
-        named = _options.tag_list(tag, tags)
-        stored = encode_key(key)
-        return self._pool.lend(_counter.increment, stored, delta, initial, max_age, stale, named)
+        if self._codec.serializes_all:
+            raise InvalidError("incr counts on plain ints; this cache is opened with serialize_all")
+        scoped = self._scoped(*_keeping(**options))
+        stored = self._encode(key)
+        return self._pool.lend(_counter.increment, stored, delta, initial, create, *scoped)
 
-    def touch(self, key: Key, max_age: float | None = None) -> bool:
+    def touch(self, key: Key, max_age: Seconds | None = None) -> bool:
         """Gives an entry, fresh or stale, a new age from now, seconds. False if there is none."""
-        stored = encode_key(key)
+        stored = self._encode(key)
+        max_age, _, _ = self._scoped(max_age, None, [])
         status = self._call(_library.touch, stored, len(stored), age_ms(max_age))
         return status == _abi.OK
 
@@ -379,15 +433,84 @@ class Cache(LoadingMethods):
         It is kept for its stale period from now, for those who ask for stale data; without
         one it is removed. A load under way stores nothing, as after ``remove``.
         """
-        stored = encode_key(key)
+        stored = self._encode(key)
         return self._call(_library.expire, stored, len(stored)) == _abi.OK
+
+    def update(
+        self,
+        key: Key,
+        function: Callable[[Any], Any],
+        default: Any = None,
+        **options: Unpack[StoreOptions],
+    ) -> Any:
+        """Stores ``function(value)``, of ``default`` where there is no value that is fresh, and
+        gives it. Atomic: where the key was changed meanwhile, the function is called again with
+        what is there then, so it should do nothing else. What it raises stores nothing.
+
+        The options and errors are those of ``set``: ages and tags of the old entry do not stay.
+        """
+        flags, rest = _storing(**options)
+        stored = self._encode(key)
+        while True:
+            old, version = self._pool.lend(_lookups.current, stored, default, self._codec)
+            new = function(old)
+            condition = _abi.SET_IF_VERSION if version else _abi.SET_IF_ABSENT
+            if self._store(key, new, flags | condition, *rest, version=version) == _abi.OK:
+                return new
+
+    def lock(self, key: Key, *, timeout: Seconds | None = None, lease: Seconds = LEASE) -> Lock:
+        """A lock: of all who ask for this key's, in all threads and processes, one at a time has
+        it, for the body of a ``with`` statement.
+
+            with cache.lock("report", timeout=10):
+                ...
+
+        It keeps nobody from reading or changing the key, and neither does a load of it.
+
+        timeout: how long to wait for another; then ``LockTimeoutError``. None: without end. 0: not
+            at all.
+        lease: how soon the lock of a process that was killed or stopped is another's, up to an
+            hour. It may be held for longer: it is renewed.
+
+        It is not reentrant, and gives no order to those who wait: they look again after pauses of
+        up to 16 ms. It ends early where its process is stopped for longer than ``lease``, or the
+        cache's index is made anew; ``held`` says so. So guard with it what is wasteful to do twice;
+        where that would be wrong, let ``set(..., if_version=...)`` decide.
+        """
+        return Lock(self, key, timeout=timeout, lease=lease)
+
+    def namespace(self, name: str, **options: Unpack[EntryOptions]) -> Namespace:
+        """A part of the cache: a cache with keys of its own, which shares all the rest.
+
+            users = cache.namespace("users", max_age=3600)
+            users[7] = "Ada"
+            users.clear()
+
+        Its key 7 is ``("users", 7)`` in the cache. Its ``clear`` costs the same however many
+        entries there are: it removes what was stored by way of a namespace of this name, and so
+        each such entry has a tag beside its own, of which there may be seven. Iteration and
+        ``len`` walk the whole cache.
+
+        max_age, stale: the defaults of what is stored by way of it. tag, tags: what that carries
+        beside its own.
+
+        All else is the whole cache's: ``stats``, ``invalidate``, ``evict``, ``purge`` and so on.
+        Listeners are told, in its own keys, of what is done by way of this object. It is open as
+        long as the cache is, and ``close`` and ``with`` leave that open. With ``AsyncCache``, it is
+        for coroutines.
+        """
+        from ._namespace import Namespace
+
+        return Namespace(self, name, *_keeping(**options))
 
     # Removing
 
-    def remove(self, key: Key) -> bool:
-        """Removes an entry. Whether there was one."""
-        stored = encode_key(key)
-        return self._call(_library.remove, stored, len(stored), 0) == _abi.OK
+    def remove(self, key: Key, *, if_version: int | None = None) -> bool:
+        """Removes an entry. Whether there was one. if_version: only one of this ``Entry.version``;
+        atomic."""
+        version = 0 if if_version is None else unsigned("if_version", if_version, 64, least=1)
+        stored = self._encode(key)
+        return self._call(_library.remove, stored, len(stored), version) == _abi.OK
 
     def __delitem__(self, key: Key) -> None:
         if not self.remove(key):
@@ -395,12 +518,11 @@ class Cache(LoadingMethods):
 
     def remove_many(self, keys: Iterable[Key]) -> int:
         """Removes many entries. How many there were."""
-        stored = list({encode_key(key): None for key in keys})
-        return self._pool.lend(_batch.remove_many, stored)
+        return self._pool.lend(_batch.remove_many, list(self._encode_many(keys)))
 
     def pop(self, key: Key, default: Any = None) -> Any:
         """Removes an entry and gives its value, or ``default``. Of many callers one gets it."""
-        return self._pool.lend(_lookups.pop, encode_key(key), default, self._codec)
+        return self._pool.lend(_lookups.pop, self._encode(key), default, self._codec)
 
     def invalidate(self, tag: Tag, *, expire: bool = False) -> None:
         """Removes every entry that carries the tag. Costs the same however many there are.
@@ -447,8 +569,21 @@ class Cache(LoadingMethods):
         return _iterate.items(self._pool, _STALE if stale else 0, self._codec)
 
     def __len__(self) -> int:
-        """Entries in the index; those that expired or were invalidated count until swept."""
-        return self._stats().entries
+        """How many keys iteration gives. It walks them all, at one to two microseconds each;
+        ``stats().entries`` costs nothing, and counts what expired or was invalidated until that is
+        swept."""
+        return _iterate.count(self._pool)
+
+    def __bool__(self) -> bool:
+        """Whether iteration gives any key."""
+        return any(True for _ in self)
+
+    # Python would count down from len() and take the numbers for keys.
+    __reversed__ = None
+
+    def __array__(self, *_arguments: Any, **_options: Any) -> Any:
+        # numpy would take it for a sequence.
+        raise TypeError("a cache is no array; numpy.array(list(cache)) is one of its keys")
 
     def stats(self) -> Stats:
         """Counters since the index was made, of all processes together; and ``own``, what this
@@ -486,6 +621,24 @@ class Cache(LoadingMethods):
         self._call(_library.verify, ctypes.byref(report))
         return report_of(report)
 
+    # What a namespace does otherwise
+
+    def _encode(self, key: Key) -> bytes:
+        """The stored form of a key."""
+        return encode_key(key)
+
+    def _encode_many(self, keys: Iterable[K]) -> dict[bytes, K]:
+        """The keys by their stored form."""
+        return encode_keys(keys)
+
+    def _scoped(
+        self, max_age: Seconds | None, stale: Seconds | None, tags: list[bytes]
+    ) -> tuple[Seconds | None, Seconds | None, list[bytes]]:
+        """The ages and tags of what is stored."""
+        return max_age, stale, tags
+
+    # Inside
+
     def _tell(self, name: _events.EventName, key: Key | None = None, **details: Any) -> None:
         if self._listeners is not None:
             self._listeners.tell(name, key, **details)
@@ -499,22 +652,60 @@ class Cache(LoadingMethods):
         """A function of the library on this cache: its answer, or its error raised."""
         return self._pool.lend(_call, function, *arguments)
 
+    def _set_if(
+        self,
+        key: Key,
+        value: Any,
+        flags: int,
+        rest: _Rest,
+        if_present: bool,
+        if_version: int | None,
+    ) -> bool:
+        """`set` with a condition."""
+        flags |= _abi.SET_IF_VERSION
+        if if_version is not None:
+            if if_present:
+                raise InvalidError("if_version and if_present are one too many: give one of them")
+            asked = unsigned("if_version", if_version, 64, least=1)
+            return self._store(key, value, flags, *rest, version=asked) == _abi.OK
+        stored = self._encode(key)
+        while True:
+            # The library's own condition would hold for what is known to be missing.
+            version = self._pool.lend(_lookups.version, stored)
+            if version is None:
+                # What can't be stored is an error in any case.
+                self._codec.encode(value)
+                return False
+            if self._store(key, value, flags, *rest, version=version) == _abi.OK:
+                return True
+
     def _store(
         self,
         key: Key,
         value: Any,
         flags: int = 0,
-        max_age: float | None = None,
-        stale: float | None = None,
+        max_age: Seconds | None = None,
+        stale: Seconds | None = None,
         tag: Tag | None = None,
         tags: Iterable[Tag] | None = None,
+        own_meta: bytes = b"",
+        version: int = 0,
     ) -> int:
         """The status of ``shale_set``; errors are raised."""
         # As in `get`: encode_key, Codec.encode, Pool.lend and Loan.set.
         stored = key if type(key) is bytes and key < MARKER and key else encode_key(key)
-        meta, data = (b"", value) if type(value) is bytes else self._codec.encode(value)
-        if flags or max_age is not None or stale is not None or tag is not None or tags is not None:
-            options = self._prepared(meta, flags, max_age, stale, tag, tags)
+        meta, data = (b"", value) if type(value) is self._raw_kind else self._codec.encode(value)
+        if (
+            flags
+            or own_meta
+            or max_age is not None
+            or stale is not None
+            or tag is not None
+            or tags is not None
+        ):
+            if own_meta:
+                meta = join_meta(meta, own_meta)
+            options = self._prepared(meta, flags, max_age, stale, tag, tags, version)
         else:
             options = self._plain[meta]
         pool = self._pool
@@ -537,19 +728,22 @@ class Cache(LoadingMethods):
         self,
         meta: bytes,
         flags: int,
-        max_age: float | None,
-        stale: float | None,
+        max_age: Seconds | None,
+        stale: Seconds | None,
         tag: Tag | None,
         tags: Iterable[Tag] | None,
+        version: int,
     ) -> Any:
-        """A pointer to set options. Those without tags are few, and made once."""
-        if tag is not None or tags is not None:
+        """A pointer to set options. Those without tags and versions are few, and made once."""
+        if tag is not None or tags is not None or version:
             named = _options.tag_list(tag, tags)
-            return ctypes.byref(_options.set_options(meta, flags, max_age, stale, named))
+            scoped = self._scoped(max_age, stale, named)
+            return ctypes.byref(_options.set_options(meta, flags, *scoped, version))
         wanted = (meta, flags, max_age, stale)
         options = self._without_tags.get(wanted)
         if options is None:
-            options = ctypes.byref(_options.set_options(meta, flags, max_age, stale))
+            scoped = self._scoped(max_age, stale, [])
+            options = ctypes.byref(_options.set_options(meta, flags, *scoped))
             if len(self._without_tags) < _MOST_PREPARED:
                 self._without_tags[wanted] = options
         return options
@@ -559,10 +753,49 @@ def _call(loan: Loan, function: Callable[..., int], *arguments: Any) -> int:
     return check(function(loan.pointer, *arguments))
 
 
+def _open(
+    directory: bytes | None, options: _abi.Options, clock: Clock | None, accept: bool
+) -> Handle:
+    try:
+        return Handle(directory, options, clock)
+    except BusyError as error:
+        if not accept or not (options.capacity or options.max_entries):
+            raise
+        options.capacity = options.max_entries = 0
+        handle = Handle(directory, options, clock)
+        _log.warn("%s; it is opened with what it has, as accept_capacity says", error)
+        return handle
+
+
+def _keeping(
+    *,
+    max_age: Seconds | None = None,
+    stale: Seconds | None = None,
+    tag: Tag | None = None,
+    tags: Iterable[Tag] | None = None,
+) -> tuple[Seconds | None, Seconds | None, list[bytes]]:
+    """Ages and tags."""
+    return max_age, stale, _options.tag_list(tag, tags)
+
+
+def _storing(
+    *,
+    max_age: Seconds | None = None,
+    stale: Seconds | None = None,
+    tag: Tag | None = None,
+    tags: Iterable[Tag] | None = None,
+    pinned: bool = False,
+    meta: bytes = b"",
+    compress: bool = True,
+) -> tuple[int, _Rest]:
+    """The flags of ``shale_set``, and what `Cache._store` takes after them."""
+    return _options.store_flags(pinned, compress), (max_age, stale, tag, tags, meta)
+
+
 def _path(directory: object) -> tuple[str | None, bytes | None]:
     if directory is None:
         return None, None
-    path = os.fsdecode(directory)  # type: ignore[arg-type]
+    path = os.path.expanduser(os.fsdecode(directory))  # type: ignore[arg-type]
     if not path:
         raise InvalidError("the directory's path is empty")
     if "\0" in path:

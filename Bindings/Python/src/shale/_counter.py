@@ -22,7 +22,7 @@ from ._errors import Error, InvalidError, check, failure
 from ._handle import Loan
 from ._lookups import forget_missing
 from ._options import set_options
-from ._units import age_ms, int64
+from ._units import Seconds, age_ms, int64
 from ._values import INT, MISSING
 
 _ATTEMPTS: Final = 16
@@ -34,11 +34,12 @@ def increment(
     key: bytes,
     delta: int,
     initial: int,
-    max_age: float | None,
-    stale: float | None,
+    create: bool,
+    max_age: Seconds | None,
+    stale: Seconds | None,
     tags: Iterable[bytes],
-) -> int:
-    """The new number."""
+) -> int | None:
+    """The new number. None where there is no counter, and none is to be created."""
     int64("delta", delta)
     int64("initial", initial)
     first = int64("initial + delta", initial + delta)
@@ -49,6 +50,8 @@ def increment(
     for _ in range(_ATTEMPTS):
         number = _look(loan, key)
         if number is None:
+            if not create:
+                return None
             stored = first.to_bytes(_SIZE, "little", signed=True)
             start = set_options(INT, _abi.SET_IF_ABSENT, max_age, stale, tags)
             if check(loan.set(key, stored, ctypes.byref(start))) == _abi.OK:

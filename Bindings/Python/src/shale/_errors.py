@@ -1,15 +1,16 @@
-"""The exceptions, one for each error code of the library, and two of loading.
+"""The exceptions: one for each error code of the library, two of loading, one of locks.
 
 Where it has a code, the text is the library's own: what failed, on which path, why,
-and what to do.
+and what to do, the last in words of Python.
 A miss is never one of these: only ``cache[key]`` and ``del cache[key]`` raise,
 and what they raise is ``KeyError``.
 """
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from . import _abi, _library
 
@@ -59,10 +60,14 @@ class OutOfMemoryError(Error, MemoryError):
     code = _abi.E_MEMORY
 
 
-class SystemCallError(Error):
+class SystemCallError(Error, OSError):  # type: ignore[misc]  # errno: int, or None
     """A system call failed; ``errno`` says how (``SHALE_E_IO``)."""
 
     code = _abi.E_IO
+
+
+class NotFoundError(SystemCallError, FileNotFoundError):  # type: ignore[misc]
+    """There is no cache to open, and ``must_exist`` or ``read_only`` keeps it from being made."""
 
 
 class FormatError(Error):
@@ -89,7 +94,7 @@ class FilesystemError(Error):
     code = _abi.E_FILESYSTEM
 
 
-class PermissionDeniedError(Error):
+class PermissionDeniedError(Error, PermissionError):  # type: ignore[misc]
     """The files are another user's, or the cache was opened with ``read_only=True``."""
 
     code = _abi.E_PERMISSION
@@ -100,6 +105,18 @@ class LoadTimeoutError(Error, TimeoutError):  # type: ignore[misc]  # errno: int
 
     def __init__(self, key: Key, timeout: float) -> None:
         super().__init__(f"loading {key!r} took longer than timeout={timeout:g} seconds")
+        self.key = key
+        self.timeout = timeout
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.key, self.timeout)
+
+
+class LockTimeoutError(Error, TimeoutError):  # type: ignore[misc]  # errno: int, or None
+    """Another has the lock, for longer than the caller would wait."""
+
+    def __init__(self, key: Key, timeout: float) -> None:
+        super().__init__(f"the lock of {key!r} was not free within timeout={timeout:g} seconds")
         self.key = key
         self.timeout = timeout
 
@@ -139,11 +156,41 @@ _BY_CODE: dict[int, type[Error]] = {
 }
 
 
+# What the library says to those who write C, by what Python calls it. It comes last in a text, so
+# nothing in a path is taken for it.
+_ADVICE: Final = {
+    "close its other users first, or pass 0": "close its other users first, or pass None",
+    "leave them 0": "leave them None",
+    "open it without SHALE_OPEN_MUST_EXIST and SHALE_OPEN_READ_ONLY to create it": (
+        "open it without must_exist=True and read_only=True to create it"
+    ),
+    "open the cache without SHALE_OPEN_READ_ONLY to write": (
+        "open it without read_only=True to write"
+    ),
+    "pass 0, or use another directory": "pass None, or use another directory",
+    "pass none, or use another directory": "pass None, or use another directory",
+    "shale_increment works on those alone": "incr works on those alone",
+    "use 0 for the default, SHALE_NEVER or SHALE_NONE": (
+        "use None for the default, shale.NEVER or 0"
+    ),
+    "use NULL for a cache in memory": "use None for a cache in memory",
+}
+
+
 def failure(status: int) -> Error:
     """The exception for a negative status that this thread has just been given."""
     text: bytes = _library.last_error() or _library.status_text(status)
+    number = _library.last_errno()
     kind = _BY_CODE.get(status, Error)
-    return kind(text.decode("utf-8", "replace"), _library.last_errno())
+    if kind is SystemCallError and number == errno.ENOENT:
+        kind = NotFoundError
+    return kind(_in_python(text.decode("utf-8", "replace")), number)
+
+
+def _in_python(text: str) -> str:
+    """The library's text, with its advice in words of Python."""
+    facts, separator, advice = text.rpartition("; ")
+    return facts + separator + _ADVICE.get(advice, advice)
 
 
 def check(status: int) -> int:

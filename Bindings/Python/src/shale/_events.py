@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Callable, Final, Literal, NamedTuple, Uni
 
 from . import _abi, _batch, _library
 from ._errors import InvalidError, check
-from ._keys import Key, encode_key
+from ._keys import Key
 from ._records import LoadStats, details_of, entry_of
 from ._values import MISSING, Unreadable
 
@@ -95,6 +95,13 @@ class Counts:
         with self._lock:
             for name, count in more.items():
                 self._counted[name] = self._counted.get(name, 0) + count
+
+    def first(self, name: str) -> bool:
+        """Counts one. Whether it is the first of these."""
+        with self._lock:
+            count = self._counted.get(name, 0)
+            self._counted[name] = count + 1
+            return count == 0
 
     def stats(self, undecodable: int) -> LoadStats:
         with self._lock:
@@ -195,7 +202,7 @@ def _read(loan: Loan, key: bytes, flags: int) -> tuple[int, int, Details | None,
     struct = loan.buffer.struct
     if status == _abi.MISS:
         return status, struct.flags, None, b"", b""
-    details = details_of(struct)
+    details = details_of(loan)
     data, meta = loan.buffer.take()
     return status, 0, details, data, meta
 
@@ -213,7 +220,7 @@ class _Look(NamedTuple):
 def _look(cache: Cache, key: Key, stale: bool) -> _Look:
     """Not told yet."""
     flags = _abi.GET_STALE if stale else 0
-    status, why, details, data, meta = cache._pool.lend(_read, encode_key(key), flags)
+    status, why, details, data, meta = cache._pool.lend(_read, cache._encode(key), flags)
     if details is None:
         return _Look("miss", _REASONS.get(why, "absent"))
     try:
@@ -229,21 +236,31 @@ def _tell_of(cache: Cache, key: Key, look: _Look) -> None:
     cache._tell(look.event, key, reason=look.reason, source=source)
 
 
-def _get(cache: Cache, key: Key, default: Any = None, *, stale: bool = False) -> Any:
+def _get(
+    cache: Cache, key: Key, default: Any = None, *, stale: bool = False, peek: bool = False
+) -> Any:
+    if peek:
+        return type(cache).get(cache, key, default, stale=stale, peek=True)
     look = _look(cache, key, stale)
     _tell_of(cache, key, look)
     return default if look.details is None else look.value
 
 
-def _entry(cache: Cache, key: Key, *, stale: bool = False) -> Entry | None:
+def _entry(cache: Cache, key: Key, *, stale: bool = False, peek: bool = False) -> Entry | None:
+    if peek:
+        return type(cache).entry(cache, key, stale=stale, peek=True)
     look = _look(cache, key, stale)
     _tell_of(cache, key, look)
     return None if look.details is None else entry_of(look.value, look.meta, look.details)
 
 
-def _get_many(cache: Cache, keys: Iterable[Key], *, stale: bool = False) -> dict[Key, Any]:
+def _get_many(
+    cache: Cache, keys: Iterable[Key], *, stale: bool = False, peek: bool = False
+) -> dict[Key, Any]:
+    if peek:
+        return type(cache).get_many(cache, keys, stale=stale, peek=True)
     found = {}
-    for key in dict.fromkeys(keys):
+    for key in cache._encode_many(keys).values():
         look = _look(cache, key, stale)
         _tell_of(cache, key, look)
         if look.details is not None:
@@ -252,7 +269,7 @@ def _get_many(cache: Cache, keys: Iterable[Key], *, stale: bool = False) -> dict
 
 
 def _pop(cache: Cache, key: Key, default: Any = None) -> Any:
-    stored = encode_key(key)
+    stored = cache._encode(key)
     while True:
         look = _look(cache, key, stale=False)
         if look.details is None:
@@ -265,8 +282,8 @@ def _pop(cache: Cache, key: Key, default: Any = None) -> Any:
             return look.value
 
 
-def _store(cache: Cache, key: Key, value: Any, *arguments: Any) -> int:
-    status = type(cache)._store(cache, key, value, *arguments)
+def _store(cache: Cache, key: Key, value: Any, *arguments: Any, **options: Any) -> int:
+    status = type(cache)._store(cache, key, value, *arguments, **options)
     if status == _abi.OK:
         cache._tell("set", key)
     return status
@@ -281,21 +298,22 @@ def _set_many(
         cache._tell("set", key)
 
 
-def _incr(cache: Cache, key: Key, delta: int = 1, **options: Any) -> int:
-    number = type(cache).incr(cache, key, delta, **options)
-    cache._tell("set", key)
+def _incr(cache: Cache, key: Key, delta: int = 1, **options: Any) -> int | None:
+    number: int | None = type(cache).incr(cache, key, delta, **options)
+    if number is not None:
+        cache._tell("set", key)
     return number
 
 
-def _remove(cache: Cache, key: Key) -> bool:
-    was_there = type(cache).remove(cache, key)
+def _remove(cache: Cache, key: Key, **options: Any) -> bool:
+    was_there = type(cache).remove(cache, key, **options)
     if was_there:
         cache._tell("remove", key)
     return was_there
 
 
 def _remove_many(cache: Cache, keys: Iterable[Key]) -> int:
-    by_stored = {encode_key(key): key for key in keys}
+    by_stored = cache._encode_many(keys)
     removed: list[bytes] = []
     cache._pool.lend(_batch.remove_many, list(by_stored), removed)
     for stored in removed:
@@ -342,11 +360,13 @@ _AROUND: Final[dict[str, Callable[..., Any]]] = {
 
 
 def _stand_in_front(cache: Cache) -> None:
-    from ._cache import Cache as Plain
+    from ._cache import Cache
+    from ._namespace import Namespace
 
+    plain = Namespace if isinstance(cache, Namespace) else Cache
     for name, function in {**_INSTEAD, **_AROUND}.items():
         # A subclass's own method is not replaced.
-        if name in _AROUND or getattr(type(cache), name) is getattr(Plain, name):
+        if name in _AROUND or getattr(type(cache), name) is getattr(plain, name):
             cache.__dict__[name] = MethodType(function, cache)
 
 

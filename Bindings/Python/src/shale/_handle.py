@@ -23,12 +23,18 @@ import atexit
 import ctypes
 import os
 import threading
+import time
 import weakref
-from typing import Any, Callable, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Callable, Final, TypeVar
 
 from . import _abi, _library
 from ._buffer import Buffer, BufferArray
 from ._errors import InvalidError, check
+
+if TYPE_CHECKING:
+    from typing import SupportsIndex
+
+    from ._clock import Clock
 
 T = TypeVar("T")
 
@@ -42,12 +48,16 @@ _LARGEST_KEPT: Final = 1 << 14
 class Handle:
     """A ``shale_cache *``. ``pointer`` is NULL once it is closed."""
 
-    __slots__ = ("_clock", "pointer")
+    __slots__ = ("clock", "pointer")
 
-    def __init__(self, directory: bytes | None, options: _abi.Options, clock: Any) -> None:
+    def __init__(self, directory: bytes | None, options: _abi.Options, clock: Clock | None) -> None:
         self.pointer = ctypes.c_void_p()
-        # C keeps calling the clock: it has to live as long as the handle.
-        self._clock = clock
+        # C keeps calling it: it has to live as long as the handle.
+        self.clock = clock
+        if clock is not None:
+            options.now_ms = clock.function
+            # For a thread that has never asked. (ctypes would make None of 0.)
+            options.now_context = clock.ask() or 1
         check(_library.open_cache(directory, ctypes.byref(options), ctypes.byref(self.pointer)))
 
     def close(self, close_cache: Callable[..., int] = _library.close_cache) -> int:
@@ -59,7 +69,9 @@ class Handle:
         return close_cache(pointer)
 
     def __del__(self) -> None:
-        self.close()
+        # A signal may have ended __init__ early.
+        if hasattr(self, "pointer"):
+            self.close()
 
 
 class Loan:
@@ -88,6 +100,11 @@ class Loan:
             self.pointer, key, sizes[len(key)], data, sizes[len(data)], options
         )
 
+    def now_ms(self) -> int:
+        """The time by which this call is judged."""
+        clock = self.handle.clock
+        return time.time_ns() // 1_000_000 if clock is None else clock.answer
+
     @property
     def key_buffer(self) -> Buffer:
         """A second buffer, for a cursor's keys."""
@@ -103,12 +120,28 @@ class Loan:
         return self._batch
 
 
+class _ClockedLoans(list[Loan]):
+    """Idle loans, with each of which goes the time."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+
+    def pop(self, _index: SupportsIndex = -1) -> Loan:
+        loan = super().pop()
+        try:
+            self._clock.ask()
+        except BaseException:
+            self.append(loan)
+            raise
+        return loan
+
+
 class Pool:
     """The loans of one open cache."""
 
     def __init__(self, handle: Handle) -> None:
         self._handle: Handle | None = handle
-        self.idle: list[Loan] = []
+        self.idle: list[Loan] = [] if handle.clock is None else _ClockedLoans(handle.clock)
         self._made = 0
         # Reentrant: a signal handler may use the cache in the middle of `make`.
         self._lock = threading.RLock()
@@ -121,6 +154,9 @@ class Pool:
 
     def make(self) -> Loan:
         """A loan where `idle` had none (IndexError)."""
+        handle = self._handle
+        if handle is not None and handle.clock is not None:
+            handle.clock.ask()
         with self._lock:
             if self._handle is None:
                 raise InvalidError("the cache is closed") from None
@@ -160,7 +196,8 @@ class Pool:
             back = 0
             while True:
                 try:
-                    idle.pop()
+                    # No time is asked for.
+                    list.pop(idle)
                 except IndexError:
                     break
                 back += 1
@@ -189,13 +226,13 @@ class Cursor:
         self._pointer = ctypes.c_void_p()
         check(_library.cursor_open(handle.pointer, ctypes.byref(self._pointer)))
 
-    def advance(self, flags: int, key: Buffer, value: Buffer | None) -> int:
+    def advance(self, flags: int, key: Buffer | None, value: Buffer) -> int:
         """The status. InvalidError once the cursor is closed."""
         with self._lock:
             if self._pointer.value is None:
                 raise InvalidError("the cache was closed during the iteration")
             status: int = _library.cursor_next(
-                self._pointer, flags, key.reference, None if value is None else value.reference
+                self._pointer, flags, None if key is None else key.reference, value.reference
             )
         if self._closing:
             self.close()
@@ -217,7 +254,8 @@ class Cursor:
         return True
 
     def __del__(self, close_cursor: Callable[..., Any] = _library.cursor_close) -> None:
-        if self._pointer.value is not None:
+        # A signal may have ended __init__ early.
+        if hasattr(self, "_pointer") and self._pointer.value is not None:
             close_cursor(self._pointer.value)
 
     def after_fork_in_child(self) -> None:

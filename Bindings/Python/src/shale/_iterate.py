@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Final
 
 from . import _abi
 from ._handle import Cursor, Loan, Pool
 from ._keys import Key, decode_key
 from ._values import MISSING, Codec, Unreadable
+
+# Entries that are counted with one loan.
+_STEPS: Final = 256
 
 
 def keys(pool: Pool, flags: int) -> Iterator[Key]:
@@ -16,6 +19,20 @@ def keys(pool: Pool, flags: int) -> Iterator[Key]:
     for stored, _, meta in _walk(pool, flags | _abi.GET_INFO):
         if meta != MISSING:
             yield decode_key(stored)
+
+
+def count(pool: Pool) -> int:
+    """How many keys there are."""
+    cursor = pool.cursor()
+    try:
+        total = 0
+        while True:
+            found, ended = pool.lend(_count, cursor)
+            total += found
+            if ended:
+                return total
+    finally:
+        cursor.close()
 
 
 def items(pool: Pool, flags: int, codec: Codec) -> Iterator[tuple[Key, Any]]:
@@ -49,3 +66,13 @@ def _step(loan: Loan, cursor: Cursor, flags: int) -> tuple[bytes, bytes, bytes] 
         return stored, b"", loan.buffer.take_meta()
     data, meta = loan.buffer.take()
     return stored, data, meta
+
+
+def _count(loan: Loan, cursor: Cursor) -> tuple[int, bool]:
+    """Of the next entries, those that are keys; and whether these were the last."""
+    found = 0
+    for _ in range(_STEPS):
+        if cursor.advance(_abi.GET_INFO, None, loan.buffer) == _abi.END:
+            return found, True
+        found += loan.buffer.take_meta() != MISSING
+    return found, False

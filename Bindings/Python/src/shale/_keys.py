@@ -35,7 +35,8 @@ not in others. Tuples nest up to 32 deep.
 
 from __future__ import annotations
 
-from typing import Any, Final, Union
+from collections.abc import Iterable
+from typing import Any, Final, TypeVar, Union, cast
 
 from ._errors import InvalidError
 from ._varint import read_size, size_bytes
@@ -43,8 +44,14 @@ from ._varint import read_size, size_bytes
 Key = Union[str, bytes, int, tuple[Any, ...]]
 """What a key can be: str, bytes, int, or a tuple of these."""
 
+# Not bound to Key: a list of mixed keys is a list of objects to a type checker.
+K = TypeVar("K")
+
 MARKER: Final = b"\xffP1"
 MAX_DEPTH: Final = 32
+
+LOCK: Final = MARKER + b"L"
+"""And then a stored key: what its lock is taken on. Nothing is stored there."""
 
 _STR: Final = MARKER + b"s"
 _INT: Final = MARKER + b"i"
@@ -68,6 +75,22 @@ def encode_key(key: Key) -> bytes:
     if letter == b"b":
         return encode_key(payload)
     return MARKER + letter + payload
+
+
+def several(keys: Iterable[K]) -> Iterable[K]:
+    """The keys. TypeError for a single one, which could be iterated over as well."""
+    if isinstance(keys, (str, bytes, bytearray, memoryview)):
+        raise TypeError(f"keys are a list of keys, not {type(keys).__name__}; for one give [key]")
+    return keys
+
+
+def encode_keys(keys: Iterable[K]) -> dict[bytes, K]:
+    """The keys by their stored form, each once. TypeError for a single key."""
+    # Not by the keys' own equality, to which 1 and True are one key.
+    return {
+        key if type(key) is bytes and key < MARKER and key else encode_key(key): key
+        for key in several(cast("Iterable[Any]", keys))
+    }
 
 
 def decode_key(stored: bytes) -> Key:

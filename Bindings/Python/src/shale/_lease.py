@@ -56,7 +56,7 @@ def look(loan: Loan, key: bytes, flags: int, lease_ms: int, refresh_ahead_ms: in
     version = buffer.struct.version
     if status == _abi.MISS:
         return Looked(status, lease, b"", b"", version, None, buffer.struct.flags)
-    details = details_of(buffer.struct) if lease else None
+    details = details_of(loan) if lease else None
     data, meta = buffer.take()
     return Looked(status, lease, data, meta, version, details)
 
@@ -65,7 +65,7 @@ def read(loan: Loan, key: bytes, flags: int) -> Looked:
     """The same without a lease."""
     status = check(loan.get(key, flags))
     buffer = loan.buffer
-    version, details = buffer.struct.version, details_of(buffer.struct)
+    version, details = buffer.struct.version, details_of(loan)
     data, meta = buffer.take()
     return Looked(status, 0, data, meta, version, details)
 
@@ -107,11 +107,18 @@ class HeldLease:
                     pass
             return self._held
 
-    def release(self) -> None:
-        """Gives it back; again is allowed."""
+    def is_noted(self) -> bool:
+        """Whether it keeps others from having it: a shard notes so many, and grants the rest
+        unnoted."""
+        status = self._pool.lend(_renew, self._key, self.token, self.milliseconds)
+        return status == _abi.OK
+
+    def release(self) -> bool:
+        """Gives it back; again is allowed. Whether it was held until now."""
         with self._lock:
             held, self._held = self._held, False
             if held:
                 # It ends with its time where it can't be given back.
                 with suppress(Error):
-                    self._pool.lend(_release, self._key, self.token)
+                    return self._pool.lend(_release, self._key, self.token) == _abi.OK
+            return False

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
-from . import _abi, _heartbeat, _lookups
+from . import _abi, _heartbeat, _log, _lookups
 from ._chain import Link
 from ._errors import (
     FullError,
@@ -26,7 +26,7 @@ from ._loaded import Loaded, LoadResult, Missing, NotModified
 from ._options import Tag, set_options, tag_list
 from ._records import entry_of
 from ._throttle import throttle
-from ._units import NEVER, age_ms
+from ._units import NEVER, Seconds, age_ms
 from ._values import MISSING, join_meta
 
 if TYPE_CHECKING:
@@ -178,24 +178,32 @@ class Load:
             # What has replaced it has an age of its own, and what was expired since may be wrong.
             # What has left stays away: the tags that it had, one of which may have been
             # invalidated, are not known any more.
-            age_in_ms = age_ms(policy.age(age))
+            new_age, _, _ = self._cache._scoped(policy.age(age), None, [])
+            age_in_ms = age_ms(new_age)
             self._cache._pool.lend(_lookups.renew, self._place[1], self._token, age_in_ms)
         return found._replace(source="renewed", stale=False)
 
-    def _set(self, meta: bytes, data: bytes, max_age: float | None, tags: Iterable[Tag]) -> None:
+    def _set(self, meta: bytes, data: bytes, max_age: Seconds | None, tags: Iterable[Tag]) -> None:
         """The one place where what was loaded is stored, if nothing has happened to it since."""
         policy = self._policy
         named = policy.tags + tag_list(None, tags)
         flags = policy.flags | _abi.SET_IF_UNTOUCHED
-        options = set_options(
-            meta, flags, policy.age(max_age), policy.stale, named, version=self._token
-        )
-        # Without a token, which a read-only cache does not have, there is nothing to be tried.
-        status = _abi.E_PERMISSION
-        with suppress(*_UNSTORED):
+        scoped = self._cache._scoped(policy.age(max_age), policy.stale, named)
+        options = set_options(meta, flags, *scoped, version=self._token)
+        try:
             status = check(
                 self._cache._pool.lend(Loan.set, self._place[1], data, ctypes.byref(options))
             )
+        except _UNSTORED as error:
+            status = error.code
+            # A read-only cache is known to store nothing.
+            if status != _abi.E_PERMISSION and self._cache._counts.first("unstored"):
+                _log.warn(
+                    "what was loaded for %r is not stored: %s (further ones are only counted, in "
+                    "stats().own.unstored)",
+                    self._key,
+                    error,
+                )
         if status != _abi.OK and self._link is not None:
             self._link.unstored = Looked(_abi.OK, 0, data, meta, 0, None)
         if status == _abi.OK:
@@ -232,8 +240,4 @@ class Load:
         """Of a load that was left, nobody else would hear that it failed."""
         if self._cache.closed:
             return
-        import logging
-
-        logging.getLogger("shale").warning(
-            "loading %r failed in the background", self._key, exc_info=error
-        )
+        _log.warn("loading %r failed in the background", self._key, error=error)

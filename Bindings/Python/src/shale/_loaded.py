@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 from ._options import Tag
+from ._units import Seconds
 
 if TYPE_CHECKING:
     from typing import Literal
@@ -19,8 +20,8 @@ class Loaded(Generic[V]):
     """A loaded value that says how it is to be stored. A loader may return it for the value."""
 
     value: V
-    max_age: float | None = None
-    """Seconds. None: the age that the caller gave."""
+    max_age: Seconds | None = None
+    """Seconds, or a timedelta. None: the age that the caller gave."""
     tags: Iterable[Tag] = ()
     """Beside those that the caller gave."""
     meta: bytes = b""
@@ -34,8 +35,8 @@ class Missing:
     To all but those who load, the key is a miss.
     """
 
-    max_age: float | None = None
-    """Seconds. None: the caller's ``missing_age``, or else its ``max_age``."""
+    max_age: Seconds | None = None
+    """Seconds, or a timedelta. None: the caller's ``missing_age``, or else its ``max_age``."""
     tags: Iterable[Tag] = ()
     """Beside those that the caller gave."""
 
@@ -45,8 +46,8 @@ class NotModified:
     """The old entry is still right. It gets a new age, if it is still there, and its value is the
     answer."""
 
-    max_age: float | None = None
-    """Seconds. None: the age that the caller gave."""
+    max_age: Seconds | None = None
+    """Seconds, or a timedelta. None: the age that the caller gave."""
 
 
 class LoadResult(NamedTuple):

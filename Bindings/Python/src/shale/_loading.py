@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextvars
 import threading
 import time
+from collections.abc import Awaitable, Coroutine
 from typing import TYPE_CHECKING, Any, Callable
 
 from ._keys import Key
@@ -50,6 +51,14 @@ def _run(load: Load, loader: Loader) -> LoadResult:
             answer = loader(load.previous)
         except Exception as error:
             return load.failed(error)
+        if isinstance(answer, Awaitable):
+            if isinstance(answer, Coroutine):
+                # Nobody is to be warned that it was never awaited.
+                answer.close()
+            raise TypeError(
+                "the loader is async: AsyncCache awaits it, and memoize does where it is an "
+                "async def itself"
+            )
         return load.succeeded(answer)
 
 

@@ -11,6 +11,7 @@ than all the rest.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Any, Callable
 
 from ._chain import end_of_load
@@ -21,8 +22,6 @@ from ._policy import Policy
 from ._turn import Turn
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable
-
     from ._cache import Cache
     from ._records import Entry
 
@@ -60,7 +59,16 @@ async def _run(load: Load, loader: AsyncLoader) -> LoadResult:
     with load:
         load.begin()
         try:
-            answer = await loader(load.previous)
+            pending = loader(load.previous)
+        except Exception as error:
+            return load.failed(error)
+        if not isinstance(pending, Awaitable):
+            raise TypeError(
+                "the loader of a coroutine is async; for a plain function give "
+                "lambda: asyncio.to_thread(load)"
+            )
+        try:
+            answer = await pending
         except Exception as error:
             return load.failed(error)
         return load.succeeded(answer)

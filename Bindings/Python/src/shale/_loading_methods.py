@@ -131,23 +131,47 @@ class LoadingMethods:
         """
         return _loading.load(self._as_cache, key, policy(options), load)
 
+    @overload
     def memoize(
         self,
+        function: Callable[P, V],
+        /,
         *,
         name: str | None = None,
         key: Callable[..., Key] | None = None,
         **options: Unpack[LoadOptions],
-    ) -> Callable[[Callable[P, V]], Memoized[P, V]]:
+    ) -> Memoized[P, V]: ...
+
+    @overload
+    def memoize(
+        self,
+        function: None = None,
+        /,
+        *,
+        name: str | None = None,
+        key: Callable[..., Key] | None = None,
+        **options: Unpack[LoadOptions],
+    ) -> Callable[[Callable[P, V]], Memoized[P, V]]: ...
+
+    def memoize(
+        self,
+        function: Any = None,
+        /,
+        *,
+        name: str | None = None,
+        key: Callable[..., Key] | None = None,
+        **options: Unpack[LoadOptions],
+    ) -> Any:
         """A decorator that stores what a function returns, by its arguments.
 
-        For plain and for ``async`` functions; the options are those of
-        ``get_or_load``, and so is what they promise. ``None`` is a result like any
-        other; ``Missing()`` gives None. An ``async`` function that waits doesn't
-        hold the event loop.
+        As ``@cache.memoize``, or with options: ``@cache.memoize(max_age=60)``. For plain and
+        for ``async`` functions; the options are those of ``get_or_load``, and so is what they
+        promise. ``None`` is a result like any other; ``Missing()`` gives None. An
+        ``async`` function that waits doesn't hold the event loop.
 
-        Arguments may be str, bytes, int, float, bool, None, and tuples of these; an
-        argument counts the same by position, by name and by default, and 1, 1.0 and
-        True are three. For others, methods too, give a key.
+        Arguments may be str, bytes, int, float, bool, None, members of enums, and tuples of
+        these; an argument counts the same by position, by name and by default, and 1, 1.0 and
+        True are three. For others, methods too, whose first argument is the object, give a key.
 
         name: what the function's entries are stored under; None: its module and
             qualified name. Functions of one name share their entries: give one to
@@ -157,6 +181,11 @@ class LoadingMethods:
 
         The function gets ``cache_key(*args)``, the key of a call;
         ``invalidate(*args)``, which removes its entry, and says whether there was
-        one; and ``__wrapped__``, the function itself.
+        one; and ``__wrapped__``, the function itself. On a method that was looked up on an
+        object (``user.age.invalidate("x")``), they take the arguments without the object.
+
+        Raises TypeError for a function that is a generator, or has no name of its own (a lambda,
+        a bound method) and was given none; in a call, for arguments that are none of these.
         """
-        return _memoize.decorator(self._as_cache, policy(options), name, key)
+        decorate = _memoize.decorator(self._as_cache, policy(options), name, key)
+        return decorate if function is None else decorate(function)

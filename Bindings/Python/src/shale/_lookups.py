@@ -22,12 +22,33 @@ def entry(loan: Loan, key: bytes, flags: int, codec: Codec) -> Entry | None:
     """The value and what is known of it, or None."""
     if check(loan.get(key, flags)) == _abi.MISS:
         return None
-    details = details_of(loan.buffer.struct)
+    details = details_of(loan)
     data, meta = loan.buffer.take()
     try:
         return entry_of(codec.decode(meta, data), meta, details)
     except Unreadable:
         return None
+
+
+def version(loan: Loan, key: bytes) -> int | None:
+    """That of what is fresh, or None: there is nothing, or what is known to be missing."""
+    if check(loan.get(key, _abi.GET_PEEK | _abi.GET_INFO)) == _abi.MISS:
+        return None
+    number = loan.buffer.struct.version
+    return None if loan.buffer.take_meta() == MISSING else number
+
+
+def current(loan: Loan, key: bytes, default: Any, codec: Codec) -> tuple[Any, int]:
+    """(value, version) of what is fresh. `default` for what can't be read; 0 of what is not
+    there."""
+    if check(loan.get(key, _abi.GET_PEEK)) == _abi.MISS:
+        return default, 0
+    number = loan.buffer.struct.version
+    data, meta = loan.buffer.take()
+    try:
+        return codec.decode(meta, data), number
+    except Unreadable:
+        return default, number
 
 
 def forget_missing(loan: Loan, key: bytes) -> bool:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import ctypes
-import time
-import traceback
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, Callable, Final, Union
+from typing import TYPE_CHECKING, Any, Final, TypedDict, Union
 
 from . import _abi
 from ._errors import InvalidError
-from ._units import age_ms, capacity_bytes, unsigned
+from ._units import Seconds, age_ms, capacity_bytes, unsigned
 from ._values import FIXED_METAS
 
 if TYPE_CHECKING:
@@ -22,6 +20,32 @@ if TYPE_CHECKING:
 
 Tag = Union[str, bytes]
 """What names a group of entries. A str is the same tag as its UTF-8 bytes."""
+
+
+class EntryOptions(TypedDict, total=False):
+    """For how long an entry is kept, and its tags. ``Cache.set`` says what each does."""
+
+    max_age: Seconds | None
+    stale: Seconds | None
+    tag: Tag | None
+    tags: Iterable[Tag] | None
+
+
+class StoreOptions(EntryOptions, total=False):
+    """How a value is stored. ``Cache.set`` says what each does."""
+
+    pinned: bool
+    meta: bytes
+    compress: bool
+
+
+def store_flags(pinned: bool, compress: bool) -> int:
+    return (_abi.SET_PINNED if pinned else 0) | (0 if compress else _abi.SET_UNCOMPRESSED)
+
+
+def read_flags(stale: bool, peek: bool) -> int:
+    return (_abi.GET_STALE if stale else 0) | (_abi.GET_PEEK if peek else 0)
+
 
 COMPRESSIONS: Final = {
     "dictionary": _abi.COMPRESSION_DICTIONARY,
@@ -39,8 +63,8 @@ def open_options(
     *,
     capacity: int | str | None,
     max_entries: int | None,
-    max_age: float | None,
-    stale: float | None,
+    max_age: Seconds | None,
+    stale: Seconds | None,
     read_only: bool,
     must_exist: bool,
     sync_on_close: bool,
@@ -49,7 +73,6 @@ def open_options(
     segment_size: int | str | None,
     mode: int | None,
     eviction: Eviction | None,
-    clock: Any,
 ) -> _abi.Options:
     if compression not in COMPRESSIONS:
         raise InvalidError(f"compression is one of {', '.join(COMPRESSIONS)}, not {compression!r}")
@@ -63,7 +86,7 @@ def open_options(
     if not sync_on_close:
         flags |= _abi.OPEN_NO_SYNC
     segment = capacity_bytes(segment_size)
-    options = _abi.Options(
+    return _abi.Options(
         struct_size=_abi.OPTIONS_SIZE,
         flags=flags,
         capacity=capacity_bytes(capacity),
@@ -76,9 +99,6 @@ def open_options(
         compression=COMPRESSIONS[compression],
         eviction=EVICTIONS[eviction or "lru"],
     )
-    if clock is not None:
-        options.now_ms = clock
-    return options
 
 
 def _count(name: str, number: int | None, bits: int) -> int:
@@ -86,37 +106,25 @@ def _count(name: str, number: int | None, bits: int) -> int:
     return 0 if number is None else unsigned(name, number, bits, least=1)
 
 
-def clock(now: Callable[[], float] | None) -> Any:
-    """A C function that calls `now` (seconds since 1970), or None."""
-    if now is None:
-        return None
-    if not callable(now):
-        raise TypeError("now is a function that gives seconds since 1970-01-01 UTC")
-
-    def milliseconds(_context: Any) -> int:
-        try:
-            return round(now() * 1000)
-        except BaseException:
-            # No exception can pass through C: say it, and go by the system's clock.
-            traceback.print_exc()
-            return round(time.time() * 1000)
-
-    return _abi.Clock(milliseconds)
-
-
 def plain_set_options(*metas: bytes) -> dict[bytes, Any]:
     """For each meta, a pointer to the options of a set with nothing but defaults."""
-    pointers: dict[bytes, Any] = {b"": None}
-    for meta in FIXED_METAS + metas:
-        pointers[meta] = ctypes.byref(set_options(meta))
-    return pointers
+    return {b"": None, **set_options_by_meta(*FIXED_METAS, *metas)}
+
+
+def set_options_by_meta(
+    *metas: bytes,
+    max_age: Seconds | None = None,
+    stale: Seconds | None = None,
+    tags: Iterable[bytes] = (),
+) -> dict[bytes, Any]:
+    return {meta: ctypes.byref(set_options(meta, 0, max_age, stale, tags)) for meta in metas}
 
 
 def set_options(
     meta: bytes,
     flags: int = 0,
-    max_age: float | None = None,
-    stale: float | None = None,
+    max_age: Seconds | None = None,
+    stale: Seconds | None = None,
     tags: Iterable[bytes] = (),
     version: int = 0,
 ) -> _abi.SetOptions:

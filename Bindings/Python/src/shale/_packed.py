@@ -1,4 +1,4 @@
-"""The form of values that JSON can't carry: tuples, nested bytes, keys of any kind.
+"""The form of values that JSON can't carry: tuples, sets, nested bytes, keys of any kind.
 
 One letter for each value, then what belongs to it. Sizes and counts are seven
 bits a byte, the lowest first; numbers are little-endian.
@@ -16,22 +16,31 @@ letter  value             then
 ``l``   ``list``          a count, then the items
 ``t``   ``tuple``         a count, then the items
 ``d``   ``dict``          a count, then each key and its value, in the dict's order
+``S``   ``set``           a count, then the items, by the order of their forms
+``Z``   ``frozenset``     a count, then the items, likewise
 ======  ================  ====================================================
 
-One value has one form: the sizes are as short as they can be.
+`_packed_types` has further letters. One value has one form: the sizes are as short as they can be.
 """
 
 from __future__ import annotations
 
 import struct
-from typing import Any, Final
+from typing import Any, Callable, Final
 
+from . import _packed_types
 from ._errors import InvalidError
 from ._varint import read_size, size_bytes
 
 MAX_DEPTH: Final = 200
 
 _FLOAT: Final = struct.Struct("<d")
+_COLLECTIONS: Final[dict[bytes, Callable[[list[Any]], Any]]] = {
+    b"l": list,
+    b"t": tuple,
+    b"S": set,
+    b"Z": frozenset,
+}
 
 
 def int_bytes(number: int) -> bytes:
@@ -80,16 +89,29 @@ def _pack(value: object, parts: list[bytes], depth: int) -> None:
     elif depth == MAX_DEPTH:
         raise too_deep()
     elif kind is list or kind is tuple:
-        parts += (b"l" if kind is list else b"t", size_bytes(len(value)))  # type: ignore[arg-type]
-        for item in value:  # type: ignore[attr-defined]
+        # Another thread may be changing it: what is counted is what is packed.
+        items: tuple[Any, ...] = tuple(value)  # type: ignore[arg-type]
+        parts += (b"l" if kind is list else b"t", size_bytes(len(items)))
+        for item in items:
             _pack(item, parts, depth + 1)
     elif kind is dict:
-        parts += (b"d", size_bytes(len(value)))  # type: ignore[arg-type]
-        for key, item in value.items():  # type: ignore[attr-defined]
+        pairs: list[tuple[Any, Any]] = list(value.items())  # type: ignore[attr-defined]
+        parts += (b"d", size_bytes(len(pairs)))
+        for key, item in pairs:
             _pack(key, parts, depth + 1)
             _pack(item, parts, depth + 1)
+    elif kind is set or kind is frozenset:
+        forms: list[bytes] = []
+        for item in tuple(value):  # type: ignore[arg-type]
+            form: list[bytes] = []
+            _pack(item, form, depth + 1)
+            forms.append(b"".join(form))
+        parts += (b"S" if kind is set else b"Z", size_bytes(len(forms)), *sorted(forms))
     else:
-        raise TypeError(f"no form for {kind.__name__}")
+        other = _packed_types.pack(value)
+        if other is None:
+            raise TypeError(f"no form for {kind.__name__}")
+        parts.append(other)
 
 
 def _unpack(data: bytes, at: int, depth: int) -> tuple[Any, int]:
@@ -105,7 +127,9 @@ def _unpack(data: bytes, at: int, depth: int) -> tuple[Any, int]:
         if len(data) - at < 8:
             raise ValueError("a float is cut off")
         return _FLOAT.unpack_from(data, at)[0], at + 8
-    if letter not in (b"i", b"s", b"b", b"l", b"t", b"d") or not letter:
+    if letter in _packed_types.LETTERS:
+        return _packed_types.unpack(letter, data, at)
+    if letter not in (b"i", b"s", b"b", b"l", b"t", b"d", b"S", b"Z") or not letter:
         raise ValueError("no such letter")
     size, at = read_size(data, at)
     # An item takes a byte at least: no count can ask for more than is there.
@@ -135,4 +159,7 @@ def _unpack(data: bytes, at: int, depth: int) -> tuple[Any, int]:
     for _ in range(size):
         item, at = _unpack(data, at, depth + 1)
         items.append(item)
-    return (items if letter == b"l" else tuple(items)), at
+    try:
+        return _COLLECTIONS[letter](items), at
+    except TypeError as error:
+        raise ValueError("a set's item is not hashable") from error

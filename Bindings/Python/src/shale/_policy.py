@@ -4,39 +4,36 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable
-from typing import Final, TypedDict
+from datetime import timedelta
+from typing import TypedDict
 
 from . import _abi
 from ._errors import InvalidError
 from ._options import Tag, tag_list
-from ._units import NEVER, age_ms, duration_ms, seconds
-
-LEASE: Final = 30.0
-"""Seconds that a lease lasts, if nothing else is said."""
-
-_LONGEST_LEASE_MS: Final = 60 * 60 * 1000
+from ._units import LEASE, NEVER, Seconds, age_ms, duration_ms, lease_ms, seconds
 
 
 class LoadOptions(TypedDict, total=False):
-    """The options of ``get_or_load``, ``entry_or_load`` and ``memoize``. Times are seconds.
+    """The options of ``get_or_load``, ``entry_or_load`` and ``memoize``. Times are seconds, or
+    timedeltas.
 
     ``Cache.get_or_load`` says what each does.
     """
 
-    max_age: float | None
-    stale: float | None
+    max_age: Seconds | None
+    stale: Seconds | None
     tag: Tag | None
     tags: Iterable[Tag] | None
     pinned: bool
-    missing_age: float | None
-    jitter: float
-    wait: float
-    lease: float
-    refresh_ahead: float
-    soft_timeout: float
-    timeout: float
+    missing_age: Seconds | None
+    jitter: Seconds
+    wait: Seconds
+    lease: Seconds
+    refresh_ahead: Seconds
+    soft_timeout: Seconds
+    timeout: Seconds
     stale_if_error: bool
-    retry_after: float
+    retry_after: Seconds
 
 
 class Policy:
@@ -63,20 +60,20 @@ class Policy:
     def __init__(
         self,
         *,
-        max_age: float | None = None,
-        stale: float | None = None,
+        max_age: Seconds | None = None,
+        stale: Seconds | None = None,
         tag: Tag | None = None,
         tags: Iterable[Tag] | None = None,
         pinned: bool = False,
-        missing_age: float | None = None,
-        jitter: float = 0,
-        wait: float = NEVER,
-        lease: float = LEASE,
-        refresh_ahead: float = 0,
-        soft_timeout: float = NEVER,
-        timeout: float = NEVER,
+        missing_age: Seconds | None = None,
+        jitter: Seconds = 0,
+        wait: Seconds = NEVER,
+        lease: Seconds = LEASE,
+        refresh_ahead: Seconds = 0,
+        soft_timeout: Seconds = NEVER,
+        timeout: Seconds = NEVER,
         stale_if_error: bool = False,
-        retry_after: float = 0,
+        retry_after: Seconds = 0,
     ) -> None:
         age_ms(max_age), age_ms(stale), age_ms(missing_age)
         self.max_age = max_age
@@ -89,26 +86,26 @@ class Policy:
         self.flags = _abi.SET_PINNED if pinned else 0
         self.read_flags = 0 if stale == 0 else _abi.GET_STALE
         self.wait = _duration("wait", wait)
-        self.lease = lease
-        self.lease_ms = duration_ms("lease", lease)
-        if not 0 < self.lease_ms <= _LONGEST_LEASE_MS:
-            raise InvalidError(f"a lease lasts above 0 seconds and up to an hour, not {lease!r}")
+        self.lease_ms = lease_ms(lease)
+        self.lease = seconds(self.lease_ms)
         self.refresh_ahead_ms = duration_ms("refresh_ahead", refresh_ahead)
         self.soft_timeout = _duration("soft_timeout", soft_timeout)
         self.timeout = _duration("timeout", timeout)
-        if not timeout:
+        if not self.timeout:
             raise InvalidError("a timeout of 0 seconds leaves no time to load in")
         self.stale_if_error = stale_if_error
         self.retry_after = _duration("retry_after", retry_after)
 
-    def age(self, max_age: float | None) -> float | None:
-        """An age, with the jitter taken off."""
+    def age(self, max_age: Seconds | None) -> float | None:
+        """An age in seconds, with the jitter taken off."""
+        if isinstance(max_age, timedelta):
+            max_age = max_age.total_seconds()
         if not self.jitter or not max_age:
             return max_age
         return max_age - random.uniform(0, min(self.jitter, max_age / 2))
 
 
-def _duration(name: str, value: float) -> float:
+def _duration(name: str, value: Seconds) -> float:
     """Seconds that the library could count too."""
     return seconds(duration_ms(name, value))
 

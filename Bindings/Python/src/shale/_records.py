@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from . import _abi
 from ._options import EVICTIONS
-from ._units import seconds
+from ._units import NEVER, seconds
 from ._values import split_meta
 
 if TYPE_CHECKING:
+    from ._handle import Loan
     from ._options import Eviction
 
 
@@ -31,8 +32,11 @@ class Entry:
     stored_size: int
     """Bytes that the value takes after compression."""
     meta: bytes
-    """The bytes beside the value: what a loader or another program put there, or the type that
-    Python did."""
+    """The bytes beside the value: what a caller, a loader or another program put there, or the type
+    that Python did."""
+    ttl: float = NEVER
+    """Seconds for which it was still fresh when it was read: 0.0 if it is stale, ``shale.NEVER`` if
+    it stays."""
 
 
 class Details(NamedTuple):
@@ -43,6 +47,8 @@ class Details(NamedTuple):
     flags: int
     version: int
     stored_size: int
+    read_ms: int
+    """When this was said, by the cache's clock."""
 
 
 @dataclass(frozen=True)
@@ -55,12 +61,16 @@ class LoadStats:
     """Of them: that raised, whether or not something stale was served instead."""
     conflicts: int = 0
     """Of them: whose value was not stored, as its key or a tag had been changed meanwhile."""
+    unstored: int = 0
+    """Of them: whose value was returned, but not stored, as there was no room for it or it was too
+    large. The first is logged (logger "shale")."""
     waits: int = 0
     """Calls that waited for another's load."""
     waited: float = 0.0
     """For so long together, seconds."""
     undecodable: int = 0
-    """Reads of values that the serializer could not read; each is a miss."""
+    """Reads of values that could not be read (another serializer's, for example); each is a miss.
+    The first is logged."""
 
 
 @dataclass(frozen=True)
@@ -144,11 +154,23 @@ class Report:
     """Found damaged by this call, and dropped."""
 
 
-def details_of(struct: _abi.Value) -> Details:
+def details_of(loan: Loan) -> Details:
     """To be called before the buffer's `take`, which may give it back."""
+    struct = loan.buffer.struct
     return Details(
-        struct.created_ms, struct.expires_ms, struct.flags, struct.version, struct.stored_size
+        struct.created_ms,
+        struct.expires_ms,
+        struct.flags,
+        struct.version,
+        struct.stored_size,
+        loan.now_ms(),
     )
+
+
+def _left(details: Details) -> float:
+    if details.expires_ms == _abi.NEVER_MS:
+        return NEVER
+    return max(0, details.expires_ms - details.read_ms) / 1000
 
 
 def entry_of(value: Any, meta: bytes, details: Details) -> Entry:
@@ -161,6 +183,7 @@ def entry_of(value: Any, meta: bytes, details: Details) -> Entry:
         version=details.version,
         stored_size=details.stored_size,
         meta=split_meta(meta)[1],
+        ttl=_left(details),
     )
 
 

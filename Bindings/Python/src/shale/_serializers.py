@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from typing import Any, Protocol
+from typing import Any, Protocol, Union
 
 
 class Serializer(Protocol):
@@ -12,13 +12,17 @@ class Serializer(Protocol):
     ``name`` is stored beside each value that ``dumps`` wrote, and only a cache
     that was opened with a serializer of the same name reads it. Change the name
     when the form changes. What ``loads`` can't read (it raises any ``Exception``)
-    is a miss.
+    is a miss. ``dumps`` gives bytes, ``bytearray`` or ``memoryview``; what it raises goes to the
+    caller, and nothing is stored.
+
+    It is asked for values that have no form of their own. One that encrypts has to write all of
+    them: open the cache with ``serialize_all=True``.
     """
 
     @property
     def name(self) -> str: ...
 
-    def dumps(self, value: Any, /) -> bytes: ...
+    def dumps(self, value: Any, /) -> Union[bytes, bytearray, memoryview]: ...
 
     def loads(self, data: bytes, /) -> Any: ...
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, Union
 
 from . import _abi, _chain, _lease, _lookups
 from ._errors import LoadTimeoutError, PermissionDeniedError
-from ._keys import Key, encode_key
+from ._keys import Key
 from ._lease import HeldLease, Looked
 from ._load import Load
 from ._loaded import LoadResult
@@ -55,7 +55,7 @@ class Turn:
         self._cache = cache
         self._key = key
         self._policy = policy
-        self.place = (cache._identity, encode_key(key))
+        self.place = (cache._identity, cache._encode(key))
         _chain.refuse_own(self.place, key)
         now = time.monotonic()
         self._asked = now
@@ -77,9 +77,11 @@ class Turn:
                 _lease.look, self.place[1], self._flags, policy.lease_ms, policy.refresh_ahead_ms
             )
         except PermissionDeniedError:
-            # A read-only cache has no leases, so everybody loads.
+            # A read-only cache has no leases, so everybody loads; but nobody ahead of time.
             flags = self._flags | _abi.GET_PEEK
             looked = self._cache._pool.lend(_lease.read, self.place[1], flags)
+            if looked.status == _abi.OK:
+                return self._answer(looked)
             return self._begin(looked, None, 0)
         # This look was counted.
         if looked.status == _abi.MISS and not self._flags & _abi.GET_PEEK:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from datetime import timedelta
 from typing import Final, Union
 
 from . import _abi
@@ -12,6 +13,14 @@ from ._errors import InvalidError
 NEVER: Final = math.inf
 """An age without end."""
 
+Seconds = Union[float, timedelta]
+"""A duration: seconds, ``int`` or ``float``, or a ``timedelta``."""
+
+LEASE: Final = 30.0
+"""Seconds that a lease lasts, if nothing else is said."""
+
+_LONGEST_LEASE_MS: Final = 60 * 60 * 1000
+
 _LONGEST_SECONDS: Final = _abi.NEVER_MS // 1000
 _LARGEST: Final = 2**64 - 1
 
@@ -19,31 +28,43 @@ _CAPACITY: Final = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([KMGTP]?)(i?)B\s*", 
 _PREFIXES: Final = "KMGTP"
 
 
-def age_ms(seconds: float | None) -> int:
+def age_ms(seconds: Seconds | None) -> int:
     """Seconds to milliseconds. None is the default, 0 no age at all, NEVER without end.
 
     An age above zero is at least a millisecond.
     """
     if seconds is None:
         return 0
-    if not isinstance(seconds, (int, float)) or isinstance(seconds, bool):
-        raise TypeError(
-            f"an age is a number of seconds, shale.NEVER or None, not {type(seconds).__name__}"
-        )
-    if seconds == 0:
+    number = _number(seconds, "an age is a number of seconds, a timedelta, shale.NEVER or None")
+    if number == 0:
         return _abi.NONE_MS
-    if not seconds > 0:
-        raise InvalidError(f"an age is not negative: {seconds!r}")
-    return _milliseconds(seconds)
+    if not number > 0:
+        raise InvalidError(f"an age is not negative: {number!r}")
+    return _milliseconds(number)
 
 
-def duration_ms(name: str, seconds: float) -> int:
+def duration_ms(name: str, seconds: Seconds) -> int:
     """Seconds to milliseconds. 0 is 0, NEVER without end; above zero at least a millisecond."""
+    number = _number(seconds, f"{name} is a number of seconds or a timedelta")
+    if not number >= 0:
+        raise InvalidError(f"{name} is not negative: {number!r}")
+    return 0 if number == 0 else _milliseconds(number)
+
+
+def lease_ms(lease: Seconds) -> int:
+    """Seconds to milliseconds; what the library takes as a lease's time."""
+    milliseconds = duration_ms("lease", lease)
+    if not 0 < milliseconds <= _LONGEST_LEASE_MS:
+        raise InvalidError(f"a lease lasts above 0 seconds and up to an hour, not {lease!r}")
+    return milliseconds
+
+
+def _number(seconds: Seconds, expected: str) -> float:
+    if isinstance(seconds, timedelta):
+        return seconds.total_seconds()
     if not isinstance(seconds, (int, float)) or isinstance(seconds, bool):
-        raise TypeError(f"{name} is a number of seconds, not {type(seconds).__name__}")
-    if not seconds >= 0:
-        raise InvalidError(f"{name} is not negative: {seconds!r}")
-    return 0 if seconds == 0 else _milliseconds(seconds)
+        raise TypeError(f"{expected}, not {type(seconds).__name__}")
+    return seconds
 
 
 def _milliseconds(seconds: float) -> int:

@@ -17,18 +17,26 @@ letter   type                 the entry's bytes
 ``T``    ``True``             none
 ``F``    ``False``            none
 ``j``    ``list``, ``dict``   JSON, where JSON brings back what was stored
-``x``    ``list``, ``tuple``, the form of ``_packed``: tuples, nested bytes, keys
-         ``dict``             other than str, NaN, very long ints
+``x``    ``list``, ``tuple``, the form of ``_packed``: tuples, sets, nested bytes, keys
+         ``dict``, ``set``,   other than str, NaN, very long ints
+         ``frozenset``
+``x``    ``datetime``,        the form of ``_packed``
+         ``date``,
+         ``timedelta``,
+         ``Decimal``,
+         ``UUID``
 ``z``    anything             the serializer's name follows the letter
-``m``    any of these         with a loader's own bytes (an ETag): after the letter the
+``m``    any of these         with a caller's own bytes (an ETag): after the letter the
                               size of the value's meta (seven bits a byte, lowest first),
-                              that meta, and the loader's
+                              that meta, and the caller's
 ``-``    no value             none: a loader found that there is no such thing
 =======  ===================  ===============================================
 
 Types are exact. A subclass (a named tuple, an ``IntEnum``, an ``OrderedDict``,
 numpy's ``float64``) would come back as something else, so it is refused like
-any other object unless the cache has a serializer.
+any other object unless the cache has a serializer. What has a form, but is nested too
+deeply for it or contains itself, is the serializer's too. One that is given everything
+(``serialize_all``) writes all that there is, with the meta ``z``, and then nothing else is read.
 
 Reading never runs stored code, and never fails:
 
@@ -45,7 +53,8 @@ import json
 import struct
 from typing import Any, Callable, Final
 
-from . import _abi, _packed
+from . import _abi, _log, _packed, _packed_types
+from ._errors import InvalidError
 from ._serializers import Serializer
 from ._varint import read_size, size_bytes
 
@@ -90,10 +99,14 @@ class Unreadable(Exception):
 class Codec:
     """Values to meta and bytes, and back, for one cache."""
 
-    __slots__ = ("_serialized", "_serializer", "undecodable")
+    __slots__ = ("_serialized", "_serializer", "serializes_all", "undecodable")
 
-    def __init__(self, serializer: Serializer | None) -> None:
+    def __init__(self, serializer: Serializer | None, serialize_all: bool = False) -> None:
+        if serialize_all and serializer is None:
+            raise InvalidError("serialize_all needs a serializer")
         self._serializer = serializer
+        self.serializes_all = serialize_all
+        """Whether the serializer writes and reads every value."""
         self.undecodable = 0
         """How often a value was found that this codec could not read."""
         self._serialized = SERIALIZED
@@ -107,6 +120,8 @@ class Codec:
 
     def encode(self, value: Any) -> tuple[bytes, bytes]:
         """(meta, bytes). TypeError for what can't be stored without a serializer."""
+        if self.serializes_all:
+            return self._serialize(value)
         kind = type(value)
         if kind is bytes:
             return BYTES, value
@@ -120,24 +135,25 @@ class Codec:
                 return INT, _INT64.pack(value)
             return BIG_INT, _packed.int_bytes(value)
         if kind is dict or kind is list or kind is tuple:
-            return self._encode_container(value)
+            return self._encode_other(value)
         if kind is float:
             return FLOAT, _FLOAT64.pack(value)
         if value is None:
             return NONE, b""
         if kind is bool:
             return (TRUE if value else FALSE), b""
-        return self._serialize(value)
+        return self._encode_other(value)
 
     def decode(self, meta: bytes, data: bytes) -> Any:
         """The value. Unreadable if this cache can't tell what the bytes mean."""
-        if not meta:
+        plain = not self.serializes_all
+        if not meta and plain:
             return data
         decoder = _DECODERS.get(meta)
         try:
-            if decoder is not None:
+            if decoder is not None and plain:
                 return decoder(data)
-            if not meta.startswith(MARKER):
+            if not meta.startswith(MARKER) and plain:
                 return data
             if meta == self._serialized and self._serializer is not None:
                 return self._serializer.loads(data)
@@ -146,23 +162,34 @@ class Codec:
         except (MemoryError, Unreadable):
             raise
         except Exception as error:
-            self.undecodable += 1
+            self._count_unreadable(meta, error)
             raise Unreadable from error
         if meta != MISSING:
-            self.undecodable += 1
+            self._count_unreadable(meta)
         raise Unreadable
+
+    def _count_unreadable(self, meta: bytes, error: Exception | None = None) -> None:
+        self.undecodable += 1
+        if self.undecodable == 1:
+            why = "its bytes are wrong" if error else "another serializer's, or a newer release's"
+            _log.warn(
+                "a value cannot be read, and is a miss: it has the meta %r, and %s (further ones "
+                "are only counted, in stats().own.undecodable)",
+                meta,
+                why,
+                error=error,
+            )
 
     def knows(self, meta: bytes) -> bool:
         """Whether values with this meta can be read at all."""
         if meta.startswith(WITH_META):
             meta = split_meta(meta)[0]
-        return (
-            meta in _DECODERS
-            or not meta.startswith(MARKER)
-            or (meta == self._serialized and self._serializer is not None)
-        )
+        if meta == self._serialized and self._serializer is not None:
+            return True
+        plain = meta in _DECODERS or not meta.startswith(MARKER)
+        return plain and not self.serializes_all
 
-    def _encode_container(self, value: Any) -> tuple[bytes, bytes]:
+    def _encode_other(self, value: Any) -> tuple[bytes, bytes]:
         try:
             if _fits_json(value, 0):
                 data = _json(value)
@@ -171,21 +198,36 @@ class Codec:
             return PACKED, _packed.pack(value)
         except TypeError:
             return self._serialize(value)
+        except InvalidError:
+            if self._serializer is None:
+                raise
+            return self._serialize(value)
 
     def _serialize(self, value: Any) -> tuple[bytes, bytes]:
         serializer = self._serializer
         if serializer is None:
             raise TypeError(
-                f"a value is bytes, str, int, float, bool, None, or lists, tuples and dicts of "
-                f"these; found {_culprit(value)}. Convert it, or open the cache with "
+                f"a value is bytes, str, int, float, bool, None, datetime, date, timedelta, "
+                f"Decimal, UUID, or lists, tuples, sets and dicts of these; found "
+                f"{_culprit(value)}. Convert it, or open the cache with "
                 f"serializer=shale.PickleSerializer() if everybody who can write to the cache's "
                 f"directory may run code here"
             ) from None
-        return self._serialized, serializer.dumps(value)
+        data: object = serializer.dumps(value)
+        if type(data) is bytes:
+            return self._serialized, data
+        if isinstance(data, (bytes, bytearray, memoryview)):
+            return self._serialized, bytes(data)
+        raise TypeError(
+            f"a serializer's dumps gives bytes, not {type(data).__name__}"
+            + (" (use .encode() on it, and .decode() in loads)" if isinstance(data, str) else "")
+        )
 
 
 def join_meta(meta: bytes, own: bytes) -> bytes:
-    """The meta of a value, with a loader's own bytes. Those of bytes are as C would store them."""
+    """The meta of a value, with a caller's own bytes. Those of bytes are as C would store them."""
+    if not isinstance(own, bytes):
+        raise TypeError(f"meta is bytes, not {type(own).__name__}")
     if not own:
         return meta
     if not meta and not own.startswith(MARKER):
@@ -302,9 +344,11 @@ def _culprit(value: Any) -> str:
         kind = type(item)
         if kind is list or kind is tuple:
             stack.extend(reversed(item))
+        elif kind is set or kind is frozenset:
+            stack.extend(item)
         elif kind is dict:
             for key, nested in reversed(list(item.items())):
                 stack += (nested, key)
-        elif kind is not bytes and kind not in _JSON_LEAVES:
+        elif kind is not bytes and kind not in _JSON_LEAVES and _packed_types.pack(item) is None:
             return f"{kind.__module__}.{kind.__qualname__}"
     return type(value).__name__
