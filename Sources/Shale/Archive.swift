@@ -42,7 +42,7 @@ extension Cache: Codable {
     /// Its clock is the decoder's `userInfo[.cacheClock]`, or the system's.
     public convenience init(from decoder: any Decoder) throws {
         let entries = try decoder.singleValueContainer().decode([ArchivedEntry].self)
-        try self.init(at: nil, maxEntries: nil, now: decoder.userInfo[.cacheClock] as? @Sendable () -> Date)
+        try self.init(opening: nil, now: decoder.userInfo[.cacheClock] as? @Sendable () -> Date)
         for entry in entries { try restore(entry) }
     }
 
@@ -67,14 +67,14 @@ extension Cache: Codable {
     public func saveToDisk(withName name: String, in directory: URL? = nil) throws {
         let file = try Cache.archive(name, in: directory)
         try FileManager.default.createDirectory(at: file.deletingLastPathComponent(), withIntermediateDirectories: true)
-        try JSONEncoder().encode(self).write(to: file, options: .atomic)
+        try JSONEncoder.ofCaches.encode(self).write(to: file, options: .atomic)
     }
 
     /// Reads what `saveToDisk(withName:in:)` wrote into a new cache in memory.
     public static func readFromDisk(withName name: String, in directory: URL? = nil, now: (@Sendable () -> Date)? = nil)
         throws -> Cache
     {
-        let decoder = JSONDecoder()
+        let decoder = JSONDecoder.ofCaches
         if let now { decoder.userInfo[.cacheClock] = now }
         return try decoder.decode(Cache.self, from: Data(contentsOf: archive(name, in: directory)))
     }

@@ -24,6 +24,8 @@ import Synchronization
 /// and leaves like any other, the least recently used first, unless the store has another `Eviction`. Every entry may leave to
 /// make room: keep the truth elsewhere.
 ///
+/// Keys are the same if they are equal, see ``CacheKey`` for those that have a `==` of their own.
+///
 /// Values are kept in a `Store`, encoded. Decoded values that were used lately are kept in memory in front of
 /// it, and each read from memory asks the store for the entry's version and age first: what another process
 /// has replaced, removed or invalidated is never served, and what it has expired is stale. Such a read counts as a use in the store too.
@@ -46,8 +48,8 @@ public final class Cache<Key: Hashable & Codable & Sendable, Value: Codable & Se
     @usableFromInline let memory: MemoryTier<Key, Value>
     let place: StorePlace
     let limitClock: any Clock<Duration>
-    let loader = Loader<Key, Answer>()
-    let pauses = LoadPauses<Key>()
+    let loader = Loader<[UInt8], Answer>()
+    let pauses = LoadPauses<[UInt8]>()
     @usableFromInline let counters = Counters()
     @usableFromInline let broadcast = Broadcast<Change>()
     @usableFromInline let told = Broadcast<Event>()
@@ -55,11 +57,15 @@ public final class Cache<Key: Hashable & Codable & Sendable, Value: Codable & Se
 
     /// Opens the cache in a directory, creating it and missing parents.
     ///
+    /// What is left out changes nothing in a store that is there already. Options that are out of range are an error of the code
+    /// `invalid`, which says what the range is.
+    ///
     /// - Parameters:
-    ///   - directory: On a local file system. Nil: a new cache in memory.
+    ///   - directory: On a local file system. For a cache without one there is ``inMemory(maxAge:staleFor:maxEntries:capacity:eviction:memoryEntries:memoryBytes:refreshAhead:leaseTime:coder:now:limitClock:)``.
     ///   - maxAge: How long an entry is fresh, unless its insertion says otherwise.
     ///   - staleFor: How long an entry is kept past its age, for those who ask for stale data.
-    ///   - maxEntries: Stale ones count too. Nil: as many as fit, or what an existing store has.
+    ///   - maxEntries: At least 1; stale ones count too. Fewer than the store has: the others leave at once, those of other caches in it among
+    ///     them. Nil: as many as fit, or what an existing store has.
     ///   - capacity: Bytes on disk, at least 1 MiB. Nil: 1 GiB for a new store, unchanged for an existing one.
     ///   - eviction: Which entries leave first where there is no room, chosen when the store is made. Nil: the least recently
     ///     used in a new store, unchanged for an existing one.
@@ -72,12 +78,70 @@ public final class Cache<Key: Hashable & Codable & Sendable, Value: Codable & Se
     ///   - now: The clock that ages go by. Nil: the system's.
     ///   - limitClock: What measures the limits of loads, see ``LoadOptions``.
     public convenience init(
-        at directory: String?, maxAge: Store.Lifetime = .seconds(12 * 60 * 60), staleFor: Store.Lifetime = .forever,
-        maxEntries: Int? = 50, capacity: Int? = nil, eviction: Eviction? = nil,
+        at directory: String, maxAge: Store.Lifetime = .seconds(12 * 60 * 60), staleFor: Store.Lifetime = .forever,
+        maxEntries: Int? = nil, capacity: Int? = nil, eviction: Eviction? = nil,
         memoryEntries: Int = 256, memoryBytes: Int = 32 << 20,
         refreshAhead: Double = 0, leaseTime: Duration = .seconds(10), coder: Coder<Value> = .standard,
         now: (@Sendable () -> Date)? = nil, limitClock: any Clock<Duration> = ContinuousClock()
     ) throws(ShaleError) {
+        try self.init(
+            opening: directory, maxAge: maxAge, staleFor: staleFor, maxEntries: maxEntries, capacity: capacity,
+            eviction: eviction, memoryEntries: memoryEntries,
+            memoryBytes: memoryBytes, refreshAhead: refreshAhead, leaseTime: leaseTime, coder: coder, now: now,
+            limitClock: limitClock)
+    }
+
+    /// The same, in a directory that a file URL names.
+    public convenience init(
+        at directory: URL, maxAge: Store.Lifetime = .seconds(12 * 60 * 60), staleFor: Store.Lifetime = .forever,
+        maxEntries: Int? = nil, capacity: Int? = nil, eviction: Eviction? = nil,
+        memoryEntries: Int = 256, memoryBytes: Int = 32 << 20,
+        refreshAhead: Double = 0, leaseTime: Duration = .seconds(10), coder: Coder<Value> = .standard,
+        now: (@Sendable () -> Date)? = nil, limitClock: any Clock<Duration> = ContinuousClock()
+    ) throws(ShaleError) {
+        if !directory.isFileURL { throw ShaleError(code: .invalid, message: "\(directory) names no file") }
+        try self.init(
+            opening: directory.path, maxAge: maxAge, staleFor: staleFor, maxEntries: maxEntries, capacity: capacity,
+            eviction: eviction, memoryEntries: memoryEntries,
+            memoryBytes: memoryBytes, refreshAhead: refreshAhead, leaseTime: leaseTime, coder: coder, now: now,
+            limitClock: limitClock)
+    }
+
+    /// A new cache in memory, which goes with its last reference. By itself it holds 50 entries; the rest is as for a cache in a directory.
+    public static func inMemory(
+        maxAge: Store.Lifetime = .seconds(12 * 60 * 60), staleFor: Store.Lifetime = .forever,
+        maxEntries: Int? = 50, capacity: Int? = nil, eviction: Eviction? = nil,
+        memoryEntries: Int = 256, memoryBytes: Int = 32 << 20,
+        refreshAhead: Double = 0, leaseTime: Duration = .seconds(10), coder: Coder<Value> = .standard,
+        now: (@Sendable () -> Date)? = nil, limitClock: any Clock<Duration> = ContinuousClock()
+    ) throws(ShaleError) -> Cache {
+        try Cache(
+            opening: nil, maxAge: maxAge, staleFor: staleFor, maxEntries: maxEntries, capacity: capacity,
+            eviction: eviction, memoryEntries: memoryEntries,
+            memoryBytes: memoryBytes, refreshAhead: refreshAhead, leaseTime: leaseTime, coder: coder, now: now,
+            limitClock: limitClock)
+    }
+
+    /// Nil: in memory.
+    convenience init(
+        opening directory: String?, maxAge: Store.Lifetime = .seconds(12 * 60 * 60),
+        staleFor: Store.Lifetime = .forever,
+        maxEntries: Int? = nil, capacity: Int? = nil, eviction: Eviction? = nil,
+        memoryEntries: Int = 256, memoryBytes: Int = 32 << 20,
+        refreshAhead: Double = 0, leaseTime: Duration = .seconds(10), coder: Coder<Value> = .standard,
+        now: (@Sendable () -> Date)? = nil, limitClock: any Clock<Duration> = ContinuousClock()
+    ) throws(ShaleError) {
+        let fault: String? =
+            if let maxEntries, maxEntries < 1 {
+                "maxEntries is \(maxEntries); it is at least 1, or nil"
+            } else if let capacity, capacity < 1 << 20 { "capacity is \(capacity); it is at least 1 MiB, or nil" } else
+            {
+                faultOfCache(
+                    maxAge: maxAge, staleFor: staleFor, memoryEntries: memoryEntries, memoryBytes: memoryBytes,
+                    refreshAhead: refreshAhead, leaseTime: leaseTime)
+            }
+        // Before anything is made or changed.
+        if let fault { throw ShaleError(fault, in: directory) }
         var options = Store.Options(capacity: capacity, maxEntries: maxEntries)
         options.eviction = eviction
         if let now { options.now = { now().millisecondsSince1970 } }
@@ -85,22 +149,6 @@ public final class Cache<Key: Hashable & Codable & Sendable, Value: Codable & Se
         try self.init(
             in: store, named: "", maxAge: maxAge, staleFor: staleFor, memoryEntries: memoryEntries,
             memoryBytes: memoryBytes, refreshAhead: refreshAhead, leaseTime: leaseTime, coder: coder,
-            limitClock: limitClock)
-    }
-
-    /// The same, in a directory that a file URL names.
-    public convenience init(
-        at directory: URL, maxAge: Store.Lifetime = .seconds(12 * 60 * 60), staleFor: Store.Lifetime = .forever,
-        maxEntries: Int? = 50, capacity: Int? = nil, eviction: Eviction? = nil,
-        memoryEntries: Int = 256, memoryBytes: Int = 32 << 20,
-        refreshAhead: Double = 0, leaseTime: Duration = .seconds(10), coder: Coder<Value> = .standard,
-        now: (@Sendable () -> Date)? = nil, limitClock: any Clock<Duration> = ContinuousClock()
-    ) throws(ShaleError) {
-        if !directory.isFileURL { throw ShaleError(code: .invalid, message: "\(directory) names no file") }
-        try self.init(
-            at: directory.path, maxAge: maxAge, staleFor: staleFor, maxEntries: maxEntries, capacity: capacity,
-            eviction: eviction, memoryEntries: memoryEntries,
-            memoryBytes: memoryBytes, refreshAhead: refreshAhead, leaseTime: leaseTime, coder: coder, now: now,
             limitClock: limitClock)
     }
 
@@ -125,10 +173,10 @@ public final class Cache<Key: Hashable & Codable & Sendable, Value: Codable & Se
         self.limitClock = limitClock
         place = StorePlace(store)
         keys = try KeySpace(name: name)
-        if leaseTime < .milliseconds(1) || leaseTime > .seconds(60 * 60) {
-            throw ShaleError(
-                code: .invalid, message: "leaseTime is \(leaseTime); it lasts from a millisecond to an hour")
-        }
+        let fault = faultOfCache(
+            maxAge: maxAge, staleFor: staleFor, memoryEntries: memoryEntries, memoryBytes: memoryBytes,
+            refreshAhead: refreshAhead, leaseTime: leaseTime)
+        if let fault { throw ShaleError(fault, in: store.directory, named: name) }
         memory = MemoryTier(maxEntries: memoryEntries, maxCost: memoryBytes)
     }
 
@@ -142,12 +190,15 @@ public final class Cache<Key: Hashable & Codable & Sendable, Value: Codable & Se
 
     // Inlinable, down to the store: what its users' compiler specialises for their types takes a third of the instructions.
 
-    /// The fresh value, or nil; set: inserts, or removes with nil. Errors read as nil and are lost when writing:
-    /// where they matter, call `value(for:)`, `insert` and `remove`.
+    /// The fresh value, or nil; set: inserts, or removes with nil. Errors read as nil. Those of writing are counted in
+    /// ``CacheStatistics/failedWrites`` and announced as ``Event/writeFailed(_:_:)``; the first of each object is also written to standard error.
+    /// Where they matter, call `value(for:)`, `insert` and `remove`.
     public subscript(key: Key) -> Value? {
         @inlinable get { try? value(for: key) }
         set {
-            if let newValue { _ = try? insert(newValue, for: key) } else { _ = try? remove(key) }
+            do throws(ShaleError) {
+                if let newValue { try insert(newValue, for: key) } else { try remove(key) }
+            } catch { tell(ofFailedWrite: error, for: key) }
         }
     }
 
@@ -180,21 +231,24 @@ public final class Cache<Key: Hashable & Codable & Sendable, Value: Codable & Se
     /// `peeking` leaves the order of use and the store's counters alone.
     @inlinable
     func read(_ key: Key, includingStale: Bool, peeking: Bool = false) throws(ShaleError) -> Entry? {
-        guard let held = memory.item(for: key) else {
-            return try readStored(key, try stored(key), includingStale: includingStale, peeking: peeking)
+        let place = try place(of: key)
+        guard let held = memory.item(for: place) else {
+            return try readStored(
+                key, try stored(key, at: place), at: place, includingStale: includingStale, peeking: peeking)
         }
         guard let known = try store.entry(for: held.storedKey, includingStale: includingStale, peeking: peeking) else {
-            memory.remove(key)
+            memory.remove(place)
             return nil
         }
         if known.version == held.version { return Entry(held.value, known, source: .memory) }
         // It was replaced. The use has been counted by the question just asked.
-        return try readStored(key, held.storedKey, includingStale: includingStale, peeking: true)
+        return try readStored(key, held.storedKey, at: place, includingStale: includingStale, peeking: true)
     }
 
     @inlinable
-    func readStored(_ key: Key, _ storedKey: [UInt8], includingStale: Bool, peeking: Bool) throws(ShaleError) -> Entry?
-    {
+    func readStored(
+        _ key: Key, _ storedKey: [UInt8], at place: MemoryKey<Key>, includingStale: Bool, peeking: Bool
+    ) throws(ShaleError) -> Entry? {
         let read = try store.withValue(for: storedKey, includingStale: includingStale, peeking: peeking) {
             known, bytes in
             (known: known, value: Meta.isMissing(known.meta) ? nil : Result { try coder.decode(Data(bytes)) })
@@ -203,8 +257,8 @@ public final class Cache<Key: Hashable & Codable & Sendable, Value: Codable & Se
         switch value {
         case .success(let value):
             keep(
-                value, for: key,
-                MemoryTier.Item(value: value, version: read.known.version, storedKey: storedKey, cost: read.known.size))
+                MemoryTier.Item(value: value, version: read.known.version, storedKey: storedKey, cost: read.known.size),
+                at: place)
             return Entry(value, read.known, source: .store)
         case .failure:
             removeUndecodable(key, storedKey, version: read.known.version)
@@ -268,6 +322,7 @@ public final class Cache<Key: Hashable & Codable & Sendable, Value: Codable & Se
         _ value: Value?, for key: Key, maxAge: Store.Lifetime?, pinned: Bool, _ meta: Meta, _ condition: Condition
     ) throws(ShaleError) -> UInt64? {
         let storedKey = try stored(key)
+        let maxAge = try checked(maxAge ?? self.maxAge)
         let bytes: Data
         do { bytes = try value.map(coder.encode) ?? Data() } catch {
             throw failure("the value for \(key) cannot be encoded: \(error)")
@@ -275,13 +330,14 @@ public final class Cache<Key: Hashable & Codable & Sendable, Value: Codable & Se
         var tags = [keys.tag]
         for tag in meta.tags { tags.append(try stored(tag: tag)) }
         let version = try store.set(
-            bytes, for: storedKey, maxAge: maxAge ?? self.maxAge, stale: staleFor, tags: tags, meta: meta.bytes,
+            bytes, for: storedKey, maxAge: maxAge, stale: staleFor, tags: tags, meta: meta.bytes,
             condition: condition, pinned: pinned)
+        let place = keys.place(of: key, storedAs: storedKey)
         guard let version, let value else {
-            if version != nil { memory.remove(key) }
+            if version != nil { memory.remove(place) }
             return version
         }
-        keep(value, for: key, MemoryTier.Item(value: value, version: version, storedKey: storedKey, cost: bytes.count))
+        keep(MemoryTier.Item(value: value, version: version, storedKey: storedKey, cost: bytes.count), at: place)
         broadcast.send(.inserted(key, version: version))
         return version
     }
@@ -289,7 +345,7 @@ public final class Cache<Key: Hashable & Codable & Sendable, Value: Codable & Se
     /// Gives an entry, fresh or stale, a new age from now; nil: the cache's. False where there is none.
     @discardableResult
     public func touch(_ key: Key, maxAge: Store.Lifetime? = nil) throws(ShaleError) -> Bool {
-        try store.touch(try stored(key), maxAge: maxAge ?? self.maxAge)
+        try store.touch(try stored(key), maxAge: try checked(maxAge ?? self.maxAge))
     }
 
     /// Makes an entry stale, as if its age were over: it serves those who ask for stale data until it is loaded or inserted
@@ -308,8 +364,9 @@ public final class Cache<Key: Hashable & Codable & Sendable, Value: Codable & Se
     /// Whether there was an entry to remove.
     @discardableResult
     public func remove(_ key: Key) throws(ShaleError) -> Bool {
-        let wasThere = try store.remove(try stored(key))
-        memory.remove(key)
+        let storedKey = try stored(key)
+        let wasThere = try store.remove(storedKey)
+        memory.remove(keys.place(of: key, storedAs: storedKey))
         if wasThere { broadcast.send(.removed(key)) }
         return wasThere
     }
@@ -363,8 +420,27 @@ public final class Cache<Key: Hashable & Codable & Sendable, Value: Codable & Se
     // MARK: Shared steps
 
     @inlinable
-    func keep(_ value: Value, for key: Key, _ item: MemoryTier<Key, Value>.Item) {
-        for evicted in memory.insert(item, for: key) { broadcast.send(.evictedFromMemory(evicted)) }
+    func keep(_ item: MemoryTier<Key, Value>.Item, at place: MemoryKey<Key>) {
+        let evicted = memory.insert(item, for: place)
+        if broadcast.isHeard { tell(ofEvicted: evicted) }
+    }
+
+    @usableFromInline
+    func tell(ofEvicted items: [MemoryTier<Key, Value>.Item]) {
+        for item in items {
+            if let key = item.storedKey.withUnsafeBytes({ keys.decode($0) }) { broadcast.send(.evictedFromMemory(key)) }
+        }
+    }
+
+    /// Where memory keeps it. A key that is compared as it is need not be encoded for a hit.
+    @inlinable
+    func place(of key: Key) throws(ShaleError) -> MemoryKey<Key> {
+        keys.encoding.isCompared ? .compared(key) : .stored(try stored(key))
+    }
+
+    @inlinable
+    func stored(_ key: Key, at place: MemoryKey<Key>) throws(ShaleError) -> [UInt8] {
+        if case .stored(let bytes) = place { bytes } else { try stored(key) }
     }
 
     @inlinable
@@ -375,15 +451,47 @@ public final class Cache<Key: Hashable & Codable & Sendable, Value: Codable & Se
     /// An empty tag would be the one that every entry of the cache carries.
     private func stored(tag: String) throws(ShaleError) -> String {
         if tag.isEmpty { throw failure("a tag is empty; it has 1 to 65,535 bytes") }
-        return keys.tag + tag
+        return keys.tag + tag.canonical
+    }
+
+    private func checked(_ maxAge: Store.Lifetime) throws(ShaleError) -> Store.Lifetime {
+        if maxAge.isNegative { throw failure("maxAge is \(maxAge); it is not negative") }
+        return maxAge
     }
 
     @usableFromInline
     func failure(_ cause: String) -> ShaleError {
-        ShaleError(
-            code: .invalid,
-            message: "\(store.directory ?? "memory")\(name.isEmpty ? "" : ", cache \"\(name)\""): \(cause)")
+        ShaleError(cause, in: store.directory, named: name)
     }
+}
+
+extension ShaleError {
+    /// Of the caller. It names the place.
+    init(_ fault: String, in directory: String?, named name: String = "") {
+        self.init(
+            code: .invalid,
+            message: "\(directory ?? "memory")\(name.isEmpty ? "" : ", cache \"\(name)\""): \(fault)")
+    }
+}
+
+extension Store.Lifetime {
+    var isNegative: Bool { if case .of(let duration) = self { duration < .zero } else { false } }
+}
+
+/// What is wrong with the options, if anything.
+private func faultOfCache(
+    maxAge: Store.Lifetime, staleFor: Store.Lifetime, memoryEntries: Int, memoryBytes: Int, refreshAhead: Double,
+    leaseTime: Duration
+) -> String? {
+    if maxAge.isNegative { return "maxAge is \(maxAge); it is not negative" }
+    if staleFor.isNegative { return "staleFor is \(staleFor); it is not negative" }
+    if memoryEntries < 0 { return "memoryEntries is \(memoryEntries); it is not negative" }
+    if memoryBytes < 0 { return "memoryBytes is \(memoryBytes); it is not negative" }
+    if !(refreshAhead >= 0 && refreshAhead.isFinite) {
+        return "refreshAhead is \(refreshAhead); it is a number from 0 on"
+    }
+    return leaseTime < .milliseconds(1) || leaseTime > .seconds(60 * 60)
+        ? "leaseTime is \(leaseTime); it lasts from a millisecond to an hour" : nil
 }
 
 extension Date {

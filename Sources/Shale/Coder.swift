@@ -37,9 +37,29 @@ extension Coder where Value: Codable {
         return raw.lazy.compactMap { $0 as? Coder }.first ?? .json
     }
 
-    /// JSON, also for `Data`, `[UInt8]` and `String`.
+    /// JSON, also for `Data`, `[UInt8]` and `String`. NaN and infinities are "nan", "inf" and "-inf".
     public static var json: Coder {
-        Coder(encode: { try JSONEncoder().encode($0) }, decode: { try JSONDecoder().decode(Value.self, from: $0) })
+        Coder(
+            encode: { try JSONEncoder.ofCaches.encode($0) },
+            decode: { try JSONDecoder.ofCaches.decode(Value.self, from: $0) })
+    }
+}
+
+extension JSONEncoder {
+    static var ofCaches: JSONEncoder {
+        let encoder = JSONEncoder()
+        encoder.nonConformingFloatEncodingStrategy = .convertToString(
+            positiveInfinity: "inf", negativeInfinity: "-inf", nan: "nan")
+        return encoder
+    }
+}
+
+extension JSONDecoder {
+    static var ofCaches: JSONDecoder {
+        let decoder = JSONDecoder()
+        decoder.nonConformingFloatDecodingStrategy = .convertFromString(
+            positiveInfinity: "inf", negativeInfinity: "-inf", nan: "nan")
+        return decoder
     }
 }
 

@@ -1,5 +1,13 @@
 import ShaleCore
 
+#if canImport(Glibc)
+import Glibc
+#elseif canImport(Musl)
+import Musl
+#else
+import Darwin
+#endif
+
 extension Cache {
     /// What this object reads and loads from now on. ``changes`` has what it inserts and removes, and what is evicted.
     ///
@@ -15,6 +23,8 @@ extension Cache {
         case miss(Key, MissReason)
         /// A stored value did not decode. It is removed, and a miss.
         case undecodable(Key)
+        /// A write through the subscript has failed, and changed nothing.
+        case writeFailed(Key, ShaleError)
         /// A loader is about to be asked.
         case loadBegan(Key)
         /// It has answered, or thrown.
@@ -30,6 +40,13 @@ extension Cache {
         } else {
             told.send(.miss(key, missReason(key, includingStale: includingStale)))
         }
+    }
+
+    func tell(ofFailedWrite error: ShaleError, for key: Key) {
+        if counters.failedWrites.add(1, ordering: .relaxed).oldValue == 0 {
+            writeToStandardError("shale: a write was lost, as are further ones without a word: \(error)")
+        }
+        told.send(.writeFailed(key, error))
     }
 
     /// Of a key that was just missed; a change since then may have given it another.
@@ -58,4 +75,9 @@ public enum MissReason: Sendable {
     case damaged
     /// A loader has found that there is none.
     case missing
+}
+
+/// In one piece, as others may write there too.
+private func writeToStandardError(_ line: String) {
+    _ = Array("\(line)\n".utf8).withUnsafeBytes { write(STDERR_FILENO, $0.baseAddress, $0.count) }
 }

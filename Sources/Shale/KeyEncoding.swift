@@ -10,7 +10,7 @@ import ShaleCore
 ///     key = name length (1), name, kind (1), bytes
 ///     tag = "length:name" and the tag; of the whole cache: nothing behind the name
 ///
-/// Both lengths are of the name in UTF-8, so that no name is another's beginning.
+/// Both lengths are of the name in UTF-8, which is normalized like a tag, so that no name is another's beginning. Keys are the same if their bytes are.
 @usableFromInline
 struct KeySpace<Key: Hashable & Codable & Sendable>: Sendable {
     /// What every entry of the cache carries.
@@ -19,6 +19,7 @@ struct KeySpace<Key: Hashable & Codable & Sendable>: Sendable {
     @usableFromInline let encoding = KeyEncoding<Key>.standard
 
     init(name: String) throws(ShaleError) {
+        let name = name.canonical
         guard let length = UInt8(exactly: name.utf8.count) else {
             throw ShaleError(
                 code: .invalid, message: "the cache's name has \(name.utf8.count) bytes; it has at most 255")
@@ -34,25 +35,62 @@ struct KeySpace<Key: Hashable & Codable & Sendable>: Sendable {
         return bytes
     }
 
-    /// Nil for what is another cache's.
+    /// Where memory keeps what the store has under these bytes.
+    @inlinable
+    func place(of key: Key, storedAs bytes: [UInt8]) -> MemoryKey<Key> {
+        encoding.isCompared ? .compared(key) : .stored(bytes)
+    }
+
+    /// Nil for what is another cache's, and for what no key encodes to: an older version of this library may have written it.
     func decode(_ bytes: UnsafeRawBufferPointer) -> Key? {
-        bytes.starts(with: prefix) ? encoding.decode(Array(bytes.dropFirst(prefix.count))) : nil
+        guard bytes.starts(with: prefix), let key = encoding.decode(Array(bytes.dropFirst(prefix.count))),
+            let again = try? encode(key), again.elementsEqual(bytes)
+        else { return nil }
+        return key
     }
 }
 
-/// The bytes of a type of key. They stay the same from one version of a program to the next.
+/// What memory keeps a value under: the key itself where `==` says the same of keys as their bytes do, else those.
+@usableFromInline
+enum MemoryKey<Key: Hashable & Sendable>: Hashable, Sendable {
+    case compared(Key)
+    case stored([UInt8])
+
+    @inlinable
+    static func == (a: MemoryKey, b: MemoryKey) -> Bool {
+        switch (a, b) {
+        case (.compared(let a), .compared(let b)): a == b
+        case (.stored(let a), .stored(let b)): a == b
+        default: false
+        }
+    }
+
+    @inlinable
+    func hash(into hasher: inout Hasher) {
+        switch self {
+        case .compared(let key): key.hash(into: &hasher)
+        case .stored(let bytes): bytes.hash(into: &hasher)
+        }
+    }
+}
+
+/// The bytes of a type of key: equal for equal keys, and the same from one version of a program to the next.
 @usableFromInline
 struct KeyEncoding<Key: Sendable>: Sendable {
     /// Tells types of key apart, should a name be used for several.
     let kind: UInt8
+    /// Whether `==` says of any two keys what their bytes say, and a key keeps nothing alive that is larger than itself.
+    @usableFromInline let isCompared: Bool
     @usableFromInline let append: @Sendable (Key, inout [UInt8]) throws -> Void
     let decode: @Sendable ([UInt8]) -> Key?
 
     fileprivate init(
-        _ kind: Unicode.Scalar, append: @escaping @Sendable (Key, inout [UInt8]) throws -> Void,
+        _ kind: Unicode.Scalar, isCompared: Bool = false,
+        append: @escaping @Sendable (Key, inout [UInt8]) throws -> Void,
         decode: @escaping @Sendable ([UInt8]) -> Key?
     ) {
         self.kind = UInt8(ascii: kind)
+        self.isCompared = isCompared
         self.append = append
         self.decode = decode
     }
@@ -69,21 +107,17 @@ extension KeyEncoding where Key: Codable {
         return compact.lazy.compactMap { $0 as? KeyEncoding }.first ?? json
     }
 
-    /// JSON with sorted keys: the same bytes for equal keys, unless they hold a `Set`, or a `Dictionary`
-    /// whose keys are neither strings nor integers. Those have no order of their own.
     private static var json: KeyEncoding {
         KeyEncoding("j") { key, bytes in
-            let encoder = JSONEncoder()
-            encoder.outputFormatting = [.sortedKeys, .withoutEscapingSlashes]
-            bytes += try encoder.encode(key)
+            try CanonicalEncoder.append(key, to: &bytes)
         } decode: {
-            try? JSONDecoder().decode(Key.self, from: Data($0))
+            try? JSONDecoder.ofCaches.decode(Key.self, from: Data($0))
         }
     }
 }
 
-private let text = KeyEncoding<String>("s") {
-    $1 += $0.utf8
+private let text = KeyEncoding<String>("s", isCompared: true) {
+    $1.append(canonical: $0)
 } decode: {
     String(validating: $0, as: UTF8.self)
 }
@@ -103,7 +137,7 @@ private let bytes = KeyEncoding<[UInt8]>("b") {
 } decode: {
     $0
 }
-private let identifier = KeyEncoding<UUID>("u") { id, bytes in
+private let identifier = KeyEncoding<UUID>("u", isCompared: true) { id, bytes in
     withUnsafeBytes(of: id.uuid) { bytes += $0 }
 } decode: { bytes in
     if bytes.count != MemoryLayout<uuid_t>.size { return nil }
@@ -112,7 +146,7 @@ private let identifier = KeyEncoding<UUID>("u") { id, bytes in
 
 /// Zigzag: numbers near zero are short, and a key stays the same when its type grows.
 private func signed<I: FixedWidthInteger & SignedInteger & Sendable>(_: I.Type) -> KeyEncoding<I> {
-    KeyEncoding("i") { number, bytes in
+    KeyEncoding("i", isCompared: true) { number, bytes in
         let wide = Int64(number)
         bytes.append(leb128: UInt64(bitPattern: wide << 1 ^ wide >> 63))
     } decode: { bytes in
@@ -123,7 +157,7 @@ private func signed<I: FixedWidthInteger & SignedInteger & Sendable>(_: I.Type) 
 }
 
 private func unsigned<I: FixedWidthInteger & UnsignedInteger & Sendable>(_: I.Type) -> KeyEncoding<I> {
-    KeyEncoding("n") {
+    KeyEncoding("n", isCompared: true) {
         $1.append(leb128: UInt64($0))
     } decode: { bytes in
         var rest = bytes[...]

@@ -3,6 +3,7 @@ import Synchronization
 /// Decoded values in front of the store, the least recently used leaving first, exactly.
 ///
 /// It knows nothing of ages, nor of other processes: whoever is given an item compares its version with the store's.
+/// What leaves it is released when its lock is free again, as a value's `deinit` may use the cache.
 @usableFromInline
 final class MemoryTier<Key: Hashable & Sendable, Value: Sendable>: Sendable {
     @usableFromInline
@@ -24,7 +25,7 @@ final class MemoryTier<Key: Hashable & Sendable, Value: Sendable>: Sendable {
 
     @usableFromInline let maxEntries: Int
     @usableFromInline let maxCost: Int
-    @usableFromInline let list = Mutex(RecencyList<Key, Item>())
+    @usableFromInline let list = Mutex(RecencyList<MemoryKey<Key>, Item>())
 
     init(maxEntries: Int, maxCost: Int) {
         self.maxEntries = maxEntries
@@ -33,29 +34,37 @@ final class MemoryTier<Key: Hashable & Sendable, Value: Sendable>: Sendable {
 
     /// Makes it the most recently used.
     @inlinable
-    func item(for key: Key) -> Item? {
+    func item(for key: MemoryKey<Key>) -> Item? {
         if maxEntries <= 0 { return nil }
         return list.withLock { $0.use(key) }
     }
 
     /// Keeps the item, unless a newer version is there, or it alone costs too much. Returns what left to make room.
     @inlinable
-    func insert(_ item: Item, for key: Key) -> [Key] {
+    func insert(_ item: Item, for key: MemoryKey<Key>) -> [Item] {
         if maxEntries <= 0 { return [] }
-        return list.withLock { list in
-            if let present = list.use(key), present.version > item.version { return [] }
-            list.remove(key)
-            guard item.cost <= maxCost else { return [] }
-            var evicted: [Key] = []
+        let left: (replaced: Item?, evicted: [Item]) = list.withLock { list in
+            if let present = list.use(key), present.version > item.version { return (nil, []) }
+            let replaced = list.remove(key)
+            guard item.cost <= maxCost else { return (replaced, []) }
+            var evicted: [Item] = []
             while list.count >= maxEntries || list.cost > maxCost - item.cost, let victim = list.removeLast() {
                 evicted.append(victim)
             }
             list.add(item, for: key, cost: item.cost)
-            return evicted
+            return (replaced, evicted)
         }
+        return left.evicted
     }
 
     @inlinable
-    func remove(_ key: Key) { list.withLock { $0.remove(key) } }
-    func removeAll() { list.withLock { $0 = RecencyList() } }
+    func remove(_ key: MemoryKey<Key>) { _ = list.withLock { $0.remove(key) } }
+
+    func removeAll() {
+        _ = list.withLock { list in
+            let all = list
+            list = RecencyList()
+            return all
+        }
+    }
 }

@@ -45,21 +45,22 @@ package struct RecencyList<Key: Hashable & Sendable, Item: Sendable>: Sendable {
         self.cost += cost
     }
 
+    /// Returns what it was.
+    @discardableResult
     @inlinable
-    package mutating func remove(_ key: Key) {
-        guard let position = positions.removeValue(forKey: key), let place = places[position] else { return }
+    package mutating func remove(_ key: Key) -> Item? {
+        guard let position = positions.removeValue(forKey: key), let place = places[position] else { return nil }
         places[position] = nil
         order.release(position)
         cost -= place.cost
+        return place.item
     }
 
-    /// Removes the least recently used.
+    /// Removes the least recently used, and returns it.
     @discardableResult
     @inlinable
-    package mutating func removeLast() -> Key? {
-        guard let key = order.oldest.flatMap({ places[$0]?.key }) else { return nil }
-        remove(key)
-        return key
+    package mutating func removeLast() -> Item? {
+        order.oldest.flatMap { places[$0]?.key }.flatMap { remove($0) }
     }
 }
 

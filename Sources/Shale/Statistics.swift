@@ -10,6 +10,8 @@ public struct CacheStatistics: Sendable, Equatable {
     public var misses = 0
     /// Stored values that did not decode; each is a miss as well.
     public var undecodable = 0
+    /// Writes through the subscript that failed, and changed nothing.
+    public var failedWrites = 0
     /// Loads that were begun.
     public var loads = 0
     /// Loaded values that were handed out and not stored: that failed, or their key was changed while they were loaded.
@@ -29,6 +31,7 @@ struct Counters: ~Copyable, Sendable {
     let storeHits = Atomic(0)
     let misses = Atomic(0)
     let undecodable = Atomic(0)
+    let failedWrites = Atomic(0)
     let loads = Atomic(0)
     let unstored = Atomic(0)
     let conflicts = Atomic(0)
@@ -57,7 +60,8 @@ struct Counters: ~Copyable, Sendable {
         CacheStatistics(
             memoryHits: memoryHits.load(ordering: .relaxed), storeHits: storeHits.load(ordering: .relaxed),
             misses: misses.load(ordering: .relaxed),
-            undecodable: undecodable.load(ordering: .relaxed), loads: loads.load(ordering: .relaxed),
+            undecodable: undecodable.load(ordering: .relaxed),
+            failedWrites: failedWrites.load(ordering: .relaxed), loads: loads.load(ordering: .relaxed),
             unstored: unstored.load(ordering: .relaxed), conflicts: conflicts.load(ordering: .relaxed),
             failedLoads: failedLoads.load(ordering: .relaxed), waits: waits.load(ordering: .relaxed),
             waited: .microseconds(waitedMicroseconds.load(ordering: .relaxed)))

@@ -1,7 +1,7 @@
 import Foundation
 import Testing
 import Shale
-import ShaleAdapters
+@testable import ShaleAdapters
 
 @Suite("Beagle: the cache manager")
 struct BeagleCacheManagerTests {
@@ -18,7 +18,9 @@ struct BeagleCacheManagerTests {
     }
 
     private func diskManager(_ capacity: Int = 150) throws -> CacheDiskManager {
-        try CacheDiskManager(at: directory.url, maximumCapacity: capacity) { error in Issue.record(error) }
+        try CacheDiskManager(at: directory.url, maximumCapacity: capacity, now: clock.now) { error in
+            Issue.record(error)
+        }
     }
 
     private func reference(_ identifier: String, _ text: String = "{}", hash: String = "h", maxAge: Int? = nil)
@@ -33,7 +35,7 @@ struct BeagleCacheManagerTests {
         let manager = try CacheManager(at: directory.url, now: clock.now)
         for i in 0...150 { manager.addToCache(reference("\(i)")) }
         #expect(manager.diskManager.numberOfReferences() == 150)
-        manager.diskManager.clear()
+        try diskManager().clear()
         #expect((0...150).filter { manager.getReference(identifiedBy: "\($0)") != nil } == Array(136...150))
 
         let new = reference("new")
@@ -48,7 +50,8 @@ struct BeagleCacheManagerTests {
         let manager = try manager(), a = reference("a")
         manager.addToCache(a)
         #expect(manager.diskManager.getReference(for: "a") == a)
-        manager.diskManager.clear()
+        // As another process would.
+        try diskManager().clear()
         #expect(manager.getReference(identifiedBy: "a") == a)
     }
 
@@ -60,7 +63,7 @@ struct BeagleCacheManagerTests {
         #expect(manager.getReference(identifiedBy: "a") == inMemory)
         manager.addToCache(reference("b"))
         #expect(manager.getReference(identifiedBy: "a") == onDisk)
-        manager.diskManager.clear()
+        try diskManager().clear()
         #expect(manager.getReference(identifiedBy: "a") == onDisk)
         #expect(manager.getReference(identifiedBy: "b") == nil)
     }
@@ -164,6 +167,95 @@ struct BeagleCacheManagerTests {
             #expect(disk.getReference(for: victim) == nil)
             #expect(disk.numberOfReferences() == left)
         }
+    }
+
+    @Test("What the disk manager removes is gone for the manager: the least recently used, and all")
+    func removedFromBoth() throws {
+        let manager = try manager()
+        for identifier in ["a", "b", "é"] { manager.addToCache(reference(identifier)) }
+        _ = manager.getReference(identifiedBy: "a")
+        manager.diskManager.removeLastUsed()
+        #expect(manager.getReference(identifiedBy: "b") == nil)
+        manager.diskManager.removeLastUsed()
+        #expect(manager.getReference(identifiedBy: "é") == nil)
+        #expect(manager.getReference(identifiedBy: "a") != nil)
+        manager.addToCache(reference("b"))
+        manager.diskManager.clear()
+        for identifier in ["a", "b", "é"] { #expect(manager.getReference(identifiedBy: identifier) == nil) }
+
+        let memoryOnly = try CacheManager(
+            at: BeagleSupport.TemporaryDirectory().url, config: .init(diskMaximumCapacity: 0), now: clock.now)
+        memoryOnly.addToCache(reference("a"))
+        memoryOnly.diskManager.clear()
+        #expect(memoryOnly.getReference(identifiedBy: "a") == nil)
+    }
+
+    @Test("What was read or stored before something was removed does not come to memory after it")
+    func removedMeanwhile() {
+        let memory = ReferenceMemory(capacity: 2)
+        for remove in [{ memory.removeAll() }, { memory.remove("a") }, { memory.remove("b") }] {
+            let before = memory.removals
+            remove()
+            memory.insert(reference("a"), version: 1, since: before)
+            #expect(memory.use("a") == nil)
+            memory.insert(reference("a"), version: 1, since: memory.removals)
+            #expect(memory.use("a") == reference("a"))
+            memory.insert(reference("a", "older"), version: 0, since: memory.removals)
+            #expect(memory.use("a") == reference("a"))
+            memory.insert(reference("a", "not on disk"), version: nil, since: memory.removals)
+            #expect(memory.use("a") == reference("a", "not on disk"))
+            memory.removeAll()
+        }
+    }
+
+    @Test("Storing a reference stamps its time of creation")
+    func stamp() throws {
+        let manager = try manager(), old = reference("a", maxAge: 60)
+        clock.advance(seconds: 1000)
+        #expect(!manager.isValid(reference: old))
+        manager.addToCache(old)
+        for stored in [manager.getReference(identifiedBy: "a"), manager.diskManager.getReference(for: "a")] {
+            #expect(stored?.timeOfCreation == clock.date)
+            #expect(stored.map(manager.isValid) == true)
+            #expect(stored == reference("a", maxAge: 60))
+        }
+        clock.advance(seconds: 1)
+        manager.diskManager.update(reference("b"))
+        clock.advance(seconds: 1)
+        #expect(manager.getReference(identifiedBy: "b")?.timeOfCreation == clock.date - 1)
+    }
+
+    @Test("Identifiers that are equal are one", arguments: [0, 15])
+    func equalIdentifiers(memory: Int) throws {
+        let manager = try manager(memory: memory)
+        manager.addToCache(reference("é", "old"))
+        manager.addToCache(reference("e\u{301}", "new"))
+        #expect(manager.diskManager.numberOfReferences() == 1)
+        #expect(manager.getReference(identifiedBy: "é")?.data == Data("new".utf8))
+        #expect(try diskManager().getReference(for: "é")?.data == Data("new".utf8))
+    }
+
+    @Test("Negative capacities and ages are errors that name the directory")
+    func negative() throws {
+        for config in [
+            CacheManager.Config(memoryMaximumCapacity: -1), .init(diskMaximumCapacity: -1), .init(cacheMaxAge: -1),
+        ] {
+            let error = #expect(throws: ShaleError.self) { try CacheManager(at: directory.url, config: config) }
+            #expect(error?.code == .invalid && error?.message.hasPrefix("\(directory.url.path): ") == true)
+        }
+        #expect(throws: ShaleError.self) { try CacheDiskManager(at: directory.url, maximumCapacity: -1) }
+    }
+
+    @Test("onError may call the manager")
+    func onErrorCalls() throws {
+        let box = BeagleSupport.Record<CacheManager>(), seen = BeagleSupport.Record<CacheReference?>()
+        let manager = try CacheManager(at: directory.url, now: clock.now) { _ in
+            seen.add(box.all.first?.getReference(identifiedBy: "a"))
+        }
+        box.add(manager)
+        manager.addToCache(reference("a"))
+        manager.addToCache(reference("b", hash: String(repeating: "h", count: 70_000)))
+        #expect(seen.all == [reference("a")])
     }
 
     @Test("B9 A read counts as use, in both tiers, and does not make a reference younger", arguments: [0, 2])
@@ -279,18 +371,24 @@ struct BeagleCacheManagerTests {
                 identifier: "https://example.org/\(i)?ö=ä",
                 data: Data((0..<i * 1000).map { UInt8(truncatingIfNeeded: $0 &* $0) }), hash: "hash \(i) \"ß\"",
                 maxAge: i.isMultiple(of: 2) ? i : nil,
-                timeOfCreation: Date(timeIntervalSinceReferenceDate: 800_000_000 + Double(i) / 7))
+                timeOfCreation: clock.date + Double(i) / 7)
         }
         do {
             let manager = try manager(disk: 10)
-            for reference in references { manager.addToCache(reference) }
+            for reference in references {
+                clock.advance(seconds: reference.timeOfCreation.timeIntervalSince(clock.date))
+                manager.addToCache(reference)
+                #expect(manager.getReference(identifiedBy: reference.identifier)?.hash == reference.hash)
+            }
             _ = manager.getReference(identifiedBy: references[0].identifier)
         }
         let manager = try manager(disk: 10)
         manager.addToCache(reference("new"))
         #expect(manager.getReference(identifiedBy: references[1].identifier) == nil)
         for reference in references where reference != references[1] {
-            #expect(manager.getReference(identifiedBy: reference.identifier) == reference)
+            let read = try #require(manager.getReference(identifiedBy: reference.identifier))
+            #expect(read.data == reference.data && read.hash == reference.hash && read.maxAge == reference.maxAge)
+            #expect(abs(read.timeOfCreation.timeIntervalSince(reference.timeOfCreation)) < 1e-5)
         }
     }
 
@@ -339,11 +437,14 @@ struct BeagleCacheManagerTests {
     @Test("what cannot be stored is reported, and the reference that was there before stays on disk")
     func failing() throws {
         let errors = BeagleSupport.Record<ShaleError>()
-        let disk = try CacheDiskManager(at: directory.url) { errors.add($0) }
+        let isLost = BeagleSupport.Record<Bool>(), clock = clock
+        let disk = try CacheDiskManager(
+            at: directory.url,
+            now: { isLost.all.isEmpty ? clock.date : Date(timeIntervalSinceReferenceDate: .nan) },
+            onError: { errors.add($0) })
         disk.update(reference("a"))
-        disk.update(
-            CacheReference(
-                identifier: "a", data: Data(), hash: "", timeOfCreation: Date(timeIntervalSinceReferenceDate: .nan)))
+        isLost.add(true)
+        disk.update(reference("a", "new"))
         disk.update(CacheReference(identifier: "a", data: Data(), hash: String(repeating: "h", count: 70_000)))
         disk.update(reference(String(repeating: "k", count: 70_000)))
         #expect(errors.all.count == 3)

@@ -16,7 +16,7 @@ struct BeagleViewClientTests {
     private let url = "/home"
 
     private func cache(maxAge: Store.Lifetime = .seconds(60)) throws -> Cache<ViewKey, Screen> {
-        try Cache(at: nil as String?, maxAge: maxAge, capacity: 4 << 20, now: clock.now)
+        try Cache.inMemory(maxAge: maxAge, capacity: 4 << 20, now: clock.now)
     }
 
     private func client(_ network: Network?, cache: Cache<ViewKey, Screen>? = nil) throws -> ViewClient<Screen> {
@@ -165,9 +165,20 @@ struct BeagleViewClientTests {
             #expect(!hasToken)
             #expect(try result.get() == Screen(title: "prefetched"))
         }
-        client.prefetch(url: url)
-        #expect(try await client.fetch(url: url) == Screen(title: "prefetched"))
         #expect(network.requests.count == requests)
+    }
+
+    @Test("V3 prefetch makes its request although the component is fresh, and replaces it")
+    func prefetchOfFresh() async throws {
+        let network = counting()
+        let client = try client(network)
+        #expect(try await client.fetch(url: url) == Screen(title: "1"))
+        var changes = client.cache.changes.makeAsyncIterator()
+        client.prefetch(url: url)
+        _ = await changes.next()
+        #expect(network.requests.count == 2)
+        #expect(try await client.fetch(url: url) == Screen(title: "2"))
+        #expect(network.requests.count == 2)
     }
 
     @Test("V4 fetch while a prefetch of the same URL is under way waits for it")
@@ -323,8 +334,7 @@ struct BeagleViewClientTests {
         }
         let client = try client(
             network,
-            cache: Cache(
-                at: nil as String?, maxAge: .seconds(60), capacity: 4 << 20, refreshAhead: 1e12, now: clock.now))
+            cache: Cache.inMemory(maxAge: .seconds(60), capacity: 4 << 20, refreshAhead: 1e12, now: clock.now))
         #expect(try await client.fetch(url: url) == Screen(title: "loaded"))
         var changes = client.cache.changes.makeAsyncIterator()
         #expect(try await client.fetch(url: url) == Screen(title: "loaded"))

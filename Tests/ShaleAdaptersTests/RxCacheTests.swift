@@ -409,6 +409,50 @@ struct RxCacheTests {
         let cache = try ProviderCache(at: directory.url, maxMBPersistenceCache: 100)
         #expect(try capacity() == 100 << 20)
         #expect(await cache.ids(Provider()) == [1])
+        // A default changes no cache that is there.
+        #expect(try await ProviderCache(at: directory.url.path).ids(Provider()) == [1])
+        #expect(try capacity() == 100 << 20)
+        let empty = RxCacheSupport.Directory()
+        try FileManager.default.createDirectory(at: empty.url, withIntermediateDirectories: true)
+        try await ProviderCache(at: empty.url).put([1], Provider())
+        #expect(try Store(at: empty.url.path).statistics().capacity == 300 << 20)
+    }
+
+    @Test("a cache in memory is one that was asked for")
+    func inMemory() async throws {
+        let cache = try ProviderCache.inMemory(maxMBPersistenceCache: 4)
+        try await cache.put([1], Provider())
+        #expect(await cache.ids(Provider()) == [1])
+        #expect(throws: ShaleError.self) { try ProviderCache(at: "") }
+    }
+
+    @Test("a loader that gives nil is a loader that is not available", arguments: [false, true])
+    func loaderGivesNil(useExpired: Bool) async throws {
+        let cache = try open(useExpired: useExpired)
+        let nothing: @Sendable () async throws -> Int? = { nil }
+        for evict in [false, true] {
+            let provider = Provider("number", evict: EvictProvider(evict: evict))
+            let error = await #expect(throws: ProviderCacheError.self) {
+                try await cache.cache(nothing, provider: provider)
+            }
+            guard case .loaderFailed("number", is ProviderCacheError.LoaderGaveNil)? = error else {
+                Issue.record("\(String(describing: error))")
+                return
+            }
+        }
+        #expect(try recordsOnDisk() == 0)
+
+        let something: @Sendable () async throws -> Int? = { 7 }
+        #expect(try await cache.cache(something, provider: Provider("number")) == 7)
+        #expect(try await cache.cache(nothing, provider: Provider("number")) == 7)
+        let evicting = Provider("number", evict: EvictProvider(evict: true))
+        let answer = try? await cache.cache(nothing, provider: evicting)
+        #expect(answer == (useExpired ? .some(7) : .none))
+        // It evicts nothing.
+        #expect(try await cache.cache(nothing, provider: Provider("number")) == 7)
+        // Within a list it is data.
+        let list: @Sendable () async throws -> [Int?] = { [nil, 1] }
+        #expect(try await cache.cache(list, provider: Provider("list")) == [nil, 1])
     }
 
     @Test("R18 a limit that is none is an error that names the place and the limit", arguments: [0, -1, .max])
@@ -631,18 +675,23 @@ struct RxCacheTests {
 
     @Test("Data that does not go through JSON is an error that names the provider, and evicts nothing")
     func notCodable() async throws {
+        struct Unencodable: Codable {
+            func encode(to encoder: any Encoder) throws {
+                throw EncodingError.invalidValue(self, .init(codingPath: [], debugDescription: "never"))
+            }
+        }
         let cache = try open()
         try await cache.put([1], Provider(key: "1"))
         for evict in [nil, EvictProvider(evict: true)] {
             let error = await #expect(throws: ProviderCacheError.self) {
-                try await cache.cache({ Double.nan }, provider: Provider(key: "2", evict: evict))
+                try await cache.cache({ Unencodable() }, provider: Provider(key: "2", evict: evict))
             }
             guard case .notCodable(provider: "getMocks", is EncodingError) = error else {
                 return #expect(Bool(false), "\(error as Any)")
             }
         }
         await #expect(throws: ProviderCacheError.self) {
-            try await Actions<Double>.with(Provider(key: "2"), in: cache).addFirst(.nan).result()
+            try await Actions<Unencodable>.with(Provider(key: "2"), in: cache).addFirst(Unencodable()).result()
         }
         #expect(await cache.ids(Provider(key: "1")) == [1])
         #expect(try recordsOnDisk() == 1)

@@ -155,9 +155,16 @@ struct SiestaEntityCacheTests {
 
     @Test("E12 What cannot be encoded is skipped without an error; what was stored stays")
     func unencodable() throws {
+        struct NotFinite: Error {}
         let failures = Mutex<[ShaleError]>([])
+        let finite = Coder<Double>(
+            encode: { number in
+                if !number.isFinite { throw NotFinite() }
+                return try Coder<Double>.json.encode(number)
+            }, decode: Coder<Double>.json.decode)
         let cache = try ShaleEntityCache<URL, Double>(
-            in: directory.open(), named: "numbers", onFailure: { failure in failures.withLock { $0.append(failure) } })
+            in: directory.open(), named: "numbers", coder: finite,
+            onFailure: { failure in failures.withLock { $0.append(failure) } })
         cache.writeEntity(Entity(content: 1.5, headers: [:]), forKey: url)
         cache.writeEntity(Entity(content: "text", headers: [:]), forKey: url)
         #expect(failures.withLock { $0.isEmpty })

@@ -7,7 +7,7 @@ struct CacheTests {
     @Test("S1 An entry expires after its lifetime, by default 12 hours from now")
     func lifetime() throws {
         let clock = TestClock()
-        let cache = try Cache<String, Int>(at: nil as String?, capacity: 4 << 20, now: clock.now)
+        let cache = try Cache<String, Int>.inMemory(capacity: 4 << 20, now: clock.now)
         try cache.insert(1, for: "default")
         try cache.insert(2, for: "own", maxAge: .seconds(60))
         #expect(try cache.entry(for: "default")?.expiresAt == clock.date + 12 * 60 * 60)
@@ -59,7 +59,7 @@ struct CacheTests {
 
     @Test("S5 The number of entries is bounded, by default to 50; the least recently used leave first")
     func entryCount() throws {
-        let cache = try Cache<Int, Int>(at: nil as String?, capacity: 4 << 20)
+        let cache = try Cache<Int, Int>.inMemory(capacity: 4 << 20)
         for i in 0..<50 { cache[i] = i }
         #expect(cache[0] == 0)
         cache[50] = 50
@@ -78,7 +78,7 @@ struct CacheTests {
         #expect(try Cache<Int, Int>(at: directory.url).store.statistics().eviction == .adaptive)
         let error = #expect(throws: ShaleError.self) { try Cache<Int, Int>(at: directory.path, eviction: .lru) }
         #expect(error?.code == .invalid)
-        #expect(try Cache<Int, Int>(at: nil as String?, capacity: 4 << 20).store.statistics().eviction == .lru)
+        #expect(try Cache<Int, Int>.inMemory(capacity: 4 << 20).store.statistics().eviction == .lru)
     }
 
     @Test("S6 The keys that are tracked are those present")
@@ -159,7 +159,7 @@ struct CacheTests {
     @Test("by default stale entries are kept for as long as there is room")
     func staleForEver() throws {
         let clock = TestClock()
-        let cache = try Cache<String, Int>(at: nil as String?, capacity: 4 << 20, now: clock.now)
+        let cache = try Cache<String, Int>.inMemory(capacity: 4 << 20, now: clock.now)
         cache["key"] = 1
         clock.advance(seconds: 1_000_000_000)
         #expect(try cache.entry(for: "key", includingStale: true)?.value == 1)

@@ -11,6 +11,7 @@ struct EventsTests {
         case .hit(let key, let source, let isStale): "hit \(key) \(source)\(isStale ? " stale" : "")"
         case .miss(let key, let why): "miss \(key) \(why)"
         case .undecodable(let key): "undecodable \(key)"
+        case .writeFailed(let key, _): "unwritten \(key)"
         case .loadBegan(let key): "load \(key)"
         case .loadEnded(let key, _, let error): "loaded \(key)\(error == nil ? "" : " in vain")"
         case .conflict(let key): "conflict \(key)"

@@ -165,7 +165,7 @@ struct LeaseTests {
     @Test("a lease time that is out of range is an error")
     func badLeaseTime() {
         for time in [Duration.zero, .microseconds(900), .seconds(3601), .seconds(-1)] {
-            #expect(throws: ShaleError.self) { _ = try Cache<String, Int>(at: nil as String?, leaseTime: time) }
+            #expect(throws: ShaleError.self) { _ = try Cache<String, Int>.inMemory(leaseTime: time) }
             #expect(throws: ShaleError.self) {
                 _ = try Store(at: nil).lease("key", for: time == .microseconds(900) ? .zero : time)
             }

@@ -5,14 +5,15 @@ import Testing
 struct MemoryTierTests {
     private typealias Tier = MemoryTier<Int, Int>
     private func insert(_ key: Int, cost: Int = 1, version: UInt64 = 1, into tier: Tier) -> [Int] {
-        tier.insert(Tier.Item(value: key, version: version, storedKey: [], cost: cost), for: key)
+        tier.insert(Tier.Item(value: key, version: version, storedKey: [], cost: cost), for: .compared(key)).map(
+            \.value)
     }
 
     @Test("the least recently used leaves first; reads and replacements count as use")
     func order() {
         let tier = Tier(maxEntries: 3, maxCost: 100)
         for key in 1...3 { #expect(insert(key, into: tier) == []) }
-        #expect(tier.item(for: 1)?.value == 1)
+        #expect(tier.item(for: .compared(1))?.value == 1)
         #expect(insert(2, into: tier) == [])
         #expect(insert(4, into: tier) == [3])
         #expect(insert(5, into: tier) == [1])
@@ -28,18 +29,18 @@ struct MemoryTierTests {
         #expect(insert(4, cost: 5, into: tier) == [1, 2])
         #expect(insert(3, cost: 10, into: tier) == [4])
         #expect(insert(3, cost: 11, version: 2, into: tier) == [])
-        #expect(tier.item(for: 3) == nil)
+        #expect(tier.item(for: .compared(3)) == nil)
         #expect(insert(5, cost: 10, into: tier) == [])
     }
 
     @Test("a version replaces an older one only")
     func version() {
         let tier = Tier(maxEntries: 3, maxCost: 10)
-        _ = tier.insert(Tier.Item(value: 2, version: 2, storedKey: [], cost: 1), for: 1)
-        _ = tier.insert(Tier.Item(value: 1, version: 1, storedKey: [], cost: 1), for: 1)
-        #expect(tier.item(for: 1)?.value == 2)
-        _ = tier.insert(Tier.Item(value: 3, version: 3, storedKey: [], cost: 1), for: 1)
-        #expect(tier.item(for: 1)?.value == 3)
+        _ = tier.insert(Tier.Item(value: 2, version: 2, storedKey: [], cost: 1), for: .compared(1))
+        _ = tier.insert(Tier.Item(value: 1, version: 1, storedKey: [], cost: 1), for: .compared(1))
+        #expect(tier.item(for: .compared(1))?.value == 2)
+        _ = tier.insert(Tier.Item(value: 3, version: 3, storedKey: [], cost: 1), for: .compared(1))
+        #expect(tier.item(for: .compared(1))?.value == 3)
     }
 
     @Test("capacity 0 keeps nothing")
@@ -59,7 +60,7 @@ struct MemoryTierTests {
             let key = random.next() % 16
             switch random.next() % 8 {
             case 0:
-                tier.remove(key)
+                tier.remove(.compared(key))
                 model.removeAll { $0.key == key }
             case 1..<4:
                 let cost = random.next() % 20 + 1
@@ -72,7 +73,7 @@ struct MemoryTierTests {
                 model.append((key, cost))
                 #expect(evicted == expected, "seed \(seed), step \(step)")
             default:
-                let isThere = tier.item(for: key) != nil
+                let isThere = tier.item(for: .compared(key)) != nil
                 let place = model.firstIndex { $0.key == key }
                 #expect(isThere == (place != nil), "seed \(seed), step \(step)")
                 if let place { model.append(model.remove(at: place)) }

@@ -24,7 +24,7 @@ struct SharingTests {
         try caches[0].removeAll()
         #expect(try caches.map { try $0.allKeys().count } == [0, 0, 5, 5, 5, 5])
         #expect(caches[2]["c"] == "ab/c")
-        #expect(caches[0].memory.item(for: "c") == nil && caches[2].memory.item(for: "c") != nil)
+        #expect(caches[0].memory.item(for: .compared("c")) == nil && caches[2].memory.item(for: .compared("c")) != nil)
     }
 
     @Test("keys of different types are different keys, even under one name")
@@ -56,7 +56,7 @@ struct SharingTests {
         try inMemory()
         #expect(try theirs.remove("key"))
         #expect(try mine.entry(for: "key", includingStale: true) == nil)
-        #expect(mine.memory.item(for: "key") == nil)
+        #expect(mine.memory.item(for: .compared("key")) == nil)
 
         try inMemory()
         try theirs.removeAll(tagged: "news")

@@ -158,8 +158,8 @@ extension Cache {
         refreshAhead: Double = 0, coder: Coder<Value> = .standard, clock: TestClock = TestClock(),
         limitClock: any Clock<Duration> = ContinuousClock()
     ) throws -> Cache {
-        try Cache(
-            at: nil as String?, maxAge: maxAge, staleFor: staleFor, maxEntries: maxEntries, capacity: 4 << 20,
+        try Cache.inMemory(
+            maxAge: maxAge, staleFor: staleFor, maxEntries: maxEntries, capacity: 4 << 20,
             memoryEntries: memoryEntries,
             memoryBytes: memoryBytes, refreshAhead: refreshAhead, coder: coder, now: clock.now,
             limitClock: limitClock)

@@ -19,7 +19,7 @@ extension Cache {
                     try await fetch(key, since: lease.fence, options, load)
                 }
             }
-            pauses.end(key)
+            pauses.end(try stored(key))
             return answer
         } catch {
             if !Task.isCancelled { beginPause(of: key, after: error, options) }

@@ -81,7 +81,7 @@ extension Cache {
         _ key: Key, insteadOf known: Stamp?, _ options: LoadOptions,
         _ load: @escaping @Sendable (Entry?) async throws -> Loaded
     ) throws -> Joined<Answer> {
-        try loader.join(key) { fence in
+        try loader.join(try stored(key)) { fence in
             // Where the store cannot tell, another load does no harm.
             (try? isUntouched(key, since: fence)) ?? false
         } unless: {
@@ -115,14 +115,15 @@ extension Cache {
     /// Why what is stale is served without a load; nil: no reason.
     func pause(of key: Key, _ options: LoadOptions) -> LoadError? {
         guard options.pauseAfterFailure != nil, options.servesStaleAfterFailure,
-            let cause = pauses.cause(for: key, at: store.now)
+            let storedKey = try? stored(key), let cause = pauses.cause(for: storedKey, at: store.now)
         else { return nil }
         return .paused(key: description(of: key), cause: cause)
     }
 
     func beginPause(of key: Key, after error: any Error, _ options: LoadOptions) {
-        guard let time = options.pauseAfterFailure, options.servesStaleAfterFailure else { return }
-        pauses.begin(key, after: error, at: store.now, for: time)
+        guard let time = options.pauseAfterFailure, options.servesStaleAfterFailure, let storedKey = try? stored(key)
+        else { return }
+        pauses.begin(storedKey, after: error, at: store.now, for: time)
     }
 
     func identity(of key: Key) throws(ShaleError) -> LoadIdentity {

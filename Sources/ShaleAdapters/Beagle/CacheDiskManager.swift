@@ -12,6 +12,9 @@ import Shale
 public final class CacheDiskManager: Sendable {
     /// Nil: the capacity is 0.
     private let store: Store?
+    /// Of the manager that this belongs to.
+    private let memory: ReferenceMemory
+    private let now: @Sendable () -> Date
     private let onError: @Sendable (ShaleError) -> Void
 
     /// Opens the directory, creating it and missing parents.
@@ -20,41 +23,74 @@ public final class CacheDiskManager: Sendable {
     ///   - directory: A file URL on a local file system, for these references alone.
     ///   - maximumCapacity: How many references are kept, of 1 GiB together at most. 0: none, and the directory is left alone.
     ///     Other than last time: no other process may have it open.
-    ///   - onError: Gets what fails later on: Beagle's methods throw nothing. What fails reads as nothing there.
-    public init(
-        at directory: URL, maximumCapacity: Int = 150, onError: @escaping @Sendable (ShaleError) -> Void = { _ in }
+    ///   - now: The clock that stamps what is stored.
+    ///   - onError: Gets what fails later on, under no lock: Beagle's methods throw nothing. What fails reads as nothing there.
+    public convenience init(
+        at directory: URL, maximumCapacity: Int = 150, now: @escaping @Sendable () -> Date = { Date() },
+        onError: @escaping @Sendable (ShaleError) -> Void = { _ in }
+    ) throws(ShaleError) {
+        try self.init(
+            at: directory, maximumCapacity: maximumCapacity, memory: ReferenceMemory(capacity: 0), now: now,
+            onError: onError)
+    }
+
+    init(
+        at directory: URL, maximumCapacity: Int, memory: ReferenceMemory, now: @escaping @Sendable () -> Date,
+        onError: @escaping @Sendable (ShaleError) -> Void
     ) throws(ShaleError) {
         if !directory.isFileURL {
             throw ShaleError(
                 code: .invalid, message: "\(directory) is no file URL; a cache is a directory on a local file system")
         }
+        if maximumCapacity < 0 {
+            throw ShaleError(
+                code: .invalid,
+                message: "\(directory.path): the capacity on disk is \(maximumCapacity); it is not negative")
+        }
         var options = Store.Options(maxEntries: maximumCapacity)
         // Several would share the limit out among them, and keep an order each.
         options.shards = 1
         store = maximumCapacity > 0 ? try Store(at: directory.path, options: options) : nil
+        self.memory = memory
+        self.now = now
         self.onError = onError
     }
 
-    /// Stores the reference, in place of another with its identifier.
-    public func update(_ reference: CacheReference) {
-        attempt { store throws(ShaleError) in
-            try store.set(reference.data, for: reference.identifier, maxAge: .forever, meta: try reference.meta())
-        }
-    }
+    /// Stores the reference, created now, in place of another with its identifier.
+    public func update(_ reference: CacheReference) { store(stamped(reference)) }
 
     /// The reference, which becomes the most recently used.
-    public func getReference(for key: String) -> CacheReference? {
-        let reference = attempt { store throws(ShaleError) in
-            try store.withValue(for: key) { known, bytes in
-                CacheReference(identifier: key, data: bytes, meta: known.meta)
+    public func getReference(for key: String) -> CacheReference? { read(key)?.reference }
+
+    /// The same reference, created now.
+    func stamped(_ reference: CacheReference) -> CacheReference {
+        CacheReference(
+            identifier: reference.identifier, data: reference.data, hash: reference.hash, maxAge: reference.maxAge,
+            timeOfCreation: now())
+    }
+
+    /// Gives its version; nil: it is not on disk.
+    @discardableResult
+    func store(_ reference: CacheReference) -> UInt64? {
+        attempt { store throws(ShaleError) in
+            try store.set(
+                reference.data, for: stored(reference.identifier), maxAge: .forever, meta: try reference.meta())
+        } ?? nil
+    }
+
+    /// With its version.
+    func read(_ key: String) -> (reference: CacheReference, version: UInt64)? {
+        let read = attempt { store throws(ShaleError) in
+            try store.withValue(for: stored(key)) { known, bytes in
+                CacheReference(identifier: key, data: bytes, meta: known.meta).map { ($0, known.version) }
             } ?? nil
         }
-        return reference ?? nil
+        return read ?? nil
     }
 
     /// Makes a reference the most recently used.
     func use(_ key: String) {
-        attempt { store throws(ShaleError) in try store.entry(for: key, peeking: false) }
+        attempt { store throws(ShaleError) in try store.entry(for: stored(key), peeking: false) }
     }
 
     /// How many references are on disk now.
@@ -62,20 +98,29 @@ public final class CacheDiskManager: Sendable {
         attempt { store throws(ShaleError) in Int(try store.statistics().entries) } ?? 0
     }
 
-    /// Removes the least recently used reference.
+    /// Removes the least recently used reference, from the memory of the manager that this belongs to as well.
     public func removeLastUsed() {
-        attempt { store throws(ShaleError) in try store.evict(1) }
+        attempt { store throws(ShaleError) in
+            let memory = memory
+            let observed = store.observeEvictions { memory.remove(String(decoding: $0, as: UTF8.self)) }
+            defer { store.stopObserving(observed) }
+            try store.evict(1)
+        }
     }
 
-    /// Removes all references.
+    /// Removes all references, from the memory of the manager that this belongs to as well.
     public func clear() {
         attempt { store throws(ShaleError) in try store.removeAll() }
+        memory.removeAll()
     }
 
     /// Returns when all that was written before is safe from a power cut.
     public func saveChanges() {
         attempt { store throws(ShaleError) in try store.sync() }
     }
+
+    /// Identifiers that are equal are one.
+    private func stored(_ identifier: String) -> [UInt8] { [UInt8](canonical: identifier) }
 
     @discardableResult
     private func attempt<R>(_ body: (Store) throws(ShaleError) -> R) -> R? {

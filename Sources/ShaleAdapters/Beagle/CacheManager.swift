@@ -4,7 +4,6 @@ import FoundationEssentials
 import Foundation
 #endif
 import Shale
-import Synchronization
 
 /// Beagle's cache of components: a few references in memory, more of them in a directory.
 ///
@@ -39,8 +38,7 @@ public final class CacheManager: Sendable {
     public let config: Config
     public let diskManager: CacheDiskManager
     private let now: @Sendable () -> Date
-    /// Held for whole operations, so that both tiers get references of one identifier in the same order.
-    private let memory = Mutex(RecencyList<String, CacheReference>())
+    private let memory: ReferenceMemory
 
     /// Opens the cache in a directory, creating it and missing parents.
     ///
@@ -48,36 +46,41 @@ public final class CacheManager: Sendable {
     ///   - directory: A file URL on a local file system, for this cache alone.
     ///   - config: How many references each tier holds, and their default age.
     ///   - now: The clock that `isValid` goes by.
-    ///   - onError: Gets what fails later on: Beagle's methods throw nothing. What fails reads as nothing there.
-    ///     It runs inside the call that failed, and must not call this manager.
+    ///   - onError: Gets what fails later on, under no lock: Beagle's methods throw nothing. What fails reads as nothing there.
     public init(
         at directory: URL, config: Config = Config(), now: @escaping @Sendable () -> Date = { Date() },
         onError: @escaping @Sendable (ShaleError) -> Void = { _ in }
     ) throws(ShaleError) {
+        if config.memoryMaximumCapacity < 0 || config.cacheMaxAge < 0 {
+            throw ShaleError(
+                code: .invalid,
+                message:
+                    "\(directory.path): the capacity in memory is \(config.memoryMaximumCapacity), and the default age \(config.cacheMaxAge); neither is negative"
+            )
+        }
         self.config = config
         self.now = now
-        diskManager = try CacheDiskManager(at: directory, maximumCapacity: config.diskMaximumCapacity, onError: onError)
+        memory = ReferenceMemory(capacity: config.memoryMaximumCapacity)
+        diskManager = try CacheDiskManager(
+            at: directory, maximumCapacity: config.diskMaximumCapacity, memory: memory, now: now, onError: onError)
     }
 
-    /// Stores the reference in both tiers, in place of another with its identifier.
+    /// Stores the reference in both tiers, created now, in place of another with its identifier.
     public func addToCache(_ reference: CacheReference) {
-        memory.withLock { memory in
-            keep(reference, &memory)
-            diskManager.update(reference)
-        }
+        let reference = diskManager.stamped(reference), removals = memory.removals
+        memory.insert(reference, version: diskManager.store(reference), since: removals)
     }
 
     /// The reference, valid or not, from memory or else from disk.
     public func getReference(identifiedBy id: String) -> CacheReference? {
-        memory.withLock { memory in
-            if let reference = memory.use(id) {
-                diskManager.use(id)
-                return reference
-            }
-            let reference = diskManager.getReference(for: id)
-            if let reference { keep(reference, &memory) }
+        if let reference = memory.use(id) {
+            diskManager.use(id)
             return reference
         }
+        let removals = memory.removals
+        guard let (reference, version) = diskManager.read(id) else { return nil }
+        memory.insert(reference, version: version, since: removals)
+        return reference
     }
 
     /// Whether the reference's age is not over: its own `maxAge`, or else the default. An age of 0 is over at once. Removes nothing.
@@ -87,17 +90,5 @@ public final class CacheManager: Sendable {
     }
 
     /// Empties both tiers.
-    public func clear() {
-        memory.withLock { memory in
-            memory = RecencyList()
-            diskManager.clear()
-        }
-    }
-
-    private func keep(_ reference: CacheReference, _ memory: inout RecencyList<String, CacheReference>) {
-        guard config.memoryMaximumCapacity > 0 else { return }
-        memory.remove(reference.identifier)
-        while memory.count >= config.memoryMaximumCapacity { memory.removeLast() }
-        memory.add(reference, for: reference.identifier)
-    }
+    public func clear() { diskManager.clear() }
 }

@@ -13,6 +13,7 @@ public struct CacheReference: Codable, Sendable, Equatable {
     public let hash: String
     /// Seconds from `timeOfCreation` on; nil: the cache manager's default.
     public let maxAge: Int?
+    /// The cache manager sets it when it stores the reference.
     public let timeOfCreation: Date
 
     public init(identifier: String, data: Data, hash: String, maxAge: Int? = nil, timeOfCreation: Date = Date()) {

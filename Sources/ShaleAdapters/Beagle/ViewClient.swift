@@ -84,9 +84,11 @@ public struct ViewClient<Component: Codable & Sendable>: Sendable {
         try await load(key(url, additionalData)) { try origin(of: url, additionalData) }
     }
 
-    /// Gets the component into the cache, in the background, unless it is there and fresh. A failure changes nothing.
+    /// Requests the component, in the background, whether or not it is in the cache, and replaces it there. A failure changes nothing.
     public func prefetch(url: String, additionalData: HttpAdditionalData? = nil) {
-        Task { _ = try? await fetch(url: url, additionalData: additionalData) }
+        Task {
+            _ = try? await load(key(url, additionalData), .reload) { try origin(of: url, additionalData) }
+        }
     }
 
     // MARK: Steps
@@ -103,9 +105,11 @@ public struct ViewClient<Component: Codable & Sendable>: Sendable {
         return Origin(client: networkClient, request: ViewRequest(url: address, additionalData: additionalData))
     }
 
-    private func load(_ key: ViewKey, from origin: @escaping @Sendable () throws -> Origin) async throws -> Component {
+    private func load(
+        _ key: ViewKey, _ options: LoadOptions = .default, from origin: @escaping @Sendable () throws -> Origin
+    ) async throws -> Component {
         do {
-            return try await cache.entry(for: key) { stored in
+            return try await cache.entry(for: key, orLoad: options) { stored in
                 let response = try await response(of: origin(), unless: stored?.etag)
                 if response.isNotModified { return .notModified(maxAge: response.maxAge) }
                 return .value(try decode(response), maxAge: response.maxAge, etag: response.hash)

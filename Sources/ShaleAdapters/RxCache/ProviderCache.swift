@@ -6,6 +6,14 @@ import Foundation
 import Shale
 import Synchronization
 
+#if canImport(Glibc)
+import Glibc
+#elseif canImport(Musl)
+import Musl
+#else
+import Darwin
+#endif
+
 /// RxCache's providers, with async functions in the place of observables.
 ///
 /// ```swift
@@ -29,48 +37,91 @@ public final class ProviderCache: Sendable {
     /// Opens the cache in a directory, creating it and missing parents.
     ///
     /// - Parameters:
-    ///   - directory: On a local file system, and of this cache alone. Nil: a new cache in memory.
-    ///   - maxMBPersistenceCache: Megabytes, of 2^20 bytes, that all files together may have. Near the limit records leave,
-    ///     the least recently used first, except those whose provider is not `expirable()`.
+    ///   - directory: On a local file system, and of this cache alone. For a cache without one there is
+    ///     ``inMemory(maxMBPersistenceCache:useExpiredDataIfLoaderNotAvailable:memoryEntries:now:)``.
+    ///   - maxMBPersistenceCache: Megabytes, of 2^20 bytes, at least 1, that all files together may have. Near the limit records leave,
+    ///     the least recently used first, except those whose provider is not `expirable()`. Nil: 300 for a new cache, unchanged
+    ///     for an existing one.
     ///   - useExpiredDataIfLoaderNotAvailable: Whether a record past its age, or one that was to be evicted, is served where
     ///     the loader fails. Without it, records past the age that they were stored with leave the disk now.
     ///   - memoryEntries: Records that are kept in memory; 0: none.
     ///   - now: The clock. Nil: the system's.
-    public init(
-        at directory: String?, maxMBPersistenceCache: Int = 300, useExpiredDataIfLoaderNotAvailable: Bool = false,
+    public convenience init(
+        at directory: String, maxMBPersistenceCache: Int? = nil, useExpiredDataIfLoaderNotAvailable: Bool = false,
         memoryEntries: Int = 256, now: (@Sendable () -> Date)? = nil
     ) throws(ShaleError) {
-        let (capacity, overflow) = maxMBPersistenceCache.multipliedReportingOverflow(by: 1 << 20)
-        if maxMBPersistenceCache < 1 || overflow {
+        try self.init(
+            opening: directory, maxMBPersistenceCache: maxMBPersistenceCache,
+            useExpiredDataIfLoaderNotAvailable: useExpiredDataIfLoaderNotAvailable, memoryEntries: memoryEntries,
+            now: now)
+    }
+
+    /// The same, in a directory that a file URL names.
+    public convenience init(
+        at directory: URL, maxMBPersistenceCache: Int? = nil, useExpiredDataIfLoaderNotAvailable: Bool = false,
+        memoryEntries: Int = 256, now: (@Sendable () -> Date)? = nil
+    ) throws(ShaleError) {
+        if !directory.isFileURL { throw ShaleError(code: .invalid, message: "\(directory) names no file") }
+        try self.init(
+            opening: directory.path, maxMBPersistenceCache: maxMBPersistenceCache,
+            useExpiredDataIfLoaderNotAvailable: useExpiredDataIfLoaderNotAvailable, memoryEntries: memoryEntries,
+            now: now)
+    }
+
+    /// A new cache in memory, which goes with its last reference. The rest is as for a cache in a directory.
+    public static func inMemory(
+        maxMBPersistenceCache: Int? = nil, useExpiredDataIfLoaderNotAvailable: Bool = false,
+        memoryEntries: Int = 256, now: (@Sendable () -> Date)? = nil
+    ) throws(ShaleError) -> ProviderCache {
+        try ProviderCache(
+            opening: nil, maxMBPersistenceCache: maxMBPersistenceCache,
+            useExpiredDataIfLoaderNotAvailable: useExpiredDataIfLoaderNotAvailable, memoryEntries: memoryEntries,
+            now: now)
+    }
+
+    /// Nil: in memory.
+    private init(
+        opening directory: String?, maxMBPersistenceCache: Int?, useExpiredDataIfLoaderNotAvailable: Bool,
+        memoryEntries: Int, now: (@Sendable () -> Date)?
+    ) throws(ShaleError) {
+        let megabytes = maxMBPersistenceCache ?? 300
+        let (capacity, overflow) = megabytes.multipliedReportingOverflow(by: 1 << 20)
+        if megabytes < 1 || overflow {
             let place = directory ?? "memory"
             throw ShaleError(
                 code: .invalid,
-                message: "\(place): maxMBPersistenceCache is \(maxMBPersistenceCache); a cache has at least 1 megabyte")
+                message: "\(place): maxMBPersistenceCache is \(megabytes); a cache has at least 1 megabyte")
         }
         self.useExpiredDataIfLoaderNotAvailable = useExpiredDataIfLoaderNotAvailable
         var options = Store.Options(capacity: capacity)
         // One shard keeps the exact order of use whatever the capacity.
         options.shards = 1
         if let now { options.now = { now().millisecondsSince1970 } }
-        records = try Cache(
-            in: try Store(at: directory, options: options), named: "records", maxAge: .forever,
-            memoryEntries: memoryEntries)
+        let store: Store
+        if maxMBPersistenceCache == nil, let existing = try ProviderCache.existingStore(at: directory, options) {
+            store = existing
+        } else {
+            store = try Store(at: directory, options: options)
+        }
+        records = try Cache(in: store, named: "records", maxAge: .forever, memoryEntries: memoryEntries)
         if !useExpiredDataIfLoaderNotAvailable { try removeExpired() }
     }
 
-    /// The same, in a directory that a file URL names.
-    public convenience init(
-        at directory: URL, maxMBPersistenceCache: Int = 300, useExpiredDataIfLoaderNotAvailable: Bool = false,
-        memoryEntries: Int = 256, now: (@Sendable () -> Date)? = nil
-    ) throws(ShaleError) {
-        if !directory.isFileURL { throw ShaleError(code: .invalid, message: "\(directory) names no file") }
-        try self.init(
-            at: directory.path, maxMBPersistenceCache: maxMBPersistenceCache,
-            useExpiredDataIfLoaderNotAvailable: useExpiredDataIfLoaderNotAvailable, memoryEntries: memoryEntries,
-            now: now)
+    /// With the capacity that it has; nil: there is none.
+    private static func existingStore(at directory: String?, _ options: Store.Options) throws(ShaleError) -> Store? {
+        guard let directory else { return nil }
+        var options = options
+        options.capacity = nil
+        options.mustExist = true
+        do throws(ShaleError) { return try Store(at: directory, options: options) } catch {
+            if error.errno == ENOENT { return nil }
+            throw error
+        }
     }
 
     /// The provider's record, or what the loader gives.
+    ///
+    /// A loader that gives nil has failed, as one that throws has.
     ///
     /// Where the provider evicts, the loader is asked in any case; once it has answered, the records in the scope of the
     /// provider's `evict` are removed, and then what it gave is stored. A loader that fails evicts nothing. What cannot be

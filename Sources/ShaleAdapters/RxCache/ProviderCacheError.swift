@@ -4,10 +4,15 @@ public enum ProviderCacheError: Error, CustomStringConvertible {
     case dynamicKeyMissing(provider: String)
     /// It evicts by group, and has no `dynamicKeyGroup`.
     case groupMissing(provider: String)
-    /// The loader failed, and nothing stored may be served in its place.
+    /// The loader failed, with its error or ``LoaderGaveNil``, and nothing stored may be served in its place.
     case loaderFailed(provider: String, any Error)
     /// What was loaded or edited does not become JSON, or does not come back from it; nothing was stored.
     case notCodable(provider: String, any Error)
+
+    /// Why a loader that threw nothing has failed.
+    public struct LoaderGaveNil: Error, CustomStringConvertible {
+        public var description: String { "the loader gave nil" }
+    }
 
     public var description: String {
         switch self {

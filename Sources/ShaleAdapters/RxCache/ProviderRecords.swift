@@ -27,7 +27,10 @@ extension ProviderCache {
 
         let load: @Sendable () async throws -> Data = {
             let value: Value
-            do { value = try await loader() } catch  where !Task.isCancelled {
+            do {
+                value = try await loader()
+                if isNil(value) { throw ProviderCacheError.LoaderGaveNil() }
+            } catch  where !Task.isCancelled {
                 throw ProviderCacheError.loaderFailed(provider: key.provider, error)
             }
             return try coder.encode(value, of: key.provider)

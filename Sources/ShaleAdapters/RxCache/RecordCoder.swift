@@ -32,11 +32,21 @@ extension RecordCoder where Value: Codable {
             coder: Coder(
                 encode: { try list.encode([$0]) },
                 decode: { data in
-                    guard let first = try list.decode(data).first else {
+                    guard let first = try list.decode(data).first, !isNil(first) else {
                         throw DecodingError.dataCorrupted(
-                            .init(codingPath: [], debugDescription: "an empty list has no single value"))
+                            .init(codingPath: [], debugDescription: "there is no single value"))
                     }
                     return first
                 }))
     }
+}
+
+/// Whether it is an optional without a value.
+func isNil(_ value: some Sendable) -> Bool { (value as? any OptionalValue)?.isNil ?? false }
+
+private protocol OptionalValue {
+    var isNil: Bool { get }
+}
+extension Optional: OptionalValue {
+    var isNil: Bool { if case .none = self { true } else { false } }
 }
