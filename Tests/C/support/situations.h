@@ -557,7 +557,7 @@ static const situation situations[] = {
     {.name = "evict at the tail", .policy = adaptive, .prepare = prepare_queue, .act = queue_on, .evicts = true},
     {.name = "evict parts at the tail", .policy = adaptive, .capacity = 4 << 20, .shards = 3, .prepare = prepare_queue_of_parts, .act = queue_parts, .evicts = true},
     {.name = "copy, adaptive", .policy = adaptive, .prepare = prepare_copying, .act = copy_some},
-    {.name = "3 shards, adaptive", .policy = adaptive, .capacity = 4 << 20, .shards = 3, .prepare = prepare_more_parts, .act = copy_some},
+    {.name = "3 shards, adaptive", .policy = adaptive, .capacity = 4 << 20, .shards = 3, .prepare = prepare_copying_parts, .act = copy_some},
     {.name = "damage, adaptive", .policy = adaptive, .prepare = prepare_copying, .spoil = spoil_tail, .act = copy_some},
     {.name = "table growth, adaptive", .policy = adaptive, .prepare = prepare_growth, .act = grow},
     {.name = "mending an eviction", .policy = adaptive, .prepare = prepare_queue, .act = set_new, .killed_in = queue_on, .killed_when = has_open_change, .evicts = true},
