@@ -17,22 +17,21 @@ extension Log {
     /// Frames that cleaning keeps free.
     var wantedFree: Int { wantedFree(of: usableFrames, loss) }
     @inline(__always) func wantedFree(of usable: Int, _ loss: Int) -> Int {
-        max(Log.reserve + 1, (isAdaptive ? Log.reserve : usable / Share.free) + loss)
+        max(ampleReserve(of: usable, loss) + 1, (isAdaptive ? 0 : usable / Share.free) + loss)
     }
 
     /// Live bytes at most, so that a whole round of cleaning always gains something.
     var liveLimit: Int { liveLimit(of: usableFrames, loss) }
     @inline(__always) func liveLimit(of frames: Int, _ loss: Int) -> Int {
         let byShare = (frames - loss) * segmentSize / 100 * Share.live
-        let byReserve = (frames - max(Log.reserve, loss + 1) - 1) * (segmentRoom - segmentSize / 16)
+        let byReserve = (frames - reserve(loss) - 1) * (segmentRoom - segmentSize / 16)
         return max(segmentSize / 2, min(byShare, byReserve))
     }
 
     /// Live bytes beyond which a set evicts before it cleans: the same. Where cleaning evicts, more than what the log can
     /// hold when that begins: it is the tail that chooses.
     @inline(__always) func mostLive(of frames: Int, _ loss: Int) -> Int {
-        isAdaptive
-            ? max(segmentSize / 2, (frames - max(Log.reserve, loss + 1)) * segmentRoom) : liveLimit(of: frames, loss)
+        isAdaptive ? max(segmentSize / 2, (frames - reserve(loss)) * segmentRoom) : liveLimit(of: frames, loss)
     }
     /// Whether entries leave at the log's tail.
     @inline(__always) var isAdaptive: Bool { engine.pointee.block.eviction == .adaptive }
@@ -65,6 +64,15 @@ extension Log {
     /// one.
     func reserve(_ loss: Int) -> Int { max(Log.reserve, loss + 1) }
     var reserve: Int { reserve(loss) }
+
+    /// Beside pinned entries two for what is not pinned, where there are so many: with one, the cleaner may have to evict
+    /// what it has come to.
+    func ampleReserve(of frames: Int, _ loss: Int) -> Int {
+        if loss == 0 { return Log.reserve }
+        let reserve = loss + Log.reserve
+        return self.frames(for: header[Field.pinnedBytes], most: header[Field.pinnedMost]) < frames
+            ? reserve : self.reserve(loss)
+    }
 
     /// Whether so many pinned bytes can be kept in so many frames: once they are copied, the cleaner has its reserve,
     /// and a frame is free. An eighth of what may be live is left to other entries.

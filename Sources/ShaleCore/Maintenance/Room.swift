@@ -69,9 +69,23 @@ extension Shard {
                 if cleaned == 0 { break }
                 left -= cleaned
             }
+            try regainReserve(log.ampleReserve(of: usable, loss), &change)
         }
         if length > log.headRoom || log.freeFrames < needed {
             try makeHeadRoom(length, live: live, needed: needed, &change)
+        }
+    }
+
+    /// Where much that is current lies in a row, cleaning gains nothing, and each append takes some of the head that the
+    /// cleaner has begun. Beside what is pinned it would come to evict what it should copy, so it goes on until its frames
+    /// are free again.
+    @inline(never)
+    private func regainReserve(_ reserve: Int, _ change: inout Change) throws(Failure) {
+        for _ in 0..<2 * header[Field.queueCount] where log.availableFrames < reserve {
+            let tail = log.queued(0)
+            while header[Field.queueCount] > 1, log.queued(0) == tail {
+                if try clean(isAhead: true, &change) == 0 { return }
+            }
         }
     }
 
@@ -79,7 +93,7 @@ extension Shard {
     private func makeHeadRoom(_ length: Int, live: Bool, needed: Int, _ change: inout Change) throws(Failure) {
         var rounds = 0, idle = 0
         while length > log.headRoom || log.freeFrames < needed {
-            let reserve = max(log.reserve, needed)
+            let reserve = max(log.ampleReserve(of: log.usableFrames, log.loss), needed)
             if log.availableFrames > reserve {
                 do throws(Failure) {
                     try provideHead(length, reserve)
@@ -106,6 +120,7 @@ extension Shard {
                 // The disk may have room again; if not, the attempt says why.
                 header[Field.noSpace] = 0
                 // More is pinned than may be: an older library has done that. What makes it less is not refused.
+                let reserve = max(log.reserve, needed)
                 guard log.availableFrames > reserve else {
                     guard needed == 0, !live || change.replaced > 0 else {
                         if isAdaptive, header[Field.pinnedBytes] + length <= log.liveLimit {
