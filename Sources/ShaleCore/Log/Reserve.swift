@@ -67,6 +67,7 @@ extension Log {
 
     /// Beside pinned entries two for what is not pinned, where there are so many: with one, the cleaner may have to evict
     /// what it has come to.
+    var ampleReserve: Int { ampleReserve(of: usableFrames, loss) }
     func ampleReserve(of frames: Int, _ loss: Int) -> Int {
         if loss == 0 { return Log.reserve }
         let reserve = loss + Log.reserve

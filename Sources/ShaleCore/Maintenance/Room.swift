@@ -93,7 +93,7 @@ extension Shard {
     private func makeHeadRoom(_ length: Int, live: Bool, needed: Int, _ change: inout Change) throws(Failure) {
         var rounds = 0, idle = 0
         while length > log.headRoom || log.freeFrames < needed {
-            let reserve = max(log.ampleReserve(of: log.usableFrames, log.loss), needed)
+            let reserve = max(log.ampleReserve, needed)
             if log.availableFrames > reserve {
                 do throws(Failure) {
                     try provideHead(length, reserve)

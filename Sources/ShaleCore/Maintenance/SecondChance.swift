@@ -56,7 +56,7 @@ struct SecondChance {
 
     /// (Below LRU's live limit, cleaning gains whatever it copies.)
     private func isTight(_ length: Int) -> Bool {
-        length > log.headRoom && log.availableFrames < Log.reserve + log.loss && header[Field.live] > log.liveLimit
+        length > log.headRoom && log.availableFrames < log.ampleReserve && header[Field.live] > log.liveLimit
     }
 
     /// How many uses an entry had left, before this took one.

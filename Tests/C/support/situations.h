@@ -460,7 +460,7 @@ static void spoil_tail(void) {
         uint64_t key = 0;
         if (r.key_size == sizeof key)
             memcpy(&key, data + r.key, sizeof key);
-        if (key >= lasting && key < lasting_end && is_current(&l, header, place, at - base) && ++current % 16 == 0) {
+        if (key >= lasting && key < lasting_end && is_current(&l, header, place, at - base) && ++current % 8 == 0) {
             data[at + 16] ^= 1;
             shared->ledger.completed[key] = shared->ledger.intended[key] = 0;
             spoiled++;
