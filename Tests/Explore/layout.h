@@ -20,10 +20,10 @@ enum {
     w_shape = 64, w_moves = 72, w_epoch = 80, w_tag_count = 88, w_stamp = 128,
     w_state = 192, w_entries = 200, w_live = 208, w_raw = 216, w_stored = 224, w_pinned = 232, w_used = 240,
     w_head_frame = 256, w_head_offset = 264, w_head_number = 272, w_tail_offset = 280, w_queue_first = 288, w_queue_count = 296,
-    w_allocated = 304, w_table_pages = 320, w_ghost = 328, w_last_number = 336, w_no_space = 344, w_unsure = 648,
+    w_allocated = 376, w_table_pages = 320, w_ghost = 328, w_last_number = 336, w_no_space = 344, w_unsure = 648,
     w_sweep_at = 384, w_sweep_limit = 392, w_sweep_state = 400, w_heap_counts = 408, w_heap_current = 424, w_rebases = 432, w_heap_limit = 440,
     w_removes = 456, w_evictions = 464, w_corrupt = 496, w_dictionaries = 512,
-    w_transaction = 704, w_pending = 368, w_tail_number = 376, w_pinned_most = 352, w_pinned_bytes = 360, w_proven_tail = 312, w_free_count = 248,
+    w_transaction = 704, w_pending = 368, w_tail_number = 304, w_pinned_most = 352, w_pinned_bytes = 360, w_proven_tail = 312, w_free_count = 248,
 };
 enum { kind_value = 1, kind_manifest, kind_part, kind_tombstone, kind_touch, kind_invalidate, kind_end, kind_gap, kind_loss, kind_expire };
 enum { frame_absent, frame_free, frame_in_log, frame_preparing };

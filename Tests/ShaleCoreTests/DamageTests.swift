@@ -47,16 +47,16 @@ extension CoreTests {
             let store = try open()
             let shard = Shard(store.engine.ref, 0)
             try store.set("old", for: "key")
-            let first = shard.header[ShardHeader.Field.headFrame]
+            let first = shard.log.headFrame
             var i = 0
-            while shard.header[ShardHeader.Field.headFrame] == first {
+            while shard.log.headFrame == first {
                 try store.set(
                     [UInt8](repeating: UInt8(i & 255), count: 1000), for: "filler \(i % 20)", uncompressed: true)
                 i += 1
             }
             try store.remove("key")
             try store.sync()
-            let lost = shard.log.offset(ofFrame: shard.header[ShardHeader.Field.headFrame])
+            let lost = shard.log.offset(ofFrame: shard.log.headFrame)
             try store.close()
             try zero(lost, SegmentHeader.size)
             try removeIndex()
@@ -75,9 +75,9 @@ extension CoreTests {
             let store = try open()
             let shard = Shard(store.engine.ref, 0)
             func fillSegment() throws {
-                let place = shard.header[ShardHeader.Field.headFrame]
+                let place = shard.log.headFrame
                 var i = 0
-                while shard.header[ShardHeader.Field.headFrame] == place {
+                while shard.log.headFrame == place {
                     try store.set(
                         [UInt8](repeating: UInt8(i & 255), count: 1000), for: "filler \(i % 20)", uncompressed: true)
                     i += 1
@@ -85,7 +85,7 @@ extension CoreTests {
             }
             try store.set("old", for: "key")
             try fillSegment()
-            let lost = shard.log.offset(ofFrame: shard.header[ShardHeader.Field.headFrame])
+            let lost = shard.log.offset(ofFrame: shard.log.headFrame)
             try store.remove("key")
             try fillSegment()
             try store.set("young", for: "other key")
@@ -106,10 +106,10 @@ extension CoreTests {
             let store = try open()
             let shard = Shard(store.engine.ref, 0)
             try store.set("old", for: "key")
-            let before = shard.header[ShardHeader.Field.headOffset]
+            let before = shard.log.headOffset
             try store.remove("key")
             try store.sync()
-            let lost = shard.log.offset(ofFrame: shard.header[ShardHeader.Field.headFrame]) + before
+            let lost = shard.log.offset(ofFrame: shard.log.headFrame) + before
             try store.close()
             try zero(lost, RecordHeader.size)
             try removeIndex()

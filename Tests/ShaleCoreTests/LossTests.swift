@@ -50,9 +50,9 @@ extension CoreTests {
 
         /// Until the head is in another segment.
         private func fillSegment() throws {
-            let number = shard.header[Field.headNumber]
+            let number = shard.log.headNumber
             var i = 0
-            while shard.header[Field.headNumber] == number {
+            while shard.log.headNumber == number {
                 try set("filler \(i % 30)", [UInt8](repeating: UInt8(i & 255), count: 2000))
                 i += 1
             }
@@ -106,7 +106,7 @@ extension CoreTests {
             let damaged = try location("key")
             damage(damaged, part)
             try fillSegment()
-            while shard.header[Field.tailOffset] <= shard.log.offsetInSegment(damaged) { try clean() }
+            while shard.log.tailOffset <= shard.log.offsetInSegment(damaged) { try clean() }
             #expect(try store.statistics().corruptRecords == 1)
             #expect(store.brokenInvariants() == [])
             try rebuild()
@@ -121,14 +121,14 @@ extension CoreTests {
             #expect(try store.touch("key", maxAge: .seconds(1)))
             let touch = try location("key")
             damage(touch, part)
-            while shard.header[Field.tailOffset] <= shard.log.offsetInSegment(value) { try clean() }
+            while shard.log.tailOffset <= shard.log.offsetInSegment(value) { try clean() }
             if part == .body {
                 // The value was nobody's; the touch record's own turn comes later.
                 try fillSegment()
                 while shard.log.numberWord(shard.log.queued(0)).u64(0) < shard.log.recordAddress(of: touch).number {
                     try clean()
                 }
-                while shard.header[Field.tailOffset] <= shard.log.offsetInSegment(touch) { try clean() }
+                while shard.log.tailOffset <= shard.log.offsetInSegment(touch) { try clean() }
             }
             #expect(try store.statistics().corruptRecords == 1)
             try rebuild()
@@ -180,7 +180,7 @@ extension CoreTests {
             // The next record that will be copied.
             var key = ""
             while true {
-                let place = shard.log.queued(0), offset = shard.header[Field.tailOffset]
+                let place = shard.log.queued(0), offset = shard.log.tailOffset
                 let p = shard.engine.pointee.data + shard.log.offset(ofFrame: place) + offset
                 let record = RecordHeader(at: p)
                 if record.isKind(.value), offset < shard.log.segmentSize - 4096 {
@@ -198,7 +198,7 @@ extension CoreTests {
             let before = try location(key)
             damage(before, .body)
             #expect(try text(key) == nil)
-            #expect(shard.header[Field.tailOffset] > shard.log.offsetInSegment(before))
+            #expect(shard.log.tailOffset > shard.log.offsetInSegment(before))
             #expect(try store.verify().corruptRecords == 0)
             #expect(try store.statistics().corruptRecords == 1)
             #expect(store.brokenInvariants() == [])
@@ -209,7 +209,7 @@ extension CoreTests {
         @Test("the lengths of a manifest are bounded by where its segment ends")
         func manifestAtTheEnd() throws {
             try set("key", "value")
-            let place = shard.header[Field.headFrame], length = RecordHeader.size + 8 + Manifest.size
+            let place = shard.log.headFrame, length = RecordHeader.size + 8 + Manifest.size
             for (room, isInside) in [(length, true), (length - 8, false)] {
                 let location = shard.log.location(frame: place, offset: shard.log.segmentSize - room)
                 let p = shard.log.address(location)

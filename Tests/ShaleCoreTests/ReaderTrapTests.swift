@@ -13,7 +13,7 @@ extension CoreTests {
             // Equal sizes, so that each lap's records fall onto the places of the last one's.
             let size = 1000
             try store.set([UInt8](repeating: 1, count: size), for: "key", uncompressed: true)
-            let before = Shard(store.engine.ref, 0).header[ShardHeader.Field.headNumber]
+            let before = Shard(store.engine.ref, 0).log.headNumber
             ReadHook.beforeValidation {
                 for i in 0..<2400 {
                     _ = try? store.set(
@@ -23,7 +23,7 @@ extension CoreTests {
             }
             let value = try #require(try store.value(for: "key"))
             let laps =
-                (Shard(store.engine.ref, 0).header[ShardHeader.Field.headNumber] - before)
+                (Shard(store.engine.ref, 0).log.headNumber - before)
                 / UInt64(Shard(store.engine.ref, 0).log.usableFrames)
             #expect(laps >= 2)
             #expect(value == [UInt8](repeating: 2, count: size), "bytes of two laps, or of the first")

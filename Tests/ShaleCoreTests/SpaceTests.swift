@@ -85,7 +85,7 @@ extension CoreTests {
             let mine = try #require(shard.log.beginPreparing())
             // Somebody else could not wait; the place was free, and was given back.
             try shard.log.provide(Log.reserve + 1)
-            shard.log.giveBack(downTo: shard.header[ShardHeader.Field.queueCount])
+            shard.log.giveBack(downTo: shard.log.count)
             try #require(shard.log.state(ofFrame: mine.frame) == .absent)
             let other = try #require(shard.log.beginPreparing())
             try #require(other.frame == mine.frame)

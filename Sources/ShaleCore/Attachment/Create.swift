@@ -62,11 +62,11 @@ extension Engine {
         let files = ref.pointee.files
         let least = Table.Shape(buckets: Table.leastBuckets, frontier: 0, mode: Table.Shape.Mode.steady)
         for i in 0..<geometry.shards {
-            let header = Shard(ref, i).header
+            let shard = Shard(ref, i), header = shard.header
             header[ShardHeader.Field.shape] = least.word
             header[ShardHeader.Field.tablePages] = geometry.shardIndexBytes(buckets: Table.leastBuckets)
-            header[ShardHeader.Field.headOffset] = geometry.segmentSize
-            header[ShardHeader.Field.tailOffset] = SegmentHeader.size
+            shard.log.headOffset = geometry.segmentSize
+            shard.log.tailOffset = SegmentHeader.size
         }
         head[IndexHead.version] = IndexHead.versionValue
         head[IndexHead.secretCheck] = Trust.check(ofSecret: ref.pointee.secret)

@@ -353,8 +353,8 @@ extension Engine {
             let shard = Shard(ref, i)
             try shard.lock()
             ends[i].head = SyncedPosition(
-                number: shard.header[ShardHeader.Field.headNumber],
-                offset: min(shard.header[ShardHeader.Field.headOffset], ref.pointee.geometry.segmentSize))
+                number: shard.log.headNumber,
+                offset: min(shard.log.headOffset, ref.pointee.geometry.segmentSize))
             ends[i].tail = shard.log.tail
             shard.unlock()
         }

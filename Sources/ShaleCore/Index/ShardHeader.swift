@@ -34,19 +34,15 @@ struct ShardHeader: MappedWords {
             pinned = Count(232), used = Count(240)
         /// Frames that a roll can take, in front of the log in the ring.
         static let freeCount = Count(248)
-        static let headFrame = Count(256), headOffset = Count(264), headNumber = Word(272), tailOffset = Count(280),
-            queueFirst = Count(288),
-            queueCount = Count(296)
-        static let allocated = Count(304), tablePages = Count(320), ghost = Word(328), lastNumber = Word(336),
+        // 256: the log's (`LogWords`).
+        static let tablePages = Count(320), ghost = Word(328), lastNumber = Word(336),
             noSpace = Count(344)
         /// The longest pinned record, or a longer one (bit 0: it may have gone); and what is pinned in bytes.
         static let pinnedMost = Count(352), pinnedBytes = Count(360)
         /// What has to be finished once it was begun: `Pending`.
         static let pending = Count(368)
-        /// The tail's segment; the next one to come where the log is empty.
-        static let tailNumber = Word(376)
-        /// The tail's segment as a header or a sync has it in the data file: a rebuild begins there or later.
-        static let provenTail = Word(312)
+        /// Frames on disk.
+        static let allocated = Count(376)
         static let sweepAt = Count(384), sweepLimit = Word(392), sweepState = Count(400), heapCounts = Count(408),
             heapCurrent = Count(424),
             rebases = Count(432), heapLimit = Word(440)

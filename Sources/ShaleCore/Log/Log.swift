@@ -34,6 +34,49 @@ struct Log {
     @inline(__always) var geometry: Geometry { @inline(__always) get { engine.pointee.geometry } }
     @inline(__always) var secret: UInt64 { engine.pointee.secret }
 
+    // MARK: Where it begins and ends
+
+    @inline(__always) var words: LogWords { LogWords(at: header.at + LogWords.offset) }
+
+    @inline(__always) var headFrame: Int {
+        get { words.int(LogWords.Field.headFrame) }
+        nonmutating set { words.set(LogWords.Field.headFrame, newValue) }
+    }
+    @inline(__always) var headOffset: Int {
+        get { words.int(LogWords.Field.headOffset) }
+        nonmutating set { words.set(LogWords.Field.headOffset, newValue) }
+    }
+    @inline(__always) var headNumber: UInt64 {
+        get { words[LogWords.Field.headNumber] }
+        nonmutating set { words[LogWords.Field.headNumber] = newValue }
+    }
+    @inline(__always) var tailOffset: Int {
+        get { words.int(LogWords.Field.tailOffset) }
+        nonmutating set { words.set(LogWords.Field.tailOffset, newValue) }
+    }
+    @inline(__always) var tailNumber: UInt64 {
+        get { words[LogWords.Field.tailNumber] }
+        nonmutating set { words[LogWords.Field.tailNumber] = newValue }
+    }
+    @inline(__always) var provenTail: UInt64 {
+        get { words[LogWords.Field.provenTail] }
+        nonmutating set { words[LogWords.Field.provenTail] = newValue }
+    }
+    /// The tail's position in the ring.
+    @inline(__always) var first: Int {
+        get { words.int(LogWords.Field.first) }
+        nonmutating set { words.set(LogWords.Field.first, newValue) }
+    }
+    /// Its length in frames.
+    @inline(__always) var count: Int {
+        get { words.int(LogWords.Field.count) }
+        nonmutating set { words.set(LogWords.Field.count, newValue) }
+    }
+    /// The head goes on to here. Records behind it are none yet.
+    func releaseHeadOffset(_ end: Int) {
+        words.release(LogWords.Field.headOffset, UInt64(truncatingIfNeeded: end))
+    }
+
     // MARK: Frames
 
     @inline(__always) var segmentSize: Int { engine.pointee.geometry.segmentSize }
@@ -89,7 +132,7 @@ struct Log {
     }
     /// A position of the ring, counted from the log's tail: the log goes on from 0, the free frames end at -1.
     private func cell(_ i: Int) -> Memory {
-        header.at + geometry.queue + (header[Field.queueFirst] + geometry.rows + i) % geometry.rows * 4
+        header.at + geometry.queue + (first + geometry.rows + i) % geometry.rows * 4
     }
     func queued(_ i: Int) -> Int { Int(cell(i).u32(0)) % geometry.rows }
     func setQueued(_ i: Int, _ frame: Int) { cell(i).set32(0, UInt32(frame)) }
@@ -135,7 +178,7 @@ extension Log {
         return header[Field.noSpace] > 0 ? min(byBudget, header[Field.allocated]) : byBudget
     }
     /// Frames that a roll can still take.
-    var availableFrames: Int { usableFrames - header[Field.queueCount] }
+    var availableFrames: Int { usableFrames - count }
 
     private func firstFrame(_ state: Log.FrameState) -> Int? {
         for frame in 0..<geometry.rows where self.state(ofFrame: frame) == state { return frame }
@@ -216,7 +259,7 @@ extension Log {
     }
 
     /// Frames that are on disk and not in the log, and those that somebody prepares.
-    var freeFrames: Int { header[Field.allocated] - header[Field.queueCount] }
+    var freeFrames: Int { header[Field.allocated] - count }
 
     /// Allocates until so many frames are free, whatever the budget: while a cache shrinks, the larger one is in force.
     func provide(_ frames: Int) throws(Failure) {
@@ -263,7 +306,7 @@ extension Log {
     /// Whether the next roll should find one more frame on disk: there is none, or the log is about to
     /// be cleaned for want of frames that it may still have.
     var wantsFrame: Bool {
-        header[Field.allocated] == header[Field.queueCount]
+        header[Field.allocated] == count
             || header[Field.allocated] < usableFrames && availableFrames <= wantedFree + 1
     }
 
@@ -334,20 +377,20 @@ extension Log {
     /// or the cleaner could not move it.
     func room(from offset: Int) -> Int { min(segmentSize - offset, segmentRoom) }
     var segmentRoom: Int { segmentSize - SegmentHeader.size - RecordHeader.size }
-    var headRoom: Int { segmentSize - header[Field.headOffset] - RecordHeader.size }
+    var headRoom: Int { segmentSize - headOffset - RecordHeader.size }
 
     /// Ends the head and begins a segment. `isNewTail`: the log starts here; `finishClear` frees all before it.
     func roll(isNewTail: Bool = false, overdraws: Bool = false) throws(Failure) {
         try provideFree(overdraws: overdraws)
-        let frame = queued(-header[Field.freeCount]), previous = header[Field.headNumber], newNumber = nextNumber
+        let frame = queued(-header[Field.freeCount]), previous = headNumber, newNumber = nextNumber
         // (Also where this is taken back: no two frames ever have the same number.)
         header[Field.lastNumber] = newNumber
         header.begin()
-        if header[Field.queueCount] > 0, header[Field.headOffset] <= segmentSize - RecordHeader.size {
+        if count > 0, headOffset <= segmentSize - RecordHeader.size {
             var end = Draft(RecordHeader(kind: .end, keyLength: 0), keyHash: 0, key: UnsafeRawPointer(header.at))
             write(&end)
         }
-        let startsLog = header[Field.queueCount] == 0
+        let startsLog = count == 0
         if !startsLog { header[Field.usualGap] += (max(0, headRoom) - header[Field.usualGap]) / 8 }
         let newTail = isNewTail || startsLog ? LogPosition(number: newNumber, offset: SegmentHeader.size) : tail
         change(frame: frame, to: .inLog, isNewHead: true)
@@ -360,31 +403,31 @@ extension Log {
         )
         .write(to: engine.pointee.data + offset(ofFrame: frame), secret: secret)
         // The first of the free frames becomes the head.
-        setQueued(header[Field.queueCount], frame)
+        setQueued(count, frame)
         header[Field.freeCount] -= 1
-        header[Field.queueCount] += 1
-        header[Field.headFrame] = frame
+        count += 1
+        headFrame = frame
         header[Field.begunTime] = UInt64(truncatingIfNeeded: shim_now_ms())
-        header[Field.headOffset] = SegmentHeader.size
-        if !isNewTail { header[Field.provenTail] = newTail.number }
+        headOffset = SegmentHeader.size
+        if !isNewTail { provenTail = newTail.number }
         if startsLog {
-            header[Field.tailOffset] = SegmentHeader.size
-            header[Field.tailNumber] = newNumber
+            tailOffset = SegmentHeader.size
+            tailNumber = newNumber
         }
         if isNewTail { header.pend(ShardHeader.Pending.clear) }
-        header.commit(header.address(Field.headNumber), newNumber)
+        header.commit(words.address(LogWords.Field.headNumber), newNumber)
     }
 
     /// The tail's segment leaves the log; its bytes stay readable until the frame is used again.
     func releaseTail() {
-        let left = header[Field.queueCount] - 1
+        let left = count - 1
         header.begin()
         change(frame: queued(0), to: .free)
-        header[Field.tailOffset] = SegmentHeader.size
-        header[Field.queueFirst] = (header[Field.queueFirst] + 1) % geometry.rows
+        tailOffset = SegmentHeader.size
+        first = (first + 1) % geometry.rows
         header[Field.freeCount] += 1
-        header[Field.tailNumber] = left > 0 ? numberWord(queued(0)).u64(0) : nextNumber
-        header.commit(Field.queueCount, by: -1)
+        tailNumber = left > 0 ? numberWord(queued(0)).u64(0) : nextNumber
+        header.commit(words.address(LogWords.Field.count), UInt64(left))
     }
 
     /// A rebuild begins here at the earliest from now on. (A power cut may undo that, with all that came after the
@@ -392,20 +435,20 @@ extension Log {
     func prove(_ tail: LogPosition) throws(Failure) {
         try SyncedPosition.writeTail(engine, shard: number, tail)
         guard geometry.hasSyncedTails else { return }
-        header[Field.provenTail] = max(header[Field.provenTail], tail.number)
+        provenTail = max(provenTail, tail.number)
     }
 
     /// The number of the next segment.
-    var nextNumber: UInt64 { max(header[Field.headNumber], header[Field.lastNumber]) + 1 }
+    var nextNumber: UInt64 { max(headNumber, header[Field.lastNumber]) + 1 }
 
     /// Where the log begins: what is before it is dead.
-    var tail: LogPosition { LogPosition(number: header[Field.tailNumber], offset: header[Field.tailOffset]) }
+    var tail: LogPosition { LogPosition(number: tailNumber, offset: tailOffset) }
 
     /// For a rebuild. In three steps, so that a kill in between leaves no tail that is too far on.
     func setTail(_ position: LogPosition) {
-        header[Field.tailOffset] = SegmentHeader.size
-        header[Field.tailNumber] = position.number
-        header[Field.tailOffset] = isOffset(position.offset) ? position.offset : SegmentHeader.size
+        tailOffset = SegmentHeader.size
+        tailNumber = position.number
+        tailOffset = isOffset(position.offset) ? position.offset : SegmentHeader.size
     }
 
     /// Whether a record, or a segment's end, can be there.
@@ -422,10 +465,10 @@ extension Log {
 
     @discardableResult
     private func write(_ draft: inout Draft) -> UInt32 {
-        assert(header[Field.headOffset] + draft.record.length <= segmentSize, "room for the record in the head")
-        let at = location(frame: header[Field.headFrame], offset: header[Field.headOffset])
+        assert(headOffset + draft.record.length <= segmentSize, "room for the record in the head")
+        let at = location(frame: headFrame, offset: headOffset)
         let p = self.address(at)
-        let address = RecordAddress(number: header[Field.headNumber], offset: UInt64(offset(of: at)))
+        let address = RecordAddress(number: headNumber, offset: UInt64(offset(of: at)))
         var record = draft.record
         record.bodyCheck = draft.bodyHash ^ address.mix(secret: secret)
         record.writeUnsealed(to: p)
@@ -446,7 +489,7 @@ extension Log {
         record.setHeadCheck(record.computeHeadCheck(at: p, keyHash: draft.keyHash, address: address, secret: secret))
         record.seal(at: p)
         draft.record = record
-        header[Field.headOffset] += record.length
+        headOffset += record.length
         return at
     }
 

@@ -38,10 +38,10 @@ extension Log {
 
     /// Whether more than a tenth of what was appended is dead: then cleaning gains room without eviction.
     var isSparse: Bool {
-        let segments = header[Field.queueCount] - 1
+        let segments = count - 1
         let appended =
-            segments * (segmentSize - header[Field.usualGap]) + header[Field.headOffset]
-            - header[Field.tailOffset]
+            segments * (segmentSize - header[Field.usualGap]) + headOffset
+            - tailOffset
         return header[Field.live] < appended / 10 * 9
     }
 

@@ -24,8 +24,8 @@ struct Cleaner {
     /// Cleans one record at the tail; returns the bytes looked at, 0 where the tail is the head, or the record waits.
     @inline(never)
     func cleanRecord(_ change: inout Change) throws(Failure) -> Int {
-        guard header[Field.queueCount] > 1 else { return 0 }
-        let frame = log.queued(0), offset = header[Field.tailOffset]
+        guard log.count > 1 else { return 0 }
+        let frame = log.queued(0), offset = log.tailOffset
         guard offset <= log.segmentSize - RecordHeader.size else {
             finishTail()
             return RecordHeader.size
@@ -36,7 +36,7 @@ struct Cleaner {
             finishTail()
         } else {
             guard try clean(record, &change) else { return 0 }
-            header[Field.tailOffset] = record.end
+            log.tailOffset = record.end
         }
         return record.view.length
     }
@@ -126,9 +126,9 @@ struct Cleaner {
     private func copy(_ slot: Memory, _ found: SoundRecord, _ change: inout Change) throws(Failure) {
         let record = found.view, length = record.length
         guard try provideCopy(slot, length, isPinned: record.header.isPinned, &change) else { return }
-        let target = log.location(frame: header[Field.headFrame], offset: header[Field.headOffset])
+        let target = log.location(frame: log.headFrame, offset: log.headOffset)
         let from = log.recordAddress(of: record.location)
-        let to = RecordAddress(number: header[Field.headNumber], offset: UInt64(log.offset(of: target)))
+        let to = RecordAddress(number: log.headNumber, offset: UInt64(log.offset(of: target)))
         let q = log.address(target)
         // With the old address's head check the copy is no record yet.
         shim_copy(q, record.at, length)
@@ -138,7 +138,7 @@ struct Cleaner {
         moved.setHeadCheck(moved.computeHeadCheck(at: q, keyHash: found.keyHash, address: to, secret: secret))
         moved.seal(at: q)
         header[Field.cleaned] += length
-        publish(slot, copy: target, headEnd: header[Field.headOffset] + length)
+        publish(slot, copy: target, headEnd: log.headOffset + length)
     }
 
     /// A transaction of its own kind, without a savepoint: the slot points to the copy behind the head's end, and the
@@ -148,7 +148,7 @@ struct Cleaner {
         header[Field.copyEnd] = headEnd
         header.release(Field.copiedSlot, slot - header.at)
         table.move(slot, to: target)
-        header.release(Field.headOffset, headEnd)
+        log.releaseHeadOffset(headEnd)
         header.release(Field.copiedSlot, 0)
     }
 
@@ -176,7 +176,7 @@ struct Cleaner {
         try loseEntries(inFrame: frame, from: offset, to: next)
         // Damage that nobody needed counts as one.
         if header[Field.corrupt] == before { header[Field.corrupt] += 1 }
-        header[Field.tailOffset] = next
+        log.tailOffset = next
         return next - offset
     }
 

@@ -5,17 +5,17 @@ extension Shard {
     func clear(_ change: inout Change) throws(Failure) {
         raiseFloor(Field.keyFloor)
         // Nothing was ever written here: the log needs no new begin.
-        guard header[Field.queueCount] > 0 else { return resetIndex() }
+        guard log.count > 0 else { return resetIndex() }
         let allocated = header[Field.allocated]
         do throws(Failure) { try log.roll(isNewTail: true) } catch {
             // No frame beside the log's own: once nothing points to them, those at the tail are free.
-            guard error.status == .full, header[Field.queueCount] > 1 else { throw error }
+            guard error.status == .full, log.count > 1 else { throw error }
             header.pend(ShardHeader.Pending.clearInPlace)
             defer { header.finish(ShardHeader.Pending.clearInPlace) }
             resetIndex()
-            header[Field.ghost] = header[Field.headNumber]
-            let count = header[Field.queueCount]
-            while header[Field.queueCount] == count { _ = try Cleaner(self).cleanRecord(&change) }
+            header[Field.ghost] = log.headNumber
+            let count = log.count
+            while log.count == count { _ = try Cleaner(self).cleanRecord(&change) }
             try log.roll(isNewTail: true)
         }
         finishClear()
@@ -25,8 +25,8 @@ extension Shard {
 
     /// The head names itself as the log's tail: what is before it is free, and the index knows nothing of it.
     func finishClear() {
-        while header[Field.queueCount] > 1 { log.releaseTail() }
-        header[Field.provenTail] = header[Field.headNumber]
+        while log.count > 1 { log.releaseTail() }
+        log.provenTail = log.headNumber
         resetIndex()
         // (One that was killed in place may have found a frame since.)
         header.finish(ShardHeader.Pending.clear | ShardHeader.Pending.clearInPlace)

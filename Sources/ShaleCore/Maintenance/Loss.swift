@@ -41,7 +41,7 @@ extension Shard {
         header.begin()
         if isNoted { appendLoss(of: slot) }
         header[Field.corrupt] += 1
-        header[Field.ghost] = header[Field.headNumber]
+        header[Field.ghost] = log.headNumber
         header.commit(slot, slot.u64(0) & Slot.reachBit)
     }
 
@@ -58,7 +58,7 @@ extension Shard {
         let loss =
             segment != 0
             ? Loss(fraction: fraction, offset: log.offsetInSegment(at), segment: segment)
-            : Loss(fraction: fraction, offset: header[Field.headOffset], segment: header[Field.headNumber])
+            : Loss(fraction: fraction, offset: log.headOffset, segment: log.headNumber)
         var words = loss.words
         withUnsafeBytes(of: &words) { key in
             var draft = Draft(

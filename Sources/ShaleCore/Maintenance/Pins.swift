@@ -107,7 +107,7 @@ extension Shard {
             }
         }
         let bytes = header[Field.pinnedBytes] - change.replaced + length, most = max(header[Field.pinnedMost], longest)
-        try log.provide(log.frames(for: bytes, most: most) - header[Field.queueCount])
+        try log.provide(log.frames(for: bytes, most: most) - log.count)
         return log.reserve(log.loss(bytes, most: most))
     }
 }

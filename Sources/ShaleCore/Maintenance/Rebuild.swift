@@ -94,7 +94,7 @@ struct Rebuild {
 
     /// As large as a segment from the middle lets expect, and a little more, so that it need not grow on the way.
     private func presizeTable() {
-        let count = header[Field.queueCount]
+        let count = log.count
         guard count > 1 else { return }
         var offset = SegmentHeader.size, records = 0
         let base = shard.engine.pointee.data + log.offset(ofFrame: log.queued(count / 2))
@@ -120,7 +120,7 @@ struct Rebuild {
     private func reclaimDeadTail(_ change: inout Change) {
         if shard.engine.pointee.isReadOnly { return }
         // Once round at most: with pinned entries over the limit it would never end.
-        var left = header[Field.queueCount] * log.segmentSize
+        var left = log.count * log.segmentSize
         let wanted = shard.isAdaptive ? log.reserve : log.wantedFree
         while left > 0, log.availableFrames < wanted, let cleaned = try? Cleaner(shard).cleanRecord(&change),
             cleaned > 0

@@ -74,9 +74,9 @@ struct Recovery {
     private func endCopy() {
         let slot = header[Field.copiedSlot]
         if slot == 0 { return }
-        let head = log.location(frame: header[Field.headFrame], offset: header[Field.headOffset])
+        let head = log.location(frame: log.headFrame, offset: log.headOffset)
         if Slot.location(header.at.u64(slot)) == head {
-            header.release(Field.headOffset, header[Field.copyEnd])
+            log.releaseHeadOffset(header[Field.copyEnd])
         }
         header.release(Field.copiedSlot, 0)
     }
@@ -84,10 +84,10 @@ struct Recovery {
     /// A record behind the head's end was sealed by a call that never returned, and nothing shows it to readers. Left
     /// there, a rebuild would.
     private func discardUnfinishedRecord() {
-        guard header[Field.queueCount] > 0, header[Field.headOffset] <= log.segmentSize - RecordHeader.size else {
+        guard log.count > 0, log.headOffset <= log.segmentSize - RecordHeader.size else {
             return
         }
-        log.address(log.location(frame: header[Field.headFrame], offset: header[Field.headOffset])).release(16, 0)
+        log.address(log.location(frame: log.headFrame, offset: log.headOffset)).release(16, 0)
     }
 
     private func finishPending() throws(Failure) {
@@ -108,17 +108,13 @@ struct Recovery {
             return offset & 7 == 0 && offset >= 0
                 && (offset <= geometry.region - 16 || offset < geometry.indexSize && table.isSlot(header.at + offset))
         }
-        func isQueue(_ base: Int) -> Bool {
-            let words = ShardHeader(at: header.at + base - ShardHeader.saved)
-            let offset = words[Field.headOffset]
-            return words[Field.headFrame] >= 0 && words[Field.headFrame] < rows && words[Field.queueCount] >= 0
-                && words[Field.queueCount] <= rows
-                && words[Field.queueFirst] >= 0 && words[Field.queueFirst] < rows && offset >= 0
-                && offset <= log.segmentSize && offset & 7 == 0
+        func isLogInside(_ saved: Int) -> Bool {
+            LogWords(at: header.at + saved + LogWords.offset - ShardHeader.saved)
+                .isInside(rows: rows, segmentSize: log.segmentSize)
         }
         return isOffset(Field.commitAt) && isOffset(Field.stampedSlot) && isOffset(Field.copiedSlot)
             && header[Field.copyEnd] >= 0 && header[Field.copyEnd] <= log.segmentSize && header[Field.copyEnd] & 7 == 0
-            && isQueue(ShardHeader.saved) && isQueue(ShardHeader.savepoint)
+            && isLogInside(ShardHeader.saved) && isLogInside(ShardHeader.savepoint)
             && isFrameRecoverable
     }
 

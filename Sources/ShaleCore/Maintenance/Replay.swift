@@ -31,7 +31,7 @@ struct Replay {
         synced = SyncedPosition.read(engine, shard: shard.number)
         // Within one boot no page is lost: a position that does not verify was cut off by a kill.
         if !afterPowerLoss, synced.number == .max { synced = SyncedPosition(number: 0, offset: 0) }
-        let count = header[Field.queueCount]
+        let count = log.count
         var previous: UInt64 = 0
         for i in 0..<count {
             let frame = log.queued(i), segment = log.numberWord(frame).u64(0), isHead = i == count - 1
@@ -40,24 +40,24 @@ struct Replay {
             if i > 0 { try closeHole(before: frame, previous) }
             previous = segment
             highestLSN = max(highestLSN, lsnAtBegin(ofFrame: frame))
-            let end = try replay(frame, from: i == 0 ? header[Field.tailOffset] : SegmentHeader.size, isHead: isHead)
+            let end = try replay(frame, from: i == 0 ? log.tailOffset : SegmentHeader.size, isHead: isHead)
             guard isHead else { continue }
             // Nothing that verifies is behind this offset: writing goes on here.
-            header[Field.headOffset] = end.isMarked ? log.segmentSize : end.offset
+            log.headOffset = end.isMarked ? log.segmentSize : end.offset
             if !end.isMarked, synced.covers(segment, end.offset) { abandonLog() }
         }
         // The newest segment that was synced is not there at all.
-        if synced.number != .max, synced.number > header[Field.headNumber] { abandonLog() }
+        if synced.number != .max, synced.number > log.headNumber { abandonLog() }
         raiseLSN(above: highestLSN, by: lead)
     }
 
     /// The parts of values that are current. Those of values that were replaced since are in the log as well, and
     /// would take the table's room, and with it entries, until the cleaner comes by.
     mutating func replayParts(othersAreKnown: Bool) throws(Failure) {
-        let count = header[Field.queueCount]
+        let count = log.count
         for i in 0..<count {
-            let frame = log.queued(i), end = i == count - 1 ? header[Field.headOffset] : log.segmentSize
-            var offset = i == 0 ? header[Field.tailOffset] : SegmentHeader.size
+            let frame = log.queued(i), end = i == count - 1 ? log.headOffset : log.segmentSize
+            var offset = i == 0 ? log.tailOffset : SegmentHeader.size
             while offset <= end - RecordHeader.size, let record = log.nextRecord(frame: frame, from: offset),
                 record.kind != .end
             {
@@ -212,9 +212,9 @@ struct Replay {
         if synced.number != .max {
             header[Field.lastNumber] = max(header[Field.lastNumber], synced.number)
         }
-        while header[Field.queueCount] > 0 { log.releaseTail() }
+        while log.count > 0 { log.releaseTail() }
         log.setTail(LogPosition(number: log.nextNumber))
-        header[Field.headOffset] = log.segmentSize
+        log.headOffset = log.segmentSize
     }
 
     /// What was unreadable may have superseded anything older.
@@ -222,7 +222,7 @@ struct Replay {
         let table = self.table
         for position in table.positions { table.bucket(position).zero(Table.bucketSize) }
         shard.recount()
-        header[Field.ghost] = header[Field.headNumber]
+        header[Field.ghost] = log.headNumber
     }
 
     private func raiseLSN(above highest: UInt64, by step: UInt64) {
@@ -282,7 +282,7 @@ struct Replay {
         let lifetime = record.lifetime(at: view.at)
         if let now, now >= lifetime.deadline, !isTouched {
             // (A clock that is set back, or another handle's, may find it fresh.)
-            if let slot { shard.drop(slot, &change) } else { header[Field.ghost] = header[Field.headNumber] }
+            if let slot { shard.drop(slot, &change) } else { header[Field.ghost] = log.headNumber }
             return
         }
         guard let target = slot != nil ? slot : try freeSlot(for: key, isPinned: record.isPinned) else { return }
@@ -308,7 +308,7 @@ struct Replay {
                 throw log.noSpace(
                     "the index has no room for all that is pinned; free space on the disk, or raise the capacity")
             } else {
-                header[Field.ghost] = header[Field.headNumber]
+                header[Field.ghost] = log.headNumber
                 return nil
             }
         }

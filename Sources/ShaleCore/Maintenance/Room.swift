@@ -60,7 +60,7 @@ extension Shard {
                 victims.sweep(buckets: 64) { dropIfGone($0, &change) }
             }
         }
-        if usable - header[Field.queueCount] < log.wantedFree(of: usable, loss) {
+        if usable - log.count < log.wantedFree(of: usable, loss) {
             // (Here the adaptive policy evicts: the next call has the frames.)
             if isAdaptive, header[Field.pinnedMost] & 1 != 0 { _ = lookForLongestPin() }
             var left = length * Shard.cleanedForEach + log.segmentSize / 256
@@ -81,9 +81,9 @@ extension Shard {
     /// are free again.
     @inline(never)
     private func regainReserve(_ reserve: Int, _ change: inout Change) throws(Failure) {
-        for _ in 0..<2 * header[Field.queueCount] where log.availableFrames < reserve {
+        for _ in 0..<2 * log.count where log.availableFrames < reserve {
             let tail = log.queued(0)
-            while header[Field.queueCount] > 1, log.queued(0) == tail {
+            while log.count > 1, log.queued(0) == tail {
                 if try clean(isAhead: true, &change) == 0 { return }
             }
         }
@@ -112,11 +112,11 @@ extension Shard {
             }
             let tail = log.queued(0)
             var cleaned = 0
-            while header[Field.queueCount] > 1, log.queued(0) == tail {
+            while log.count > 1, log.queued(0) == tail {
                 cleaned += try clean(&change)
             }
             // With nothing left to evict, a round of the log gains all that can be gained.
-            if cleaned == 0 || idle > 2 * header[Field.queueCount] + 2 {
+            if cleaned == 0 || idle > 2 * log.count + 2 {
                 // The disk may have room again; if not, the attempt says why.
                 header[Field.noSpace] = 0
                 // More is pinned than may be: an older library has done that. What makes it less is not refused.
@@ -230,7 +230,7 @@ extension Shard {
 
     /// Evicts what is left in the tail's segment. False where nothing is, or where some of it is pinned.
     private func evictTail(_ change: inout Change) -> Bool {
-        let low = log.location(frame: log.queued(0), offset: header[Field.tailOffset]),
+        let low = log.location(frame: log.queued(0), offset: log.tailOffset),
             high = log.location(frame: log.queued(0), offset: log.segmentSize - 8)
         var found = 0, hasPinned = false
         forEachSlot { _, word0 in
@@ -342,9 +342,9 @@ extension Shard {
         let least = (header[Field.live] + log.segmentRoom - 1) / log.segmentRoom + 1 + log.reserve
         guard table.shape.mode == Table.Shape.Mode.steady, least * log.segmentSize + wanted <= geometry.shardBudget
         else { return false }
-        for _ in 0..<header[Field.queueCount] where header[Field.queueCount] > 1 {
+        for _ in 0..<log.count where log.count > 1 {
             let tail = log.queued(0)
-            while header[Field.queueCount] > 1, log.queued(0) == tail {
+            while log.count > 1, log.queued(0) == tail {
                 guard let cleaned = try? clean(&change), cleaned > 0 else { return false }
             }
             if growTable(table.shape, change) { return true }
@@ -380,7 +380,7 @@ extension Shard {
             else { return false }
             if !fits(beside: header[Field.allocated]) {
                 // No segment goes for a table that does not fit beside those that `trim` leaves at least.
-                guard log.availableFrames > log.reserve, fits(beside: header[Field.queueCount] + log.reserve) else {
+                guard log.availableFrames > log.reserve, fits(beside: log.count + log.reserve) else {
                     return false
                 }
                 guard mayReach else { return false }
@@ -449,9 +449,9 @@ extension Shard {
             rounds += 1
             let aim = rounds > 2 * geometry.rows ? max(0, header[Field.live] - log.segmentSize) : header[Field.live]
             while header[Field.live] > min(aim, log.liveLimit), evict(&change) {}
-            let tail = header[Field.queueCount] > 0 ? log.queued(0) : 0
+            let tail = log.count > 0 ? log.queued(0) : 0
             var cleaned = 0
-            while header[Field.queueCount] > 1, log.queued(0) == tail {
+            while log.count > 1, log.queued(0) == tail {
                 let step = try clean(&change)
                 if step == 0 { break }
                 cleaned += step

@@ -95,18 +95,18 @@ struct SecondChance {
     /// round the log, takes a use of each entry that it passes, and stops at one that has none; if it meets none soon, at
     /// that with the fewest. Nil where it meets no entry that may leave.
     func next(_ change: inout Change) -> Memory? {
-        if header[Field.queueCount] == 0 { return nil }
+        if log.count == 0 { return nil }
         var seen = 0, fewest = UInt64.max, best: Memory?
         var (i, offset) = hand, segments = 0
         // (Once round, and the rest of where it began.)
-        while segments <= header[Field.queueCount], seen < SecondChance.patience {
-            let frame = log.queued(i), isHead = i == header[Field.queueCount] - 1
-            let end = isHead ? header[Field.headOffset] : log.segmentSize
+        while segments <= log.count, seen < SecondChance.patience {
+            let frame = log.queued(i), isHead = i == log.count - 1
+            let end = isHead ? log.headOffset : log.segmentSize
             guard offset < end, let record = log.nextRecord(frame: frame, from: offset), record.offset < end,
                 record.kind != .end
             else {
                 i = isHead ? 0 : i + 1
-                offset = i == 0 ? header[Field.tailOffset] : SegmentHeader.size
+                offset = i == 0 ? log.tailOffset : SegmentHeader.size
                 segments += 1
                 continue
             }
@@ -129,14 +129,14 @@ struct SecondChance {
     private var hand: (Int, Int) {
         let number = header[Field.handNumber], offset = header[Field.handOffset]
         // (Numbers rise from the tail to the head.)
-        var low = 0, high = header[Field.queueCount]
+        var low = 0, high = log.count
         while low < high {
             let middle = (low + high) / 2
             if log.numberWord(log.queued(middle)).u64(0) < number { low = middle + 1 } else { high = middle }
         }
-        guard low < header[Field.queueCount], log.numberWord(log.queued(low)).u64(0) == number, log.isOffset(offset),
-            low > 0 || offset >= header[Field.tailOffset]
-        else { return (0, header[Field.tailOffset]) }
+        guard low < log.count, log.numberWord(log.queued(low)).u64(0) == number, log.isOffset(offset),
+            low > 0 || offset >= log.tailOffset
+        else { return (0, log.tailOffset) }
         return (low, offset)
     }
 }

@@ -26,8 +26,8 @@ struct SegmentChain {
         let found = UnsafeMutableBufferPointer(
             start: (memory + SegmentHeader.size).bindMemory(to: SegmentHeader.self, capacity: geometry.rows),
             count: geometry.rows)
-        header[Field.queueFirst] = 0
-        header[Field.queueCount] = 0
+        log.first = 0
+        log.count = 0
         header[Field.freeCount] = 0
         let count = try collectSegments(fileSize, page: memory, found)
         var all = UnsafeMutableBufferPointer(rebasing: found[..<count])
@@ -38,8 +38,8 @@ struct SegmentChain {
             newest, afterPowerLoss ? 0 : header[Field.lastNumber],
             SyncedPosition.tail(engine, shard: shard.number).number)
         header[Field.lastNumber] = last + lead
-        header[Field.headNumber] = newest
-        header[Field.headOffset] = log.segmentSize
+        log.headNumber = newest
+        log.headOffset = log.segmentSize
 
         beginLog(all)
         return queue(all)
@@ -56,18 +56,18 @@ struct SegmentChain {
                 continue
             }
             // (The tail may have moved on since anything named it, and its frame may be gone.)
-            if header[Field.queueCount] == 0
+            if log.count == 0
                 ? segment.number != tail.number && !afterPowerLoss : segment.previous != previous
             {
                 missing += 1
             }
             previous = segment.number
-            log.setQueued(header[Field.queueCount], segment.frame)
-            header[Field.queueCount] += 1
+            log.setQueued(log.count, segment.frame)
+            log.count += 1
             log.setState(ofFrame: segment.frame, .inLog)
-            header[Field.headFrame] = segment.frame
+            log.headFrame = segment.frame
         }
-        if header[Field.queueCount] == 0 {
+        if log.count == 0 {
             log.setTail(LogPosition(number: log.nextNumber))
         } else if log.numberWord(log.queued(0)).u64(0) != tail.number {
             log.setTail(LogPosition(number: log.numberWord(log.queued(0)).u64(0)))
@@ -78,7 +78,7 @@ struct SegmentChain {
     /// Before the ring holds any of the log.
     private func addLastFree(_ frame: Int) {
         log.setQueued(0, frame)
-        header[Field.queueFirst] = (header[Field.queueFirst] + 1) % geometry.rows
+        log.first = (log.first + 1) % geometry.rows
         header[Field.freeCount] += 1
         log.setState(ofFrame: frame, .free)
     }
@@ -131,7 +131,7 @@ struct SegmentChain {
         for segment in all where proven.isBefore(segment.tail) { proven = segment.tail }
         let isKnown = !afterPowerLoss && proven.isBefore(log.tail)
         if !isKnown { log.setTail(proven) }
-        header[Field.provenTail] = proven.number
+        log.provenTail = proven.number
         // A later rebuild may begin earlier than this one, and finds what this one does not see.
         header[Field.ghost] = isKnown ? log.tail.number : 0
     }

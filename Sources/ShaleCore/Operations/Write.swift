@@ -27,7 +27,7 @@ extension Shard {
     }
     /// And where its record will be.
     @inline(__always) func prefetchHead(_ length: Int) {
-        let frame = header[Field.headFrame], offset = header[Field.headOffset]
+        let frame = log.headFrame, offset = log.headOffset
         guard UInt(bitPattern: frame) < UInt(bitPattern: geometry.rows),
             UInt(bitPattern: offset) < UInt(bitPattern: log.segmentSize)
         else { return }
@@ -110,12 +110,12 @@ extension Shard {
                 // (Where the entry itself has made room, its slot is free.)
                 try makeSlot(for: draft.record, key, tableHasRoom: tableHasRoom || change.ownIsGone, &change)
             }
-        let before = header[Field.headOffset]
+        let before = log.headOffset
         header.begin()
         if !isPart { header[Field.sets] += 1 }
         let location = log.append(&draft, lsn: drawLSN())
         // Half a segment ahead, so that it is there in time, and a shard that is hardly used takes one only.
-        if before < log.segmentSize / 2, header[Field.headOffset] >= log.segmentSize / 2, log.wantsFrame {
+        if before < log.segmentSize / 2, log.headOffset >= log.segmentSize / 2, log.wantsFrame {
             change.wantsFrame = true
         }
         publish(&draft, at: location, in: slot, isNew: found == nil, &change)
@@ -223,7 +223,7 @@ extension Shard {
     /// not at the one of the moment.
     private var mayHaveGhosts: Bool {
         let ghost = header[Field.ghost]
-        return ghost != 0 && ghost >= header[Field.provenTail]
+        return ghost != 0 && ghost >= log.provenTail
     }
 
     /// Drops an entry that a reader found damaged or incomplete, if it is still the current one.

@@ -18,7 +18,7 @@ extension Shard {
         return header[Field.state] <= ShardHeader.State.rebuilding
             && !(isQuiet && header[Field.epoch] & 1 != 0)
             && isTableConsistent(indexSize, isQuiet) && isLogConsistent(dataSize: dataSize, isQuiet: isQuiet)
-            && !(isQuiet && header[Field.queueCount] > 0 && !agreesWithSynced(isClean))
+            && !(isQuiet && log.count > 0 && !agreesWithSynced(isClean))
             && (!isQuiet || isAtRest)
     }
 
@@ -51,11 +51,11 @@ extension Shard {
     }
 
     func isLogConsistent(dataSize: Int, isQuiet: Bool) -> Bool {
-        let rows = geometry.rows, count = header[Field.queueCount], free = header[Field.freeCount]
-        guard header[Field.queueFirst] < rows, count <= rows, free <= rows, header[Field.headFrame] < rows,
-            log.isOffset(header[Field.headOffset]), log.isOffset(header[Field.tailOffset]),
-            header[Field.provenTail] <= header[Field.tailNumber],
-            header[Field.tailNumber] <= log.nextNumber
+        let rows = geometry.rows, count = log.count, free = header[Field.freeCount]
+        guard log.first < rows, count <= rows, free <= rows, log.headFrame < rows,
+            log.isOffset(log.headOffset), log.isOffset(log.tailOffset),
+            log.provenTail <= log.tailNumber,
+            log.tailNumber <= log.nextNumber
         else { return false }
         var allocated = 0, inLog = 0, isFree = 0
         for frame in 0..<rows {
@@ -75,7 +75,7 @@ extension Shard {
         if !isQuiet { return true }
         guard allocated == header[Field.allocated], inLog == count, isFree == free,
             header[Field.live] <= count * log.segmentSize,
-            header[Field.lastNumber] >= header[Field.headNumber]
+            header[Field.lastNumber] >= log.headNumber
         else { return false }
         var previous: UInt64 = 0
         for i in -free..<count {
@@ -86,14 +86,14 @@ extension Shard {
             previous = segment
         }
         return count == 0
-            || log.queued(count - 1) == header[Field.headFrame] && previous == header[Field.headNumber]
-                && log.numberWord(log.queued(0)).u64(0) == header[Field.tailNumber]
+            || log.queued(count - 1) == log.headFrame && previous == log.headNumber
+                && log.numberWord(log.queued(0)).u64(0) == log.tailNumber
     }
 
     /// The log goes at least as far as it was synced; after a clean close, exactly as far.
     private func agreesWithSynced(_ isClean: Bool) -> Bool {
         let synced = SyncedPosition.read(engine, shard: number)
-        let segment = header[Field.headNumber], offset = header[Field.headOffset]
+        let segment = log.headNumber, offset = log.headOffset
         if synced.number == .max { return true }
         if log.tail.isBefore(SyncedPosition.tail(engine, shard: number)) { return false }
         return isClean ? synced.number == segment && synced.offset == offset : !synced.covers(segment, offset)

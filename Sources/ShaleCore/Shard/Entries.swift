@@ -64,7 +64,7 @@ extension Shard {
         if !isNoted, !Slot.isPart(word0) { noteLeaving(m.lsn) }
         account(m, sign: -1)
         count(word0, sign: -1)
-        header[Field.ghost] = header[Field.headNumber]
+        header[Field.ghost] = log.headNumber
         header.commit(slot, word0 & Slot.reachBit)
         if m.blob.blob != 0 {
             if isEvicted { engine.pointee.largeWriters.giveUp(m.blob.blob) }

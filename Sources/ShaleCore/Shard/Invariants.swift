@@ -94,7 +94,7 @@ extension Shard {
 
     private func logInvariants() -> [String] {
         var broken: [String] = []
-        let count = header[Field.queueCount]
+        let count = log.count
         var previous: UInt64 = 0
         for i in 0..<count {
             let frame = log.queued(i)
@@ -109,7 +109,7 @@ extension Shard {
             }
             previous = segment
         }
-        if count > 0, log.queued(count - 1) != header[Field.headFrame] || previous != header[Field.headNumber] {
+        if count > 0, log.queued(count - 1) != log.headFrame || previous != log.headNumber {
             broken.append("the head is not the last of the queue")
         }
         let states = (0..<geometry.rows).map { log.state(ofFrame: $0) }

@@ -36,9 +36,9 @@ enum { index_version = 8, index_secret_check = 16, index_geometry_check = 24, in
 enum { shard_shape = 64, shard_moves = 72, shard_epoch = 80, shard_tag_count = 88, shard_stamp = 128, shard_state = 192,
        shard_entries = 200, shard_live = 208, shard_raw = 216, shard_stored = 224, shard_pinned = 232, shard_used = 240,
        shard_head_frame = 256, shard_head_offset = 264, shard_head_number = 272, shard_tail_offset = 280,
-       shard_queue_first = 288, shard_queue_count = 296, shard_allocated = 304, shard_proven_tail = 312,
+       shard_queue_first = 288, shard_queue_count = 296, shard_tail_number = 304, shard_proven_tail = 312,
        shard_table_bytes = 320, shard_ghost = 328, shard_last_number = 336, shard_pending = 368,
-       shard_tail_number = 376, shard_heap_counts = 408, shard_dictionaries = 512, shard_transaction = 704,
+       shard_allocated = 376, shard_heap_counts = 408, shard_dictionaries = 512, shard_transaction = 704,
        shard_frame = 752, shard_move_count = 776, shard_copied_slot = 792, shard_saved = 200, shard_savepoint = 1024,
        shard_saved_bytes = 440, shard_header_bytes = 2048 };
 
