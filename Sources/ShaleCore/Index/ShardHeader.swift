@@ -55,6 +55,8 @@ struct ShardHeader: MappedWords {
         /// Not zero until the sums were counted anew since a sole writer attached: they come from an index without
         /// checksums.
         static let unsure = Word(648)
+        /// Where the head was, and the time, when what is pinned and gone was sought in vain: hints.
+        static let soughtNumber = Word(656), soughtOffset = Count(664), soughtTime = Word(672)
         // For whoever locks the shard after its writer was killed: see `Recovery`.
         /// Not zero while a transaction is open; the word that commits it, and its value then.
         static let transaction = Word(704), commitAt = Count(712), commitValue = Word(720)

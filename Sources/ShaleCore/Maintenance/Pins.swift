@@ -1,3 +1,5 @@
+import CShalePlatform
+
 /// Who may be pinned, and what the cleaner may copy beside it. How much room it takes: `Log.loss`.
 extension Shard {
     /// Whether the cleaner may copy what it may as well evict: the last frames are for what is pinned.
@@ -52,13 +54,32 @@ extension Shard {
     }
 
     /// Also pinned parts whose owners, in other shards, are gone: these go first, and the call is made again.
+    ///
+    /// It walks over the table. Where that was in vain, it is in vain again until something is appended or a while has
+    /// passed: who tries to pin one entry after the other does not wait for a walk each time.
     @inline(never)
     func dropAllGone(_ change: inout Change) throws(Failure) {
+        if header[Field.soughtNumber] == log.headNumber, header[Field.soughtOffset] == log.headOffset,
+            change.now &- header[Field.soughtTime] < Shard.pauseOfSearch
+        {
+            return
+        }
+        #if SHALE_FAULTS
+        shim_tell(SHIM_SOUGHT, nil)
+        #endif
+        let before = header[Field.pinnedBytes]
         dropGone(&change)
-        guard geometry.shards > 1, header[Field.pinnedBytes] > 0, let part = partOfGone(change.now) else { return }
-        change.crowdedBy = part
-        throw log.filled()
+        if geometry.shards > 1, header[Field.pinnedBytes] > 0, let part = partOfGone(change.now) {
+            change.crowdedBy = part
+            throw log.filled()
+        }
+        if header[Field.pinnedBytes] < before { return }
+        header[Field.soughtNumber] = log.headNumber
+        header[Field.soughtOffset] = log.headOffset
+        header[Field.soughtTime] = change.now
     }
+    /// Milliseconds.
+    private static var pauseOfSearch: UInt64 { 100 }
 
     private func partOfGone(_ now: UInt64) -> PartKey? {
         var found: PartKey?

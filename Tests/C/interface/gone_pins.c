@@ -308,6 +308,42 @@ static void test_shrink(shale_set_options how, uint32_t shard_count, size_t size
 /* ---- set again ------------------------------------------------------------------------------------------------------- */
 
 /* One that is gone counts no more, and no less, than one that was removed. */
+/* Who tries again and again to pin where there is no room walks over the table once; and what has expired or was
+ * invalidated since is noticed all the same. */
+static int searches;
+static void count_searches(enum shim_event event, const void *at UNUSED) {
+    searches += event == SHIM_SOUGHT;
+}
+static unsigned pin_on(shale_set_options how) {
+    unsigned i = 0;
+    while (i < 10000 && put(name('m', i), 5000, how) == SHALE_OK)
+        i++;
+    return i;
+}
+static void test_refused_again(void) {
+    shim_faults.event = count_searches;
+    for (int by_tag = 0; by_tag <= 1; by_tag++) {
+        start_anew(2 << 20, 1);
+        CHECK(pin_on(by_tag ? tagged : ageing) > 100);
+        searches = 0;
+        for (int i = 0; i < 100; i++)
+            CHECK_STATUS(SHALE_E_FULL, put("another", 5000, pinned));
+        CHECK_EQUAL(0, searches);
+        clock_ms += 100;
+        for (int i = 0; i < 100; i++)
+            CHECK_STATUS(SHALE_E_FULL, put("another", 5000, pinned));
+        CHECK_EQUAL(1, searches);
+        if (by_tag)
+            CHECK_STATUS(SHALE_OK, shale_invalidate(cache, tag.data, tag.size));
+        else
+            clock_ms += 1000;
+        CHECK_STATUS(SHALE_OK, put("another", 5000, pinned));
+        CHECK_EQUAL(2, searches);
+        end();
+    }
+    shim_faults.event = NULL;
+}
+
 static void test_set_again(void) {
     unsigned stored = 0, refused = 0;
     for (size_t more = 0; more < 40000; more += 2500) {
@@ -357,6 +393,7 @@ int main(void) {
     }
     test_longest(SHALE_EVICTION_LRU);
     test_longest(SHALE_EVICTION_ADAPTIVE);
+    RUN(test_refused_again);
     RUN(test_set_again);
     for (uint64_t round = 0; round < 2; round++) {
         policy = policy_of(round);
