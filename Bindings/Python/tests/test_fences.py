@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from loaders import PATIENCE, STORED, in_thread, never, until
+from loaders import PATIENCE, STORED, Loader, in_thread, is_free, never, until
 from support import SMALL, Clock, start_child
 
 import shale
@@ -347,33 +347,23 @@ def test_two_processes(directory: Path, name: str) -> None:
         assert cache.get("k") == expected
 
 
-def test_those_who_waited_before_a_load_began_have_its_value(
-    cache: shale.Cache, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def waiting(cache: shale.Cache) -> int:
+    """How many wait for the load of "k"."""
+    return len(_chain._waiting.get((cache._identity, STORED), []))
+
+
+def test_those_who_waited_when_a_load_began_have_its_value(cache: shale.Cache) -> None:
     """Though each load meets a change: else they would load one after the other."""
     waiters, loads = 8, 0
-    asked, begun = threading.Event(), threading.Event()
-    seen: set[tuple[int, object]] = set()
-    load_of = _chain.load_of
-
-    def look(place: Any) -> Any:
-        link = load_of(place)
-        seen.add((threading.get_ident(), link))
-        return link
-
-    monkeypatch.setattr(_chain, "load_of", look)
+    begun, go = threading.Event(), threading.Event()
 
     def load() -> int:
         nonlocal loads
         loads += 1
         number = loads
-        [this] = _chain._loads.values()
-        if number == 1:
-            begun.set()
-            # It has begun before the others ask.
-            assert asked.wait(PATIENCE)
-        else:
-            until(lambda: sum(link is this for _, link in list(seen)) == waiters - 1)
+        begun.set()
+        # The first has begun before the others ask.
+        assert go.wait(PATIENCE)
         cache.invalidate("tag")
         return number
 
@@ -383,11 +373,55 @@ def test_those_who_waited_before_a_load_began_have_its_value(
     results = [in_thread(ask)]
     assert begun.wait(PATIENCE)
     results += [in_thread(ask) for _ in range(waiters)]
-    until(lambda: len(seen) == waiters)
-    asked.set()
+    until(lambda: waiting(cache) == waiters)
+    go.set()
     first, *others = [result() for result in results]
     assert first == LoadResult(1, "loaded")
     # None of them has what was loaded before it asked.
     assert sorted(others) == [LoadResult(2, "loaded")] + (waiters - 1) * [LoadResult(2, "waited")]
     assert loads == 2
     assert "k" not in cache
+    assert not _chain._waiting
+
+
+def test_one_who_is_late_to_look_has_it_too(
+    cache: shale.Cache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The load ends between its look at what was handed on and its look at the lease, which it
+    then gets."""
+    late, ended = threading.Event(), threading.Event()
+    look = _lease.look
+    holder, waiter = Loader(held=True), Loader()
+
+    def look_late(*arguments: Any) -> Any:
+        if threading.current_thread().name == "late" and waiting(cache) == 2:
+            late.set()
+            assert ended.wait(PATIENCE)
+        return look(*arguments)
+
+    def load() -> str:
+        assert late.wait(PATIENCE)
+        cache.remove("k")
+        return "handed on"
+
+    monkeypatch.setattr(_lease, "look", look_late)
+    first = in_thread(lambda: cache.get_or_load("k", holder))
+    assert holder.begun.wait(PATIENCE)
+
+    def ask_late() -> LoadResult:
+        threading.current_thread().name = "late"
+        return cache.entry_or_load("k", lambda _: waiter())
+
+    second = in_thread(lambda: cache.get_or_load("k", load))
+    until(lambda: waiting(cache) == 1)
+    third = in_thread(ask_late)
+    assert late.wait(PATIENCE)
+    cache.remove("k")
+    holder.go.set()
+    assert first() == 1
+    assert second() == "handed on"
+    ended.set()
+    assert third() == LoadResult("handed on", "waited")
+    assert waiter.calls == 0
+    # Its lease was given back.
+    assert is_free(cache)

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from ._keys import Key
     from ._lease import Looked
+    from ._turn import Turn
 
     # A cache's identity and a stored key.
     Place = tuple[object, bytes]
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
 _lock = threading.RLock()
 _loads: dict[Place, Link] = {}
 """The loads of this process; of several for one key, the last."""
+_waiting: dict[Place, list[Turn]] = {}
+"""Who waits in this process."""
 
 
 class Link:
@@ -47,7 +50,6 @@ class Link:
         "loop",
         "parent",
         "place",
-        "unstored",
         "waits_for",
     )
 
@@ -58,9 +60,6 @@ class Link:
         self.active = False
         self.began = 0.0
         """Of time.monotonic()."""
-        self.unstored: Looked | None = None
-        """What it has loaded and could not store. It is good for those who asked before it began:
-        nobody else would ever hand it to them."""
         self.waits_for: list[tuple[Place, Key]] = []
         """What its course waits for: keys that others load, and loads that it began itself."""
         self.loop = _running_loop()
@@ -86,6 +85,14 @@ class Link:
             with _lock:
                 self.parent.waits_for.remove((self.place, self.key))
         self.forget()
+
+    def hand_on(self, unstored: Looked) -> None:
+        """Gives what it has loaded, and could not store, to those who waited before it began. To be
+        called while it has its lease: who has the next one knows that nothing is coming."""
+        with _lock:
+            for turn in _waiting.get(self.place, ()):
+                if turn.asked < self.began:
+                    turn.handed = unstored
 
     def forget(self) -> None:
         """Nobody waits for its end any longer."""
@@ -121,12 +128,13 @@ def refuse_own(place: Place, key: Key) -> None:
 
 
 @contextmanager
-def waiting(place: Place, key: Key, *, blocks: bool, forever: bool) -> Iterator[None]:
+def waiting(turn: Turn, key: Key, *, blocks: bool, forever: bool) -> Iterator[None]:
     """While another's load is waited for. Raises where that one waits for this.
 
     blocks: whether the whole thread waits, so that no coroutine of its event loop runs on.
     forever: whether the wait has no end of its own. One that has ends by itself.
     """
+    place = turn.place
     link = _course_of_caller() if forever else None
     with _lock:
         other = _loads.get(place)
@@ -138,12 +146,18 @@ def waiting(place: Place, key: Key, *, blocks: bool, forever: bool) -> Iterator[
             if course is not None:
                 raise DeadlockError([link.key, key, *course])
             link.waits_for.append((place, key))
+        turns = _waiting.setdefault(place, [])
+        turns.append(turn)
     try:
         yield
     finally:
-        if link is not None:
-            with _lock:
+        with _lock:
+            if link is not None:
                 link.waits_for.remove((place, key))
+            turns.remove(turn)
+            # A child of fork, in which it waits no more, has others.
+            if not turns and _waiting.get(place) is turns:
+                del _waiting[place]
 
 
 def _course(place: Place, goal: Place, seen: set[Place]) -> list[Key] | None:
@@ -159,11 +173,6 @@ def _course(place: Place, goal: Place, seen: set[Place]) -> list[Key] | None:
         if rest is not None:
             return [key, *rest]
     return None
-
-
-def load_of(place: Place) -> Link | None:
-    """The load of this process for the key, if there is one."""
-    return _loads.get(place)
 
 
 def end_of_load(place: Place) -> asyncio.Future[None] | None:
@@ -183,6 +192,7 @@ def _after_fork_in_child() -> None:
     global _lock
     _lock = threading.RLock()
     _loads.clear()
+    _waiting.clear()
 
 
 os.register_at_fork(after_in_child=_after_fork_in_child)

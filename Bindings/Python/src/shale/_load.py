@@ -205,7 +205,7 @@ class Load:
                     error,
                 )
         if status != _abi.OK and self._link is not None:
-            self._link.unstored = Looked(_abi.OK, 0, data, meta, 0, None)
+            self._link.hand_on(Looked(_abi.OK, 0, data, meta, 0, None))
         if status == _abi.OK:
             self._cache._tell("set", self._key)
         elif status == _abi.CONFLICT:

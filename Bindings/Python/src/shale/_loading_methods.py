@@ -106,7 +106,7 @@ class LoadingMethods:
         or removed (also where it was absent), one of the value's tags invalidated, or
         the cache cleared: who asks after such a change never has what was read before
         it. The one who loaded has it all the same, and so have those of this process
-        who asked before the load began; the next one loads anew.
+        who waited when the load began; the next one loads anew.
 
         A value that there is no room for, or that is larger than the cache allows,
         is returned all the same. With ``read_only``, everybody loads and nothing is

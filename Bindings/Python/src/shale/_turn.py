@@ -38,16 +38,16 @@ class Turn:
     """A caller's way to a value."""
 
     __slots__ = (
-        "_asked",
         "_cache",
         "_deadline",
         "_end",
         "_flags",
         "_key",
-        "_other",
         "_pause",
         "_policy",
         "_waited",
+        "asked",
+        "handed",
         "place",
     )
 
@@ -58,8 +58,9 @@ class Turn:
         self.place = (cache._identity, cache._encode(key))
         _chain.refuse_own(self.place, key)
         now = time.monotonic()
-        self._asked = now
-        self._other: _chain.Link | None = None
+        self.asked = now
+        self.handed: Looked | None = None
+        """What another has loaded and could not store, after this call had begun to wait."""
         self._end = now + policy.wait
         self._deadline = now + policy.timeout
         self._flags = policy.read_flags
@@ -69,9 +70,9 @@ class Turn:
     def look(self) -> Union[LoadResult, Load, None]:
         """What is there, or the load that is for this caller to do, or None: another does it."""
         policy = self._policy
-        unstored = self._unstored()
-        if unstored is not None:
-            return unstored
+        handed = self._handed()
+        if handed is not None:
+            return handed
         try:
             looked = self._cache._pool.lend(
                 _lease.look, self.place[1], self._flags, policy.lease_ms, policy.refresh_ahead_ms
@@ -93,10 +94,15 @@ class Turn:
             return self._answer(looked)
         lease = HeldLease(self._cache._pool, self.place[1], looked.lease, policy.lease_ms)
         try:
-            return self._begin(looked, lease, lease.token)
+            # The last to have it may have handed something on since.
+            handed = self._handed()
+            if handed is None:
+                return self._begin(looked, lease, lease.token)
         except BaseException:
             lease.release()
             raise
+        lease.release()
+        return handed
 
     def _answer(self, looked: Looked) -> Union[LoadResult, Load, None]:
         if looked.status != _abi.MISS:
@@ -107,7 +113,6 @@ class Turn:
                     return self._end_age(looked)
         if self._end <= time.monotonic():
             return self._load_beside()
-        self._other = _chain.load_of(self.place)
         return None
 
     def _end_age(self, looked: Looked) -> Load | None:
@@ -127,13 +132,11 @@ class Turn:
             return self._load(None, looked.version, None, None)
         return self._answer(looked)
 
-    def _unstored(self) -> LoadResult | None:
-        """What the load that was waited for could not store, if that began after this call."""
-        other = self._other
-        if other is None or other.unstored is None or other.began <= self._asked:
+    def _handed(self) -> LoadResult | None:
+        if self.handed is None:
             return None
         try:
-            return self._found(other.unstored)
+            return self._found(self.handed)
         except Unreadable:
             return None
 
@@ -187,7 +190,7 @@ class Turn:
         forever = self._end == self._deadline == NEVER
         began = time.monotonic()
         try:
-            with _chain.waiting(self.place, self._key, blocks=blocks, forever=forever):
+            with _chain.waiting(self, self._key, blocks=blocks, forever=forever):
                 yield
         finally:
             self._cache._counts.add(waits=1, waited=time.monotonic() - began)
