@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import shale
-from shale import _lease
+from shale import _chain, _lease
 from shale._keys import encode_key
 
 PATIENCE = 30
@@ -31,6 +31,11 @@ def is_free(cache: shale.Cache) -> bool:
     looked = cache._pool.lend(_lease.look, STORED, 0, 1000, 0)
     _lease.HeldLease(cache._pool, STORED, looked.lease, 1000).release()
     return looked.lease != 0
+
+
+def waiting(cache: shale.Cache) -> int:
+    """How many of this process wait for the load of "k"."""
+    return len(_chain._waiting.get((cache._identity, STORED), []))
 
 
 class Loader:

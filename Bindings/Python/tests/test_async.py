@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Callable
 
 import pytest
+from loaders import waiting
 from support import SMALL, Clock, run_child
 from test_threads import run_threads
 
@@ -286,10 +287,11 @@ def test_a_thread_waits_for_a_coroutine(cache: shale.Cache) -> None:
         load = Loader(held=True)
         loading = asyncio.ensure_future(shale.AsyncCache(cache).get_or_load("k", load))
         await load.begun.wait()
-        waiting = asyncio.ensure_future(asyncio.to_thread(cache.get_or_load, "k", int))
-        await asyncio.sleep(0.05)
+        second = asyncio.ensure_future(asyncio.to_thread(cache.get_or_load, "k", int))
+        while not waiting(cache):
+            await asyncio.sleep(0.001)
         load.go.set()
-        assert (await loading, await waiting) == (1, 1)
+        assert (await loading, await second) == (1, 1)
 
     run(main)
 

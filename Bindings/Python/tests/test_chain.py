@@ -124,10 +124,11 @@ def test_a_call_that_would_freeze_the_loop_of_the_coroutine_that_loads(
         with pytest.raises(shale.DeadlockError, match="event loop"):
             cache.get_or_load("a", never, wait=PATIENCE)
         # In a thread, it waits.
-        waiting = asyncio.create_task(asyncio.to_thread(cache.get_or_load, "a", never))
-        await asyncio.sleep(0.01)
+        second = asyncio.create_task(asyncio.to_thread(cache.get_or_load, "a", never))
+        while not _chain._waiting:
+            await asyncio.sleep(0.001)
         go.set()
-        assert (await loading, await waiting) == (1, 1)
+        assert (await loading, await second) == (1, 1)
         assert cache.get_or_load("a", never) == 1
 
     run(main())
@@ -218,8 +219,9 @@ def test_a_load_that_is_over_waits_for_nothing(cache: shale.Cache) -> None:
         tasks.append(asyncio.create_task(coroutines.get_or_load("b", b)))
         await asyncio.sleep(0)
         over.set()
-        # By now all three wait: later() for b, b for a, and a to go.
-        await asyncio.sleep(0.01)
+        # later() waits for b, b for a, and a to go.
+        while len(_chain._waiting) < 2:
+            await asyncio.sleep(0)
         go.set()
         assert await asyncio.gather(*tasks) == [2, 2, 2]
 

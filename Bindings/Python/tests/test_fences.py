@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from loaders import PATIENCE, STORED, Loader, in_thread, is_free, never, until
+from loaders import PATIENCE, STORED, Loader, in_thread, is_free, never, until, waiting
 from support import SMALL, Clock, start_child
 
 import shale
@@ -345,11 +345,6 @@ def test_two_processes(directory: Path, name: str) -> None:
         expected = LEAVES.get(name, "new truth")
         assert out == f"old truth\n{expected}\n"
         assert cache.get("k") == expected
-
-
-def waiting(cache: shale.Cache) -> int:
-    """How many wait for the load of "k"."""
-    return len(_chain._waiting.get((cache._identity, STORED), []))
 
 
 def test_those_who_waited_when_a_load_began_have_its_value(cache: shale.Cache) -> None:

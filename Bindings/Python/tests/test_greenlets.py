@@ -80,13 +80,13 @@ def counted(lease):
     return renewals[-1]
 
 _lease.HeldLease.renew = counted
-_heartbeat._SHARE = 1 / 20
+_heartbeat._SHARE = 1 / 500
 
 def slow():
     until(lambda: len(renewals) > 2)
     return all(renewals)
 
-print(wait(spawn(cache.get_or_load, "k", slow, lease=10)))
+print(wait(spawn(cache.get_or_load, "k", slow, lease=60)))
 """
 
 LIMITS = """

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from loaders import Failure, Loader, fail, in_thread, never
+from loaders import Failure, Loader, fail, in_thread, is_free, never, until
 from support import SMALL, Clock
 
 import shale
@@ -118,7 +118,7 @@ def test_a_limit_that_is_exceeded_is_a_failure(stale: shale.Cache) -> None:
     options: Any = {"retry_after": 3600, "stale_if_error": True, "timeout": 0.05, "lease": 0.1}
     found = stale.entry_or_load("k", lambda _: load(), **options)
     assert found.value == "old"
-    time.sleep(0.2)
+    until(lambda: is_free(stale))
     # Its lease is over, its pause is not.
     found = stale.entry_or_load("k", never, **options)
     assert isinstance(found.error, shale.LoadTimeoutError)
