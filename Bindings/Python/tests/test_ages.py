@@ -159,7 +159,7 @@ def test_what_a_clock_raises_goes_to_the_caller(
 
     with shale.Cache(directory, capacity=SMALL, now=now) as cache:
         cache.set("k", "old", max_age=1000)
-        iterator = cache.items()
+        iterator = iter(cache.items())
         calls: list[Callable[[], object]] = [
             lambda: cache.get("k"), lambda: cache.set("k", "new"), lambda: cache.get_many(["k"]),
             lambda: cache.set_many({"k": "new"}), lambda: next(iterator), lambda: len(cache),

@@ -124,6 +124,7 @@ def test_every_method_is_there_with_the_same_parameters() -> None:
         "directory",
         "closed",
         "keys",
+        "values",
         "items",
         "memoize",
         "on",

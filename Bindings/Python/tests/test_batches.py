@@ -82,7 +82,7 @@ def test_one_key_too_long(cache: shale.Cache) -> None:
 def test_one_key_is_no_list_of_keys(cache: shale.Cache, keys: Any, listening: bool) -> None:
     if listening:
         cache.on("miss", lambda _event: None)
-    cache.set_many({"a": 1, "b": 2, 97: 3, 98: 4})
+    cache.set_many([("a", 1), ("b", 2), (97, 3), (98, 4)])
     for call in (cache.get_many, cache.remove_many):
         with pytest.raises(TypeError, match="list of keys"):
             call(keys)
@@ -94,7 +94,7 @@ def test_one_key_is_no_list_of_keys(cache: shale.Cache, keys: Any, listening: bo
 def test_a_bad_key_is_found_beside_its_equal(cache: shale.Cache, bad: Any, listening: bool) -> None:
     if listening:
         cache.on("miss", lambda _event: None)
-    cache.set_many({1: "a", (1,): "b"})
+    cache.set_many([(1, "a"), ((1,), "b")])
     for keys in ([bad], [1, (1,), bad], [bad, 1, (1,)]):
         for call in (cache.get_many, cache.remove_many):
             with pytest.raises(TypeError, match="a key is"):

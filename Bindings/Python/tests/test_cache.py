@@ -210,7 +210,8 @@ def test_max_entries_drops_the_least_recently_used(directory: Path) -> None:
 
 def test_contents_outlive_the_handle(directory: Path) -> None:
     with shale.Cache(directory, capacity=SMALL) as cache:
-        cache.set_many({"text": "é", 1: (1, b"2"), b"raw": b"\x00", ("a", 1): {"k": None}})
+        stored: dict[shale.Key, Any] = {"text": "é", 1: (1, b"2"), b"raw": b"\x00"}
+        cache.set_many({**stored, ("a", 1): {"k": None}})
         cache.sync()
     with shale.Cache(directory) as cache:
         assert dict(cache.items()) == {"text": "é", 1: (1, b"2"), b"raw": b"\x00",

@@ -50,7 +50,7 @@ def test_it_is_a_cache(users: shale.Namespace, aging: shale.Cache, clock: Clock)
     assert not users.remove("k", if_version=entry.version)
     assert not users.add("k", 3)
     assert users.add("added", 3)
-    users.set_many({1: "one", ("a", 2): "two"})
+    users.set_many([(1, "one"), (("a", 2), "two")])
     assert users.get_many([1, ("a", 2), "none"]) == {1: "one", ("a", 2): "two"}
     assert users.incr("n") == 1
     assert users.update("n", lambda old: old + 1) == 2

@@ -70,7 +70,7 @@ def world(directory: Path) -> World:
 
 
 def test_every_example_is_run() -> None:
-    assert len(EXAMPLES) == 11
+    assert len(EXAMPLES) == 14
 
 
 def test_the_first_one(world: World) -> None:
@@ -153,3 +153,23 @@ def test_coroutines(world: World, capsys: pytest.CaptureFixture[str]) -> None:
     world.run(example("async with"))
     assert sorted(capsys.readouterr().out.split()) == ["k", "page"]
     assert world.downloads == ["page"]
+
+
+def test_readers(cache: shale.Cache, world: World) -> None:
+    names = world.run(example("cache.reader"), cache=cache)
+    assert names["head"] == bytes(16)
+    assert names["whole"].nbytes == names["size"] == 1_500_000
+
+
+def test_types(world: World) -> None:
+    names = world.run(example("sum(ages.values())"))
+    assert names["total"] == 36
+    names["ages"].close()
+
+
+def test_leases(cache: shale.Cache, world: World, capsys: pytest.CaptureFixture[str]) -> None:
+    with cache.lease("report"):
+        world.run(example("cache.lease("), cache=cache)
+    assert "another makes it" in capsys.readouterr().out
+    world.run(example("cache.lease("), cache=cache)
+    assert (cache["report"], world.downloads) == ("the report", ["report"])

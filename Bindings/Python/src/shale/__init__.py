@@ -40,6 +40,8 @@ from ._loaded import Loaded, LoadResult, Missing, NotModified
 from ._lock import Lock
 from ._namespace import Namespace
 from ._options import Tag
+from ._raw_lease import Lease
+from ._reader import Reader
 from ._records import Entry, LoadStats, Report, Stats
 from ._serializers import PickleSerializer, Serializer
 from ._units import NEVER
@@ -65,6 +67,7 @@ __all__ = [
     "FullError",
     "InvalidError",
     "Key",
+    "Lease",
     "LoadResult",
     "LoadStats",
     "LoadTimeoutError",
@@ -78,6 +81,7 @@ __all__ = [
     "OutOfMemoryError",
     "PermissionDeniedError",
     "PickleSerializer",
+    "Reader",
     "Report",
     "Serializer",
     "Stats",

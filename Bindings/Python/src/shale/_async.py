@@ -4,28 +4,32 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Awaitable, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Callable, Final, TypeVar, Union, overload
+from collections.abc import AsyncIterator, Awaitable, Iterable
+from typing import TYPE_CHECKING, Any, Callable, Final, Generic, TypeVar, Union, overload
 
 from ._cache import Cache
-from ._keys import Key
 from ._loading_async import load_async
 from ._lock import LockBase
 from ._options import Tag
 from ._policy import policy
 from ._records import Entry, Report, Stats
+from ._typing import KT, VT, T
 from ._units import LEASE, Seconds
 
 if TYPE_CHECKING:
     from typing import Literal
 
-    from typing_extensions import Unpack
+    from typing_extensions import Buffer, Self, Unpack
 
     from ._events import EventName, Listener
+    from ._keys import Key
     from ._loaded import Loaded, LoadResult, Missing, NotModified
     from ._memoize import Memoized, P
     from ._options import EntryOptions, StoreOptions
     from ._policy import LoadOptions
+    from ._raw_lease import Lease
+    from ._reader import Reader
+    from ._typing import Items
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -34,7 +38,7 @@ V = TypeVar("V")
 _STEPS: Final = 128
 
 
-class AsyncCache:
+class AsyncCache(Generic[KT, VT]):
     """A ``Cache`` whose methods are coroutines.
 
         async with await shale.AsyncCache.open("/var/cache/app") as cache:
@@ -56,7 +60,7 @@ class AsyncCache:
     of these may be used in several event loops.
     """
 
-    def __init__(self, cache: Cache) -> None:
+    def __init__(self, cache: Cache[KT, VT]) -> None:
         """Coroutines for a cache that is open."""
         self._cache = cache
 
@@ -65,14 +69,15 @@ class AsyncCache:
         cls,
         directory: Union[str, bytes, os.PathLike[str], os.PathLike[bytes], None],
         **options: Any,
-    ) -> AsyncCache:
+    ) -> AsyncCache[KT, VT]:
         """Opens a cache. The arguments are those of ``Cache``."""
-        return cls(await asyncio.to_thread(Cache, directory, **options))
+        opened = await asyncio.to_thread(Cache[KT, VT], directory, **options)
+        return cls(opened)
 
     # The handle
 
     @property
-    def cache(self) -> Cache:
+    def cache(self) -> Cache[KT, VT]:
         """The cache itself."""
         return self._cache
 
@@ -90,7 +95,7 @@ class AsyncCache:
     async def sync(self) -> None:
         await asyncio.to_thread(self._cache.sync)
 
-    async def __aenter__(self) -> AsyncCache:
+    async def __aenter__(self) -> Self:
         return self
 
     async def __aexit__(self, *_exception: object) -> None:
@@ -101,20 +106,39 @@ class AsyncCache:
 
     # Reading
 
+    @overload
     async def get(
-        self, key: Key, default: Any = None, *, stale: bool = False, peek: bool = False
+        self, key: KT, default: None = None, *, stale: bool = False, peek: bool = False
+    ) -> VT | None: ...
+
+    @overload
+    async def get(
+        self, key: KT, default: Union[VT, T], *, stale: bool = False, peek: bool = False
+    ) -> Union[VT, T]: ...
+
+    async def get(
+        self, key: KT, default: Any = None, *, stale: bool = False, peek: bool = False
     ) -> Any:
         return self._cache.get(key, default, stale=stale, peek=peek)
 
-    async def entry(self, key: Key, *, stale: bool = False, peek: bool = False) -> Entry | None:
+    async def entry(self, key: KT, *, stale: bool = False, peek: bool = False) -> Entry[VT] | None:
         return self._cache.entry(key, stale=stale, peek=peek)
 
     async def get_many(
         self, keys: Iterable[K], *, stale: bool = False, peek: bool = False
-    ) -> dict[K, Any]:
+    ) -> dict[K, VT]:
         return self._cache.get_many(keys, stale=stale, peek=peek)
 
-    def __contains__(self, key: Key) -> bool:
+    async def get_into(
+        self, key: KT, buffer: Buffer, *, stale: bool = False, peek: bool = False
+    ) -> int | None:
+        return self._cache.get_into(key, buffer, stale=stale, peek=peek)
+
+    async def reader(self, key: KT, *, stale: bool = False, peek: bool = False) -> Reader | None:
+        """``Cache.reader``. What it gives is read without awaiting: it is in memory."""
+        return self._cache.reader(key, stale=stale, peek=peek)
+
+    def __contains__(self, key: object) -> bool:
         """At once: Python has no ``await`` for ``in``."""
         return key in self._cache
 
@@ -122,8 +146,8 @@ class AsyncCache:
 
     async def set(
         self,
-        key: Key,
-        value: Any,
+        key: KT,
+        value: VT,
         *,
         max_age: Seconds | None = None,
         stale: Seconds | None = None,
@@ -149,20 +173,16 @@ class AsyncCache:
             if_version=if_version,
         )
 
-    async def add(self, key: Key, value: Any, **options: Unpack[StoreOptions]) -> bool:
+    async def add(self, key: KT, value: VT, **options: Unpack[StoreOptions]) -> bool:
         return self._cache.add(key, value, **options)
 
-    async def set_many(
-        self,
-        items: Union[Mapping[Any, Any], Iterable[tuple[Key, Any]]],
-        **options: Unpack[StoreOptions],
-    ) -> None:
+    async def set_many(self, items: Items[KT, VT], **options: Unpack[StoreOptions]) -> None:
         self._cache.set_many(items, **options)
 
     @overload
     async def incr(
         self,
-        key: Key,
+        key: KT,
         delta: int = 1,
         *,
         initial: int = 0,
@@ -173,7 +193,7 @@ class AsyncCache:
     @overload
     async def incr(
         self,
-        key: Key,
+        key: KT,
         delta: int = 1,
         *,
         initial: int = 0,
@@ -183,7 +203,7 @@ class AsyncCache:
 
     async def incr(
         self,
-        key: Key,
+        key: KT,
         delta: int = 1,
         *,
         initial: int = 0,
@@ -192,29 +212,54 @@ class AsyncCache:
     ) -> int | None:
         return self._cache.incr(key, delta, initial=initial, create=create, **options)
 
-    async def touch(self, key: Key, max_age: Seconds | None = None) -> bool:
+    async def touch(self, key: KT, max_age: Seconds | None = None) -> bool:
         return self._cache.touch(key, max_age)
 
-    async def expire(self, key: Key) -> bool:
+    async def expire(self, key: KT) -> bool:
         return self._cache.expire(key)
 
+    async def setdefault(
+        self,
+        key: KT,
+        default: VT = None,  # type: ignore[assignment]
+        **options: Unpack[StoreOptions],
+    ) -> VT:
+        return self._cache.setdefault(key, default, **options)
+
+    @overload
     async def update(
         self,
-        key: Key,
-        function: Callable[[Any], Any],
+        key: KT,
+        function: Callable[[Any], VT],
         default: Any = None,
         **options: Unpack[StoreOptions],
+    ) -> VT: ...
+
+    @overload
+    async def update(self, items: Items[KT, VT], /, **options: Unpack[StoreOptions]) -> None: ...
+
+    async def update(
+        self, key: Any, function: Any = None, default: Any = None, **options: Unpack[StoreOptions]
     ) -> Any:
         """``Cache.update``. The function is a plain one."""
         return self._cache.update(key, function, default, **options)
 
-    def namespace(self, name: str, **options: Unpack[EntryOptions]) -> AsyncCache:
+    async def lease(
+        self,
+        key: KT,
+        *,
+        stale: bool = True,
+        lease: Seconds = LEASE,
+        refresh_ahead: Seconds = 0,
+    ) -> Lease[KT, VT]:
+        """``Cache.lease``. What it gives is used without awaiting, also ``with``."""
+        return self._cache.lease(key, stale=stale, lease=lease, refresh_ahead=refresh_ahead)
+
+    def namespace(self, name: str, **options: Unpack[EntryOptions]) -> AsyncCache[Any, Any]:
         """``Cache.namespace``, for coroutines."""
         return AsyncCache(self._cache.namespace(name, **options))
 
-    def lock(
-        self, key: Key, *, timeout: Seconds | None = None, lease: Seconds = LEASE
-    ) -> AsyncLock:
+    def lock(self, key: KT, *, timeout: Seconds | None = None, lease: Seconds = LEASE) -> AsyncLock:
         """As ``Cache.lock``, for ``async with``: other coroutines go on while one waits."""
         return AsyncLock(self._cache, key, timeout=timeout, lease=lease)
 
@@ -223,7 +268,7 @@ class AsyncCache:
     @overload
     async def get_or_load(
         self,
-        key: Key,
+        key: KT,
         load: Callable[[], Awaitable[Union[Loaded[V], Missing, NotModified]]],
         *,
         default: Any = None,
@@ -233,7 +278,7 @@ class AsyncCache:
     @overload
     async def get_or_load(
         self,
-        key: Key,
+        key: KT,
         load: Callable[[], Awaitable[Union[V, Missing, NotModified]]],
         *,
         default: Any = None,
@@ -242,7 +287,7 @@ class AsyncCache:
 
     async def get_or_load(
         self,
-        key: Key,
+        key: KT,
         load: Callable[[], Awaitable[Any]],
         *,
         default: Any = None,
@@ -259,8 +304,8 @@ class AsyncCache:
 
     async def entry_or_load(
         self,
-        key: Key,
-        load: Callable[[Union[Entry, None]], Awaitable[Any]],
+        key: KT,
+        load: Callable[[Union[Entry[VT], None]], Awaitable[Any]],
         **options: Unpack[LoadOptions],
     ) -> LoadResult:
         """As ``Cache.entry_or_load``, for a ``load`` that is awaited."""
@@ -295,14 +340,23 @@ class AsyncCache:
 
     # Removing
 
-    async def remove(self, key: Key, *, if_version: int | None = None) -> bool:
+    async def remove(self, key: KT, *, if_version: int | None = None) -> bool:
         return self._cache.remove(key, if_version=if_version)
 
-    async def remove_many(self, keys: Iterable[Key]) -> int:
+    async def remove_many(self, keys: Iterable[KT]) -> int:
         return self._cache.remove_many(keys)
 
-    async def pop(self, key: Key, default: Any = None) -> Any:
+    @overload
+    async def pop(self, key: KT, default: None = None) -> VT | None: ...
+
+    @overload
+    async def pop(self, key: KT, default: Union[VT, T]) -> Union[VT, T]: ...
+
+    async def pop(self, key: KT, default: Any = None) -> Any:
         return self._cache.pop(key, default)
+
+    async def popitem(self) -> tuple[KT, VT]:
+        return self._cache.popitem()
 
     async def invalidate(self, tag: Tag, *, expire: bool = False) -> None:
         self._cache.invalidate(tag, expire=expire)
@@ -318,13 +372,16 @@ class AsyncCache:
 
     # Looking at the whole
 
-    def __aiter__(self) -> AsyncIterator[Key]:
+    def __aiter__(self) -> AsyncIterator[KT]:
         return self.keys()
 
-    def keys(self, *, stale: bool = False) -> AsyncIterator[Key]:
+    def keys(self, *, stale: bool = False) -> AsyncIterator[KT]:
         return _in_turns(self._cache.keys(stale=stale))
 
-    def items(self, *, stale: bool = False) -> AsyncIterator[tuple[Key, Any]]:
+    def values(self, *, stale: bool = False) -> AsyncIterator[VT]:
+        return _in_turns(self._cache.values(stale=stale))
+
+    def items(self, *, stale: bool = False) -> AsyncIterator[tuple[KT, VT]]:
         return _in_turns(self._cache.items(stale=stale))
 
     def __len__(self) -> int:
@@ -370,7 +427,7 @@ class AsyncLock(LockBase):
         self.release()
 
 
-async def _in_turns(items: Iterator[V]) -> AsyncIterator[V]:
+async def _in_turns(items: Iterable[V]) -> AsyncIterator[V]:
     """The items, with a turn for other coroutines now and then."""
     for number, item in enumerate(items, 1):
         yield item

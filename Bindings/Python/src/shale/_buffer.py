@@ -61,6 +61,11 @@ class Buffer:
             _library.value_free(self.reference)
         return result
 
+    def trim(self) -> None:
+        """Gives back what is too large to be kept."""
+        if self.struct.size > self._largest_kept:
+            _library.value_free(self.reference)
+
     def take_meta(self) -> bytes:
         """The meta alone, copied out."""
         meta: bytes = self.meta[: self.struct.meta_size]

@@ -4,36 +4,36 @@ from __future__ import annotations
 
 import ctypes
 import os
-from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Callable, Final, Union, overload
+from collections.abc import Iterable, Iterator, MutableMapping
+from typing import TYPE_CHECKING, Any, Callable, Final, Union, cast, overload
 
 from . import _abi, _batch, _counter, _events, _iterate, _library, _log, _lookups, _options
 from ._buffer import LARGEST_KEPT
 from ._clock import Clock
 from ._errors import BusyError, InvalidError, check, failure
 from ._handle import Handle, Loan, Pool
-from ._keys import MARKER, K, Key, encode_key, encode_keys
+from ._keys import MARKER, K, encode_key, encode_keys
 from ._library import SIZES, fast_get, fast_set
 from ._loading_methods import LoadingMethods
 from ._lock import Lock
+from ._mapping import CacheItems, CacheKeys, CacheValues
 from ._options import EntryOptions, StoreOptions, Tag
 from ._records import Entry, Report, Stats, report_of, stats_of
 from ._serializers import Serializer
+from ._typing import KT, VT, T, pairs
 from ._units import LEASE, Seconds, age_ms, unsigned
 from ._values import Codec, Unreadable, join_meta
 
 if TYPE_CHECKING:
     from typing import Literal
 
-    from typing_extensions import Self, TypeAlias, Unpack
+    from typing_extensions import Buffer, Self, Unpack
 
     from ._namespace import Namespace
-    from ._options import Eviction
-
-    # What `Cache._store` takes after the flags.
-    _Rest: TypeAlias = tuple[
-        Seconds | None, Seconds | None, Tag | None, Iterable[Tag] | None, bytes
-    ]
+    from ._options import Eviction, Rest
+    from ._raw_lease import Lease
+    from ._reader import Reader
+    from ._typing import Items
 
 _MISS: Final = _abi.MISS
 _STALE: Final = _abi.GET_STALE
@@ -41,7 +41,7 @@ _MOST_PREPARED: Final = 256
 _missing: Final = object()
 
 
-class Cache(LoadingMethods):
+class Cache(LoadingMethods[KT], MutableMapping[KT, VT]):
     """A persistent cache in one directory.
 
     Any number of threads and processes use it at the same time, each process
@@ -58,8 +58,15 @@ class Cache(LoadingMethods):
     once, with ``stale`` gone at the end of its age. They are exact to the
     millisecond.
 
-    A miss is not an error, except for ``cache[key]`` and ``del cache[key]``,
+    A miss is not an error, except for ``cache[key]``, ``del cache[key]`` and ``popitem()``,
     which raise ``KeyError``. Any call may raise a subclass of ``shale.Error``.
+
+    It is a ``MutableMapping``, that differs from a dict where it has to: ``pop(key)`` of what is
+    not there gives None; a cache equals itself alone, and so can be a key; the keywords of
+    ``update`` are options; and entries may leave at any time, by their age or to make room.
+
+    ``Cache[str, int]`` is, to a type checker, one of such keys and values. It is not checked
+    when the program runs.
     """
 
     def __init__(
@@ -220,7 +227,17 @@ class Cache(LoadingMethods):
 
     # Reading
 
-    def get(self, key: Key, default: Any = None, *, stale: bool = False, peek: bool = False) -> Any:
+    @overload
+    def get(
+        self, key: KT, default: None = None, *, stale: bool = False, peek: bool = False
+    ) -> VT | None: ...
+
+    @overload
+    def get(
+        self, key: KT, default: Union[VT, T], *, stale: bool = False, peek: bool = False
+    ) -> Union[VT, T]: ...
+
+    def get(self, key: Any, default: Any = None, *, stale: bool = False, peek: bool = False) -> Any:
         """The value, or ``default``.
 
         stale: also what is past its age but kept. peek: leave the order of use and the counters
@@ -260,31 +277,31 @@ class Cache(LoadingMethods):
         except Unreadable:
             return default
 
-    def __getitem__(self, key: Key) -> Any:
+    def __getitem__(self, key: KT) -> VT:
         value = self.get(key, _missing)
         if value is _missing:
             raise KeyError(key)
-        return value
+        return cast("VT", value)
 
-    def __contains__(self, key: Key) -> bool:
+    def __contains__(self, key: object) -> bool:
         """Whether ``get`` would find it. Leaves recency and counters alone."""
-        return self._pool.lend(_lookups.contains, self._encode(key), self._codec)
+        return self._has(key, False)
 
-    def entry(self, key: Key, *, stale: bool = False, peek: bool = False) -> Entry | None:
+    def entry(self, key: KT, *, stale: bool = False, peek: bool = False) -> Entry[VT] | None:
         """The value with its times, version, size and meta, or None. stale, peek: as in ``get``."""
         flags = _options.read_flags(stale, peek)
         return self._pool.lend(_lookups.entry, self._encode(key), flags, self._codec)
 
     def get_many(
         self, keys: Iterable[K], *, stale: bool = False, peek: bool = False
-    ) -> dict[K, Any]:
+    ) -> dict[K, VT]:
         """The values that are there, by key. Costs much less than one call for each. stale, peek:
         as in ``get``."""
         by_stored = self._encode_many(keys)
         wanted = list(by_stored.values())
         flags = _options.read_flags(stale, peek)
         found = self._pool.lend(_batch.get_many, list(by_stored), flags)
-        values = {}
+        values: dict[K, Any] = {}
         raw = not self._codec.serializes_all
         for position, data, meta in found:
             if raw and not meta:
@@ -296,12 +313,45 @@ class Cache(LoadingMethods):
                 continue
         return values
 
+    def get_into(
+        self,
+        key: KT,
+        buffer: Buffer,
+        *,
+        stale: bool = False,
+        peek: bool = False,
+    ) -> int | None:
+        """Copies a value of bytes into memory of yours, such as a ``bytearray`` or a numpy array,
+        and says how many bytes it has; None, and nothing is copied, where there is none. stale,
+        peek: as in ``get``.
+
+        Raises InvalidError for a buffer that is smaller than the value, or cannot be written to,
+        and TypeError for a value that is not bytes; nothing is copied then.
+        """
+        from ._reader import copy_into
+
+        return copy_into(self, key, _options.read_flags(stale, peek), buffer)
+
+    def reader(self, key: KT, *, stale: bool = False, peek: bool = False) -> Reader | None:
+        """A value of bytes as a file to read from, or None where there is none.
+
+            with cache.reader("video") as file:
+                shutil.copyfileobj(file, response)
+
+        It is the value as it was at this call, whatever becomes of the entry, in the memory that
+        the library has put it into: ``getbuffer()`` is a read-only ``memoryview`` of that, without
+        a copy. stale, peek: as in ``get``. Raises TypeError for a value that is not bytes.
+        """
+        from ._reader import reader_of
+
+        return reader_of(self, key, _options.read_flags(stale, peek))
+
     # Writing
 
     def set(
         self,
-        key: Key,
-        value: Any,
+        key: KT,
+        value: VT,
         *,
         max_age: Seconds | None = None,
         stale: Seconds | None = None,
@@ -335,34 +385,29 @@ class Cache(LoadingMethods):
         self._store(key, value, flags, max_age, stale, tag, tags, meta)
         return True
 
-    def __setitem__(self, key: Key, value: Any) -> None:
+    def __setitem__(self, key: KT, value: VT) -> None:
         self._store(key, value)
 
-    def add(self, key: Key, value: Any, **options: Unpack[StoreOptions]) -> bool:
+    def add(self, key: KT, value: VT, **options: Unpack[StoreOptions]) -> bool:
         """Stores a value if there is none that is fresh. Whether it did. Atomic. The options and
         errors are those of ``set``."""
-        flags, rest = _storing(**options)
+        flags, rest = _options.storing(**options)
         flags |= _abi.SET_IF_ABSENT
         while self._store(key, value, flags, *rest) != _abi.OK:
             if not self._pool.lend(_lookups.forget_missing, self._encode(key)):
                 return False
         return True
 
-    def set_many(
-        self,
-        items: Union[Mapping[Any, Any], Iterable[tuple[Key, Any]]],
-        **options: Unpack[StoreOptions],
-    ) -> None:
+    def set_many(self, items: Items[KT, VT], **options: Unpack[StoreOptions]) -> None:
         """Stores many values, a mapping or pairs. Costs less than one call for each.
 
         Everything is encoded first, so a TypeError stores nothing. Each key is an
         operation of its own: when the library fails, some may have been stored. The
         options are those of ``set``.
         """
-        flags, (max_age, stale, tag, tags, own_meta) = _storing(**options)
-        pairs = items.items() if isinstance(items, Mapping) else items
+        flags, (max_age, stale, tag, tags, own_meta) = _options.storing(**options)
         encode = self._codec.encode
-        encoded = {self._encode(key): encode(value) for key, value in pairs}
+        encoded = {self._encode(key): encode(value) for key, value in pairs(items)}
         by_meta: dict[bytes, list[tuple[bytes, bytes]]] = {}
         for stored, (meta, data) in encoded.items():
             by_meta.setdefault(meta, []).append((stored, data))
@@ -376,7 +421,7 @@ class Cache(LoadingMethods):
     @overload
     def incr(
         self,
-        key: Key,
+        key: KT,
         delta: int = 1,
         *,
         initial: int = 0,
@@ -387,7 +432,7 @@ class Cache(LoadingMethods):
     @overload
     def incr(
         self,
-        key: Key,
+        key: KT,
         delta: int = 1,
         *,
         initial: int = 0,
@@ -397,7 +442,7 @@ class Cache(LoadingMethods):
 
     def incr(
         self,
-        key: Key,
+        key: KT,
         delta: int = 1,
         *,
         initial: int = 0,
@@ -416,18 +461,18 @@ class Cache(LoadingMethods):
         """
         if self._codec.serializes_all:
             raise InvalidError("incr counts on plain ints; this cache is opened with serialize_all")
-        scoped = self._scoped(*_keeping(**options))
+        scoped = self._scoped(*_options.keeping(**options))
         stored = self._encode(key)
         return self._pool.lend(_counter.increment, stored, delta, initial, create, *scoped)
 
-    def touch(self, key: Key, max_age: Seconds | None = None) -> bool:
+    def touch(self, key: KT, max_age: Seconds | None = None) -> bool:
         """Gives an entry, fresh or stale, a new age from now, seconds. False if there is none."""
         stored = self._encode(key)
         max_age, _, _ = self._scoped(max_age, None, [])
         status = self._call(_library.touch, stored, len(stored), age_ms(max_age))
         return status == _abi.OK
 
-    def expire(self, key: Key) -> bool:
+    def expire(self, key: KT) -> bool:
         """Makes an entry stale, as if its age were over. Whether there was one.
 
         It is kept for its stale period from now, for those who ask for stale data; without
@@ -436,20 +481,47 @@ class Cache(LoadingMethods):
         stored = self._encode(key)
         return self._call(_library.expire, stored, len(stored)) == _abi.OK
 
+    def setdefault(
+        self,
+        key: KT,
+        default: VT = None,  # type: ignore[assignment]
+        **options: Unpack[StoreOptions],
+    ) -> VT:
+        """The value, or ``default``, which is then stored. Atomic. The options and errors are those
+        of ``set``."""
+        while True:
+            value = self.get(key, _missing)
+            if value is not _missing:
+                return cast("VT", value)
+            if self.add(key, default, **options):
+                return default
+
+    @overload  # type: ignore[override]
     def update(
         self,
-        key: Key,
-        function: Callable[[Any], Any],
+        key: KT,
+        function: Callable[[Any], VT],
         default: Any = None,
         **options: Unpack[StoreOptions],
+    ) -> VT: ...
+
+    @overload
+    def update(self, items: Items[KT, VT], /, **options: Unpack[StoreOptions]) -> None: ...
+
+    def update(
+        self, key: Any, function: Any = None, default: Any = None, **options: Unpack[StoreOptions]
     ) -> Any:
         """Stores ``function(value)``, of ``default`` where there is no value that is fresh, and
         gives it. Atomic: where the key was changed meanwhile, the function is called again with
         what is there then, so it should do nothing else. What it raises stores nothing.
 
         The options and errors are those of ``set``: ages and tags of the old entry do not stay.
+
+        ``update(items)``, without a function, is ``set_many(items)``, as a dict has it.
         """
-        flags, rest = _storing(**options)
+        if function is None:
+            return self.set_many(key, **options)
+        flags, rest = _options.storing(**options)
         stored = self._encode(key)
         while True:
             old, version = self._pool.lend(_lookups.current, stored, default, self._codec)
@@ -458,7 +530,35 @@ class Cache(LoadingMethods):
             if self._store(key, new, flags | condition, *rest, version=version) == _abi.OK:
                 return new
 
-    def lock(self, key: Key, *, timeout: Seconds | None = None, lease: Seconds = LEASE) -> Lock:
+    def lease(
+        self,
+        key: KT,
+        *,
+        stale: bool = True,
+        lease: Seconds = LEASE,
+        refresh_ahead: Seconds = 0,
+    ) -> Lease[KT, VT]:
+        """What is there, and where it is to be loaded, the right to do so, of one at a time of all
+        who ask, in all processes. Never waits. It is what ``get_or_load`` is made of, for those who
+        load in a way of their own:
+
+            with cache.lease("k", lease=10) as lease:
+                if lease.granted:
+                    lease.set(load(), max_age=60)
+
+        It is granted on a miss, on a stale value, and with ``refresh_ahead`` sometimes on a fresh
+        one, if nobody has it. It ends with its release, or its time: ``Lease.renew`` begins that
+        again. It keeps nobody from setting the key. A shard notes 64 leases at once, and grants
+        further ones unnoted: two may have those.
+
+        stale: also what is past its age but kept. lease: seconds, up to an hour. refresh_ahead: as
+        in ``get_or_load``. Raises PermissionDeniedError where a read-only cache would have to load.
+        """
+        from ._raw_lease import lease_of
+
+        return lease_of(self, key, stale, lease, refresh_ahead)
+
+    def lock(self, key: KT, *, timeout: Seconds | None = None, lease: Seconds = LEASE) -> Lock:
         """A lock: of all who ask for this key's, in all threads and processes, one at a time has
         it, for the body of a ``with`` statement.
 
@@ -479,7 +579,7 @@ class Cache(LoadingMethods):
         """
         return Lock(self, key, timeout=timeout, lease=lease)
 
-    def namespace(self, name: str, **options: Unpack[EntryOptions]) -> Namespace:
+    def namespace(self, name: str, **options: Unpack[EntryOptions]) -> Namespace[Any, Any]:
         """A part of the cache: a cache with keys of its own, which shares all the rest.
 
             users = cache.namespace("users", max_age=3600)
@@ -501,28 +601,43 @@ class Cache(LoadingMethods):
         """
         from ._namespace import Namespace
 
-        return Namespace(self, name, *_keeping(**options))
+        return Namespace(self, name, *_options.keeping(**options))
 
     # Removing
 
-    def remove(self, key: Key, *, if_version: int | None = None) -> bool:
+    def remove(self, key: KT, *, if_version: int | None = None) -> bool:
         """Removes an entry. Whether there was one. if_version: only one of this ``Entry.version``;
         atomic."""
         version = 0 if if_version is None else unsigned("if_version", if_version, 64, least=1)
         stored = self._encode(key)
         return self._call(_library.remove, stored, len(stored), version) == _abi.OK
 
-    def __delitem__(self, key: Key) -> None:
+    def __delitem__(self, key: KT) -> None:
         if not self.remove(key):
             raise KeyError(key)
 
-    def remove_many(self, keys: Iterable[Key]) -> int:
+    def remove_many(self, keys: Iterable[KT]) -> int:
         """Removes many entries. How many there were."""
         return self._pool.lend(_batch.remove_many, list(self._encode_many(keys)))
 
-    def pop(self, key: Key, default: Any = None) -> Any:
+    @overload  # type: ignore[override]
+    def pop(self, key: KT, default: None = None) -> VT | None: ...
+
+    @overload
+    def pop(self, key: KT, default: Union[VT, T]) -> Union[VT, T]: ...
+
+    def pop(self, key: Any, default: Any = None) -> Any:
         """Removes an entry and gives its value, or ``default``. Of many callers one gets it."""
         return self._pool.lend(_lookups.pop, self._encode(key), default, self._codec)
+
+    def popitem(self) -> tuple[KT, VT]:
+        """Removes some entry, and gives its key and value. Of many callers one gets it. KeyError
+        where there is none."""
+        for key in self._iterate_keys(False):
+            value = self.pop(key, _missing)
+            if value is not _missing:
+                return key, cast("VT", value)
+        raise KeyError("the cache is empty")
 
     def invalidate(self, tag: Tag, *, expire: bool = False) -> None:
         """Removes every entry that carries the tag. Costs the same however many there are.
@@ -552,31 +667,40 @@ class Cache(LoadingMethods):
 
     # Looking at the whole
 
-    def __iter__(self) -> Iterator[Key]:
+    def __iter__(self) -> Iterator[KT]:
         """The keys of what is fresh, in no promised order.
 
         What lives throughout comes once, what is removed and set again meanwhile may
         come twice. The cache may be changed during the iteration. Recency stays as it is.
         """
-        return _iterate.keys(self._pool, 0)
+        return self._iterate_keys(False)
 
-    def keys(self, *, stale: bool = False) -> Iterator[Key]:
-        """Like ``iter(cache)``. stale: also what is past its age but kept."""
-        return _iterate.keys(self._pool, _STALE if stale else 0)
+    def keys(self, *, stale: bool = False) -> CacheKeys[KT]:
+        """The keys, as a dict's view: it shows what is there when it is asked. stale: also what is
+        past its age but kept."""
+        return CacheKeys(self, stale)
 
-    def items(self, *, stale: bool = False) -> Iterator[tuple[Key, Any]]:
-        """Keys and values; leaves out what can't be read."""
-        return _iterate.items(self._pool, _STALE if stale else 0, self._codec)
+    def values(self, *, stale: bool = False) -> CacheValues[VT]:
+        """The values, likewise; leaves out what can't be read."""
+        return CacheValues(self, stale)
+
+    def items(self, *, stale: bool = False) -> CacheItems[KT, VT]:
+        """Keys and values, likewise."""
+        return CacheItems(self, stale)
 
     def __len__(self) -> int:
         """How many keys iteration gives. It walks them all, at one to two microseconds each;
         ``stats().entries`` costs nothing, and counts what expired or was invalidated until that is
         swept."""
-        return _iterate.count(self._pool)
+        return self._count(False)
 
     def __bool__(self) -> bool:
         """Whether iteration gives any key."""
         return any(True for _ in self)
+
+    # A cache is itself alone, whatever is in another.
+    __eq__ = object.__eq__
+    __hash__ = object.__hash__
 
     # Python would count down from len() and take the numbers for keys.
     __reversed__ = None
@@ -623,7 +747,7 @@ class Cache(LoadingMethods):
 
     # What a namespace does otherwise
 
-    def _encode(self, key: Key) -> bytes:
+    def _encode(self, key: Any) -> bytes:
         """The stored form of a key."""
         return encode_key(key)
 
@@ -637,9 +761,22 @@ class Cache(LoadingMethods):
         """The ages and tags of what is stored."""
         return max_age, stale, tags
 
+    def _iterate_keys(self, stale: bool) -> Iterator[Any]:
+        return _iterate.keys(self._pool, _STALE if stale else 0)
+
+    def _iterate_items(self, stale: bool) -> Iterator[tuple[Any, Any]]:
+        return _iterate.items(self._pool, _STALE if stale else 0, self._codec)
+
+    def _count(self, stale: bool) -> int:
+        return _iterate.count(self._pool, _STALE if stale else 0)
+
     # Inside
 
-    def _tell(self, name: _events.EventName, key: Key | None = None, **details: Any) -> None:
+    def _has(self, key: Any, stale: bool) -> bool:
+        flags = _STALE if stale else 0
+        return self._pool.lend(_lookups.contains, self._encode(key), flags, self._codec)
+
+    def _tell(self, name: _events.EventName, key: Any = None, **details: Any) -> None:
         if self._listeners is not None:
             self._listeners.tell(name, key, **details)
 
@@ -654,10 +791,10 @@ class Cache(LoadingMethods):
 
     def _set_if(
         self,
-        key: Key,
+        key: Any,
         value: Any,
         flags: int,
-        rest: _Rest,
+        rest: Rest,
         if_present: bool,
         if_version: int | None,
     ) -> bool:
@@ -681,7 +818,7 @@ class Cache(LoadingMethods):
 
     def _store(
         self,
-        key: Key,
+        key: Any,
         value: Any,
         flags: int = 0,
         max_age: Seconds | None = None,
@@ -767,31 +904,6 @@ def _open(
         return handle
 
 
-def _keeping(
-    *,
-    max_age: Seconds | None = None,
-    stale: Seconds | None = None,
-    tag: Tag | None = None,
-    tags: Iterable[Tag] | None = None,
-) -> tuple[Seconds | None, Seconds | None, list[bytes]]:
-    """Ages and tags."""
-    return max_age, stale, _options.tag_list(tag, tags)
-
-
-def _storing(
-    *,
-    max_age: Seconds | None = None,
-    stale: Seconds | None = None,
-    tag: Tag | None = None,
-    tags: Iterable[Tag] | None = None,
-    pinned: bool = False,
-    meta: bytes = b"",
-    compress: bool = True,
-) -> tuple[int, _Rest]:
-    """The flags of ``shale_set``, and what `Cache._store` takes after them."""
-    return _options.store_flags(pinned, compress), (max_age, stale, tag, tags, meta)
-
-
 def _path(directory: object) -> tuple[str | None, bytes | None]:
     if directory is None:
         return None, None
@@ -809,5 +921,7 @@ def _file_identity(path: str) -> tuple[int, int]:
     return status.st_dev, status.st_ino
 
 
-def _reopen(kind: type[Cache], directory: str, arguments: dict[str, Any]) -> Cache:
+def _reopen(
+    kind: type[Cache[Any, Any]], directory: str, arguments: dict[str, Any]
+) -> Cache[Any, Any]:
     return kind(directory, **arguments)

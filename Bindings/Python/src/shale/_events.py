@@ -13,15 +13,16 @@ from __future__ import annotations
 import os
 import threading
 import weakref
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from contextvars import ContextVar
 from types import MethodType
-from typing import TYPE_CHECKING, Any, Callable, Final, Literal, NamedTuple, Union, get_args
+from typing import TYPE_CHECKING, Any, Callable, Final, Literal, NamedTuple, get_args
 
 from . import _abi, _batch, _library
 from ._errors import InvalidError, check
 from ._keys import Key
 from ._records import LoadStats, details_of, entry_of
+from ._typing import pairs
 from ._values import MISSING, Unreadable
 
 if TYPE_CHECKING:
@@ -131,7 +132,7 @@ class Listeners:
 
     __slots__ = ("_by_name", "_cache", "_lock")
 
-    def __init__(self, cache: Cache) -> None:
+    def __init__(self, cache: Cache[Any, Any]) -> None:
         self._cache = cache
         self._lock = threading.RLock()
         self._by_name: dict[str, tuple[Listener, ...]] = {}
@@ -182,6 +183,15 @@ class Listeners:
             self.tell("stale" if result.stale else "hit", key, source=result.source)
         return result
 
+    def looked(self, key: Key, status: int, why: int, unreadable: bytes | None) -> None:
+        """Of a read: its status, a miss's flags, and the meta of what can't be read here."""
+        if status == _abi.MISS:
+            self.missed(key, why)
+        elif unreadable is not None:
+            self.tell("miss", key, reason=_why_unreadable(unreadable))
+        else:
+            self.tell("stale" if status == _abi.STALE else "hit", key, source="cache")
+
     def missed(self, key: Key, flags: int) -> None:
         self.tell("miss", key, reason=_REASONS.get(flags, "absent"))
 
@@ -191,6 +201,10 @@ _REASONS: Final[dict[int, Reason]] = {
     _abi.VALUE_INVALIDATED: "invalidated",
     _abi.VALUE_DAMAGED: "damaged",
 }
+
+
+def _why_unreadable(meta: bytes) -> Reason:
+    return "missing" if meta == MISSING else "undecodable"
 
 
 # The methods that stand in front
@@ -217,7 +231,7 @@ class _Look(NamedTuple):
     details: Details | None = None
 
 
-def _look(cache: Cache, key: Key, stale: bool) -> _Look:
+def _look(cache: Cache[Any, Any], key: Key, stale: bool) -> _Look:
     """Not told yet."""
     flags = _abi.GET_STALE if stale else 0
     status, why, details, data, meta = cache._pool.lend(_read, cache._encode(key), flags)
@@ -226,18 +240,22 @@ def _look(cache: Cache, key: Key, stale: bool) -> _Look:
     try:
         value = cache._codec.decode(meta, data)
     except Unreadable:
-        reason: Reason = "missing" if meta == MISSING else "undecodable"
-        return _Look("miss", reason)
+        return _Look("miss", _why_unreadable(meta))
     return _Look("stale" if status == _abi.STALE else "hit", None, value, meta, details)
 
 
-def _tell_of(cache: Cache, key: Key, look: _Look) -> None:
+def _tell_of(cache: Cache[Any, Any], key: Key, look: _Look) -> None:
     source = None if look.details is None else "cache"
     cache._tell(look.event, key, reason=look.reason, source=source)
 
 
 def _get(
-    cache: Cache, key: Key, default: Any = None, *, stale: bool = False, peek: bool = False
+    cache: Cache[Any, Any],
+    key: Key,
+    default: Any = None,
+    *,
+    stale: bool = False,
+    peek: bool = False,
 ) -> Any:
     if peek:
         return type(cache).get(cache, key, default, stale=stale, peek=True)
@@ -246,7 +264,9 @@ def _get(
     return default if look.details is None else look.value
 
 
-def _entry(cache: Cache, key: Key, *, stale: bool = False, peek: bool = False) -> Entry | None:
+def _entry(
+    cache: Cache[Any, Any], key: Key, *, stale: bool = False, peek: bool = False
+) -> Entry | None:
     if peek:
         return type(cache).entry(cache, key, stale=stale, peek=True)
     look = _look(cache, key, stale)
@@ -255,7 +275,7 @@ def _entry(cache: Cache, key: Key, *, stale: bool = False, peek: bool = False) -
 
 
 def _get_many(
-    cache: Cache, keys: Iterable[Key], *, stale: bool = False, peek: bool = False
+    cache: Cache[Any, Any], keys: Iterable[Key], *, stale: bool = False, peek: bool = False
 ) -> dict[Key, Any]:
     if peek:
         return type(cache).get_many(cache, keys, stale=stale, peek=True)
@@ -268,7 +288,7 @@ def _get_many(
     return found
 
 
-def _pop(cache: Cache, key: Key, default: Any = None) -> Any:
+def _pop(cache: Cache[Any, Any], key: Key, default: Any = None) -> Any:
     stored = cache._encode(key)
     while True:
         look = _look(cache, key, stale=False)
@@ -282,37 +302,35 @@ def _pop(cache: Cache, key: Key, default: Any = None) -> Any:
             return look.value
 
 
-def _store(cache: Cache, key: Key, value: Any, *arguments: Any, **options: Any) -> int:
+def _store(cache: Cache[Any, Any], key: Key, value: Any, *arguments: Any, **options: Any) -> int:
     status = type(cache)._store(cache, key, value, *arguments, **options)
     if status == _abi.OK:
         cache._tell("set", key)
     return status
 
 
-def _set_many(
-    cache: Cache, items: Union[Mapping[Any, Any], Iterable[tuple[Key, Any]]], **options: Any
-) -> None:
-    pairs = dict(items.items() if isinstance(items, Mapping) else items)
-    type(cache).set_many(cache, pairs, **options)
-    for key in pairs:
+def _set_many(cache: Cache[Any, Any], items: Any, **options: Any) -> None:
+    items = dict(pairs(items))
+    type(cache).set_many(cache, items, **options)
+    for key in items:
         cache._tell("set", key)
 
 
-def _incr(cache: Cache, key: Key, delta: int = 1, **options: Any) -> int | None:
+def _incr(cache: Cache[Any, Any], key: Key, delta: int = 1, **options: Any) -> int | None:
     number: int | None = type(cache).incr(cache, key, delta, **options)
     if number is not None:
         cache._tell("set", key)
     return number
 
 
-def _remove(cache: Cache, key: Key, **options: Any) -> bool:
+def _remove(cache: Cache[Any, Any], key: Key, **options: Any) -> bool:
     was_there = type(cache).remove(cache, key, **options)
     if was_there:
         cache._tell("remove", key)
     return was_there
 
 
-def _remove_many(cache: Cache, keys: Iterable[Key]) -> int:
+def _remove_many(cache: Cache[Any, Any], keys: Iterable[Key]) -> int:
     by_stored = cache._encode_many(keys)
     removed: list[bytes] = []
     cache._pool.lend(_batch.remove_many, list(by_stored), removed)
@@ -321,19 +339,19 @@ def _remove_many(cache: Cache, keys: Iterable[Key]) -> int:
     return len(removed)
 
 
-def _expire(cache: Cache, key: Key) -> bool:
+def _expire(cache: Cache[Any, Any], key: Key) -> bool:
     was_there = type(cache).expire(cache, key)
     if was_there:
         cache._tell("expire", key)
     return was_there
 
 
-def _invalidate(cache: Cache, tag: Tag, *, expire: bool = False) -> None:
+def _invalidate(cache: Cache[Any, Any], tag: Tag, *, expire: bool = False) -> None:
     type(cache).invalidate(cache, tag, expire=expire)
     cache._tell("expire" if expire else "invalidate", tag=tag)
 
 
-def _clear(cache: Cache) -> None:
+def _clear(cache: Cache[Any, Any]) -> None:
     type(cache).clear(cache)
     cache._tell("clear")
 
@@ -359,7 +377,7 @@ _AROUND: Final[dict[str, Callable[..., Any]]] = {
 }
 
 
-def _stand_in_front(cache: Cache) -> None:
+def _stand_in_front(cache: Cache[Any, Any]) -> None:
     from ._cache import Cache
     from ._namespace import Namespace
 
@@ -370,6 +388,6 @@ def _stand_in_front(cache: Cache) -> None:
             cache.__dict__[name] = MethodType(function, cache)
 
 
-def _step_aside(cache: Cache) -> None:
+def _step_aside(cache: Cache[Any, Any]) -> None:
     for name in (*_INSTEAD, *_AROUND):
         cache.__dict__.pop(name, None)

@@ -21,13 +21,13 @@ def keys(pool: Pool, flags: int) -> Iterator[Key]:
             yield decode_key(stored)
 
 
-def count(pool: Pool) -> int:
+def count(pool: Pool, flags: int) -> int:
     """How many keys there are."""
     cursor = pool.cursor()
     try:
         total = 0
         while True:
-            found, ended = pool.lend(_count, cursor)
+            found, ended = pool.lend(_count, cursor, flags)
             total += found
             if ended:
                 return total
@@ -68,11 +68,11 @@ def _step(loan: Loan, cursor: Cursor, flags: int) -> tuple[bytes, bytes, bytes] 
     return stored, data, meta
 
 
-def _count(loan: Loan, cursor: Cursor) -> tuple[int, bool]:
+def _count(loan: Loan, cursor: Cursor, flags: int) -> tuple[int, bool]:
     """Of the next entries, those that are keys; and whether these were the last."""
     found = 0
     for _ in range(_STEPS):
-        if cursor.advance(_abi.GET_INFO, None, loan.buffer) == _abi.END:
+        if cursor.advance(flags | _abi.GET_INFO, None, loan.buffer) == _abi.END:
             return found, True
         found += loan.buffer.take_meta() != MISSING
     return found, False

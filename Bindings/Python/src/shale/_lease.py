@@ -32,13 +32,22 @@ class Looked(NamedTuple):
     version: int
     """Of a miss, with GET_TOKEN: a token for a fenced set."""
     details: Details | None
-    """Where there is an old entry, and it is for us to load."""
+    """Where there is an entry, and it is for us to load; or all were asked for."""
     why: int = 0
     """Of a miss: the value's flags, which say why."""
 
 
-def look(loan: Loan, key: bytes, flags: int, lease_ms: int, refresh_ahead_ms: int) -> Looked:
-    """Reads, and takes the lease where the key is to be loaded and nobody has it. Never waits."""
+def look(
+    loan: Loan,
+    key: bytes,
+    flags: int,
+    lease_ms: int,
+    refresh_ahead_ms: int,
+    detailed: bool = False,
+) -> Looked:
+    """Reads, and takes the lease where the key is to be loaded and nobody has it. Never waits.
+
+    detailed: the details also where nothing is to be loaded."""
     given = ctypes.c_uint64()
     options = _abi.LeaseOptions(_abi.LEASE_OPTIONS_SIZE, flags, lease_ms, 0, refresh_ahead_ms)
     buffer = loan.buffer
@@ -56,7 +65,7 @@ def look(loan: Loan, key: bytes, flags: int, lease_ms: int, refresh_ahead_ms: in
     version = buffer.struct.version
     if status == _abi.MISS:
         return Looked(status, lease, b"", b"", version, None, buffer.struct.flags)
-    details = details_of(loan) if lease else None
+    details = details_of(loan) if lease or detailed else None
     data, meta = buffer.take()
     return Looked(status, lease, data, meta, version, details)
 

@@ -69,7 +69,7 @@ class Load:
 
     def __init__(
         self,
-        cache: Cache,
+        cache: Cache[Any, Any],
         key: Key,
         place: Place,
         policy: Policy,

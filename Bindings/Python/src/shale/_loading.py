@@ -24,14 +24,14 @@ if TYPE_CHECKING:
     Loader = Callable[[Entry | None], Any]
 
 
-def load(cache: Cache, key: Key, policy: Policy, loader: Loader) -> LoadResult:
+def load(cache: Cache[Any, Any], key: Key, policy: Policy, loader: Loader) -> LoadResult:
     """The value, loaded by this thread or by another."""
     result = _load(cache, key, policy, loader)
     listeners = cache._listeners
     return result if listeners is None else listeners.served(key, result)
 
 
-def _load(cache: Cache, key: Key, policy: Policy, loader: Loader) -> LoadResult:
+def _load(cache: Cache[Any, Any], key: Key, policy: Policy, loader: Loader) -> LoadResult:
     turn = Turn(cache, key, policy)
     found = turn.look()
     if found is None:

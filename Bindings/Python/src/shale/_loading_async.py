@@ -31,14 +31,18 @@ if TYPE_CHECKING:
 _tasks: set[asyncio.Task[LoadResult]] = set()
 
 
-async def load_async(cache: Cache, key: Key, policy: Policy, loader: AsyncLoader) -> LoadResult:
+async def load_async(
+    cache: Cache[Any, Any], key: Key, policy: Policy, loader: AsyncLoader
+) -> LoadResult:
     """As `load`, without keeping the event loop from running."""
     result = await _load(cache, key, policy, loader)
     listeners = cache._listeners
     return result if listeners is None else listeners.served(key, result)
 
 
-async def _load(cache: Cache, key: Key, policy: Policy, loader: AsyncLoader) -> LoadResult:
+async def _load(
+    cache: Cache[Any, Any], key: Key, policy: Policy, loader: AsyncLoader
+) -> LoadResult:
     turn = Turn(cache, key, policy)
     found = turn.look()
     if found is None:

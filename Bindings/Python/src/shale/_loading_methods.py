@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Callable, TypeVar, Union, cast, overload
+from typing import TYPE_CHECKING, Any, Callable, Generic, TypeVar, Union, cast, overload
 
 from . import _loading, _memoize
 from ._keys import Key
 from ._policy import policy
 from ._records import Entry
+from ._typing import KT
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -20,17 +21,17 @@ if TYPE_CHECKING:
 V = TypeVar("V")
 
 
-class LoadingMethods:
+class LoadingMethods(Generic[KT]):
     """What `Cache` inherits."""
 
     @property
-    def _as_cache(self) -> Cache:
-        return cast("Cache", self)
+    def _as_cache(self) -> Cache[KT, Any]:
+        return cast("Cache[KT, Any]", self)
 
     @overload
     def get_or_load(
         self,
-        key: Key,
+        key: KT,
         load: Callable[[], Union[Loaded[V], Missing, NotModified]],
         *,
         default: Any = None,
@@ -40,7 +41,7 @@ class LoadingMethods:
     @overload
     def get_or_load(
         self,
-        key: Key,
+        key: KT,
         load: Callable[[], Union[V, Missing, NotModified]],
         *,
         default: Any = None,
@@ -49,7 +50,7 @@ class LoadingMethods:
 
     def get_or_load(
         self,
-        key: Key,
+        key: KT,
         load: Callable[[], Any],
         *,
         default: Any = None,
@@ -117,8 +118,8 @@ class LoadingMethods:
 
     def entry_or_load(
         self,
-        key: Key,
-        load: Callable[[Union[Entry, None]], Any],
+        key: KT,
+        load: Callable[[Union[Entry[Any], None]], Any],
         **options: Unpack[LoadOptions],
     ) -> LoadResult:
         """As ``get_or_load``, and says how it came by the value.

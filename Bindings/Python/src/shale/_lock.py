@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from . import _abi, _heartbeat, _lease, _log
 from ._errors import InvalidError, LockTimeoutError
@@ -35,7 +35,12 @@ class LockBase:
     __slots__ = ("_cache", "_key", "_lease", "_lease_ms", "_process", "_stored", "_timeout")
 
     def __init__(
-        self, cache: Cache, key: Key, *, timeout: Seconds | None = None, lease: Seconds = LEASE
+        self,
+        cache: Cache[Any, Any],
+        key: Key,
+        *,
+        timeout: Seconds | None = None,
+        lease: Seconds = LEASE,
     ) -> None:
         self._cache = cache
         self._key = key

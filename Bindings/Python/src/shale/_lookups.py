@@ -11,14 +11,14 @@ from ._records import Entry, details_of, entry_of
 from ._values import MISSING, Codec, Unreadable
 
 
-def contains(loan: Loan, key: bytes, codec: Codec) -> bool:
-    """Whether a plain get would find it, as far as its meta tells."""
-    if check(loan.get(key, _abi.GET_PEEK | _abi.GET_INFO)) == _abi.MISS:
+def contains(loan: Loan, key: bytes, flags: int, codec: Codec) -> bool:
+    """Whether a get with these flags would find it, as far as its meta tells."""
+    if check(loan.get(key, flags | _abi.GET_PEEK | _abi.GET_INFO)) == _abi.MISS:
         return False
     return codec.knows(loan.buffer.take_meta())
 
 
-def entry(loan: Loan, key: bytes, flags: int, codec: Codec) -> Entry | None:
+def entry(loan: Loan, key: bytes, flags: int, codec: Codec) -> Entry[Any] | None:
     """The value and what is known of it, or None."""
     if check(loan.get(key, flags)) == _abi.MISS:
         return None
@@ -77,9 +77,9 @@ def pop(loan: Loan, key: bytes, default: Any, codec: Codec) -> Any:
             return value
 
 
-def renew(loan: Loan, key: bytes, token: int, max_age_ms: int) -> None:
+def renew(loan: Loan, key: bytes, token: int, max_age_ms: int) -> int:
     """Gives the entry a new age, if nothing has happened to it since the token was drawn."""
-    check(_library.touch_untouched(loan.pointer, key, len(key), max_age_ms, token))
+    return check(_library.touch_untouched(loan.pointer, key, len(key), max_age_ms, token))
 
 
 def end_age(loan: Loan, key: bytes, version: int) -> None:

@@ -85,7 +85,7 @@ class _Function:
 
     def __init__(
         self,
-        cache: Cache,
+        cache: Cache[Any, Any],
         function: Callable[..., Any],
         call: Callable[..., Any],
         call_key: Callable[..., Key],
@@ -173,7 +173,7 @@ class _Method:
 
 
 def decorator(
-    cache: Cache, policy: Policy, name: str | None, key: Callable[..., Key] | None
+    cache: Cache[Any, Any], policy: Policy, name: str | None, key: Callable[..., Key] | None
 ) -> Callable[[Callable[P, R]], Memoized[P, R]]:
     def decorate(function: Callable[P, R]) -> Memoized[P, R]:
         if not callable(function):

@@ -13,7 +13,8 @@ from typing import Any, Final
 from . import _library, _options
 from ._cache import Cache
 from ._errors import InvalidError
-from ._keys import K, Key, encode_key, several
+from ._keys import K, encode_key, several
+from ._typing import KT, VT
 from ._units import Seconds, age_ms
 from ._values import BYTES, FIXED_METAS
 
@@ -33,12 +34,12 @@ _SHARED: Final = (
 )
 
 
-class Namespace(Cache):
+class Namespace(Cache[KT, VT]):
     """A part of a cache, as ``Cache.namespace`` gives it, which says what is different."""
 
     def __init__(
         self,
-        cache: Cache,
+        cache: Cache[Any, Any],
         name: str,
         max_age: Seconds | None,
         stale: Seconds | None,
@@ -72,7 +73,7 @@ class Namespace(Cache):
         return self._name
 
     @property
-    def cache(self) -> Cache:
+    def cache(self) -> Cache[Any, Any]:
         """The cache that it is of."""
         return self._cache
 
@@ -85,16 +86,16 @@ class Namespace(Cache):
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self._cache, self._name, *self._own[:2], self._own[2][1:])
 
-    def namespace(self, name: str, **options: Any) -> Namespace:
+    def namespace(self, name: str, **options: Any) -> Namespace[Any, Any]:
         raise InvalidError("a namespace has no namespaces; give it a name of two parts")
 
     # Its keys
 
-    def _encode(self, key: Key) -> bytes:
+    def _encode(self, key: Any) -> bytes:
         return encode_key((self._name, key))
 
     def _encode_many(self, keys: Iterable[K]) -> dict[bytes, K]:
-        return {self._encode(key): key for key in several(keys)}  # type: ignore[arg-type]
+        return {self._encode(key): key for key in several(keys)}
 
     def _scoped(
         self, max_age: Seconds | None, stale: Seconds | None, tags: list[bytes]
@@ -108,10 +109,11 @@ class Namespace(Cache):
 
     # These two encode keys themselves, to be faster.
 
-    def get(self, key: Key, default: Any = None, *, stale: bool = False, peek: bool = False) -> Any:
-        return super().get((self._name, key), default, stale=stale, peek=peek)
+    def get(self, key: Any, default: Any = None, *, stale: bool = False, peek: bool = False) -> Any:
+        own: Any = self._name, key
+        return super().get(own, default, stale=stale, peek=peek)
 
-    def _store(self, key: Key, *arguments: Any, **options: Any) -> int:
+    def _store(self, key: Any, *arguments: Any, **options: Any) -> int:
         return super()._store((self._name, key), *arguments, **options)
 
     # The whole of it
@@ -121,25 +123,19 @@ class Namespace(Cache):
         same however many there are."""
         self._call(_library.invalidate_with, self._tag, len(self._tag), 0)
 
-    def __iter__(self) -> Iterator[Key]:
-        return self.keys()
-
-    def keys(self, *, stale: bool = False) -> Iterator[Key]:
-        """Its keys. Walks the whole cache."""
-        for key in super().keys(stale=stale):
+    def _iterate_keys(self, stale: bool) -> Iterator[Any]:
+        for key in super()._iterate_keys(stale):
             if type(key) is tuple and len(key) == 2:
                 name, own = key
                 # (Python may warn of a str that is compared with bytes.)
                 if type(name) is str and name == self._name:
                     yield own
 
-    def items(self, *, stale: bool = False) -> Iterator[tuple[Key, Any]]:
-        """Its keys and values; leaves out what can't be read. Walks the whole cache."""
-        for key in self.keys(stale=stale):
-            value = Cache.get(self, (self._name, key), _missing, stale=stale, peek=True)
+    def _iterate_items(self, stale: bool) -> Iterator[tuple[Any, Any]]:
+        for key in self._iterate_keys(stale):
+            value = self.get(key, _missing, stale=stale, peek=True)
             if value is not _missing:
                 yield key, value
 
-    def __len__(self) -> int:
-        """How many keys it has. Walks the whole cache."""
-        return sum(1 for _ in self.keys())
+    def _count(self, stale: bool) -> int:
+        return sum(1 for _ in self._iterate_keys(stale))

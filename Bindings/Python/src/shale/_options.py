@@ -21,6 +21,10 @@ if TYPE_CHECKING:
 Tag = Union[str, bytes]
 """What names a group of entries. A str is the same tag as its UTF-8 bytes."""
 
+if TYPE_CHECKING:
+    # What `Cache._store` takes after the flags.
+    Rest: TypeAlias = tuple[Seconds | None, Seconds | None, Tag | None, Iterable[Tag] | None, bytes]
+
 
 class EntryOptions(TypedDict, total=False):
     """For how long an entry is kept, and its tags. ``Cache.set`` says what each does."""
@@ -37,6 +41,31 @@ class StoreOptions(EntryOptions, total=False):
     pinned: bool
     meta: bytes
     compress: bool
+
+
+def keeping(
+    *,
+    max_age: Seconds | None = None,
+    stale: Seconds | None = None,
+    tag: Tag | None = None,
+    tags: Iterable[Tag] | None = None,
+) -> tuple[Seconds | None, Seconds | None, list[bytes]]:
+    """Ages and tags."""
+    return max_age, stale, tag_list(tag, tags)
+
+
+def storing(
+    *,
+    max_age: Seconds | None = None,
+    stale: Seconds | None = None,
+    tag: Tag | None = None,
+    tags: Iterable[Tag] | None = None,
+    pinned: bool = False,
+    meta: bytes = b"",
+    compress: bool = True,
+) -> tuple[int, Rest]:
+    """The flags of ``shale_set``, and what `Cache._store` takes after them."""
+    return store_flags(pinned, compress), (max_age, stale, tag, tags, meta)
 
 
 def store_flags(pinned: bool, compress: bool) -> int:

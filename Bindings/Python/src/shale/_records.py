@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, Generic, NamedTuple
 
 from . import _abi
 from ._options import EVICTIONS
+from ._typing import VT
 from ._units import NEVER, seconds
 from ._values import split_meta
 
@@ -16,10 +17,10 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Entry:
+class Entry(Generic[VT]):
     """A value and what is known of it."""
 
-    value: Any
+    value: VT
     created: float
     """When it was set: seconds since 1970-01-01 UTC."""
     expires: float
@@ -173,7 +174,7 @@ def _left(details: Details) -> float:
     return max(0, details.expires_ms - details.read_ms) / 1000
 
 
-def entry_of(value: Any, meta: bytes, details: Details) -> Entry:
+def entry_of(value: VT, meta: bytes, details: Details) -> Entry[VT]:
     return Entry(
         value=value,
         created=seconds(details.created_ms),

@@ -11,7 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Final, Union
+from typing import TYPE_CHECKING, Any, Final, Union
 
 from . import _abi, _chain, _lease, _lookups
 from ._errors import LoadTimeoutError, PermissionDeniedError
@@ -51,7 +51,7 @@ class Turn:
         "place",
     )
 
-    def __init__(self, cache: Cache, key: Key, policy: Policy) -> None:
+    def __init__(self, cache: Cache[Any, Any], key: Key, policy: Policy) -> None:
         self._cache = cache
         self._key = key
         self._policy = policy

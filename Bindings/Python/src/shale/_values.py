@@ -189,6 +189,12 @@ class Codec:
         plain = meta in _DECODERS or not meta.startswith(MARKER)
         return plain and not self.serializes_all
 
+    def holds_bytes(self, meta: bytes) -> bool:
+        """Whether the entry's bytes are the value, one of bytes."""
+        if meta.startswith(WITH_META):
+            meta = split_meta(meta)[0]
+        return not meta.startswith(MARKER) and not self.serializes_all
+
     def _encode_other(self, value: Any) -> tuple[bytes, bytes]:
         try:
             if _fits_json(value, 0):
