@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Iterable
 from typing import TYPE_CHECKING, Any, Callable, Final, Generic, TypeVar, Union, overload
 
 from ._cache import Cache
-from ._loading_async import load_async
+from ._loading_async import load_async, value_of_async
 from ._lock import LockBase
 from ._options import Tag
 from ._policy import policy
@@ -299,8 +299,9 @@ class AsyncCache(Generic[KT, VT]):
         ``soft_timeout`` or ``timeout``, the load is a task, and goes on where its caller
         has gone on without it.
         """
-        result = await load_async(self._cache, key, policy(options), lambda _previous: load())
-        return default if result.missing else result.value
+        return await value_of_async(
+            self._cache, key, policy(options), lambda _previous: load(), default
+        )
 
     async def entry_or_load(
         self,

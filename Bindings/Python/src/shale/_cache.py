@@ -11,8 +11,9 @@ from . import _abi, _batch, _counter, _events, _iterate, _library, _log, _lookup
 from ._buffer import LARGEST_KEPT
 from ._clock import Clock
 from ._errors import BusyError, InvalidError, check, failure
+from ._fast import Fast, calls_of, put_in_front
 from ._handle import Handle, Loan, Pool
-from ._keys import MARKER, K, encode_key, encode_keys
+from ._keys import MARKER, K, encode_key, encode_keys, several
 from ._library import SIZES, fast_get, fast_set
 from ._loading_methods import LoadingMethods
 from ._lock import Lock
@@ -41,7 +42,7 @@ _MOST_PREPARED: Final = 256
 _missing: Final = object()
 
 
-class Cache(LoadingMethods[KT], MutableMapping[KT, VT]):
+class Cache(Fast, LoadingMethods[KT], MutableMapping[KT, VT]):
     """A persistent cache in one directory.
 
     Any number of threads and processes use it at the same time, each process
@@ -169,6 +170,8 @@ class Cache(LoadingMethods[KT], MutableMapping[KT, VT]):
             "now": now,
         }
         self._pool = Pool(_open(encoded, options, clock, accept_capacity))
+        self._calls = calls_of(self._pool, self._codec)
+        self._sets_plainly = True
         self._listeners: _events.Listeners | None = None
         self._counts = _events.Counts()
         # The same for all caches that are open on one directory.
@@ -297,9 +300,11 @@ class Cache(LoadingMethods[KT], MutableMapping[KT, VT]):
     ) -> dict[K, VT]:
         """The values that are there, by key. Costs much less than one call for each. stale, peek:
         as in ``get``."""
+        flags = _options.read_flags(stale, peek)
+        if self._whole and self._calls is not None:
+            return self._get_many(list(several(keys)), flags)
         by_stored = self._encode_many(keys)
         wanted = list(by_stored.values())
-        flags = _options.read_flags(stale, peek)
         found = self._pool.lend(_batch.get_many, list(by_stored), flags)
         values: dict[K, Any] = {}
         raw = not self._codec.serializes_all
@@ -386,7 +391,7 @@ class Cache(LoadingMethods[KT], MutableMapping[KT, VT]):
         return True
 
     def __setitem__(self, key: KT, value: VT) -> None:
-        self._store(key, value)
+        self._put(key, value)
 
     def add(self, key: KT, value: VT, **options: Unpack[StoreOptions]) -> bool:
         """Stores a value if there is none that is fresh. Whether it did. Atomic. The options and
@@ -747,6 +752,9 @@ class Cache(LoadingMethods[KT], MutableMapping[KT, VT]):
 
     # What a namespace does otherwise
 
+    _whole = True
+    """Whether it is no part of one, with keys and options of its own."""
+
     def _encode(self, key: Any) -> bytes:
         """The stored form of a key."""
         return encode_key(key)
@@ -884,6 +892,9 @@ class Cache(LoadingMethods[KT], MutableMapping[KT, VT]):
             if len(self._without_tags) < _MOST_PREPARED:
                 self._without_tags[wanted] = options
         return options
+
+
+put_in_front(Cache)
 
 
 def _call(loan: Loan, function: Callable[..., int], *arguments: Any) -> int:

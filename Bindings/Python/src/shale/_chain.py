@@ -114,6 +114,11 @@ def _course_of_caller() -> Link | None:
     return link
 
 
+def in_no_course() -> bool:
+    """Whether this is called in the course of no load."""
+    return _current.get() is None
+
+
 def refuse_own(place: Place, key: Key) -> None:
     """Raises where the key is asked for in the course of its own load."""
     link = _course_of_caller()

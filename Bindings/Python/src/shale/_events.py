@@ -386,8 +386,10 @@ def _stand_in_front(cache: Cache[Any, Any]) -> None:
         # A subclass's own method is not replaced.
         if name in _AROUND or getattr(type(cache), name) is getattr(plain, name):
             cache.__dict__[name] = MethodType(function, cache)
+    cache._sets_plainly = False
 
 
 def _step_aside(cache: Cache[Any, Any]) -> None:
     for name in (*_INSTEAD, *_AROUND):
         cache.__dict__.pop(name, None)
+    cache._sets_plainly = cache._whole

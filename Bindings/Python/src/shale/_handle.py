@@ -143,6 +143,8 @@ class Pool:
         self._handle: Handle | None = handle
         self.idle: list[Loan] = [] if handle.clock is None else _ClockedLoans(handle.clock)
         self._made = 0
+        # Calls in C, which count themselves.
+        self._calls: Any = None
         # Reentrant: a signal handler may use the cache in the middle of `make`.
         self._lock = threading.RLock()
         self._cursors: weakref.WeakSet[Cursor] = weakref.WeakSet()
@@ -151,6 +153,17 @@ class Pool:
     @property
     def closed(self) -> bool:
         return self._handle is None
+
+    @property
+    def has_clock(self) -> bool:
+        return self._handle is not None and self._handle.clock is not None
+
+    def calls_for(self, kind: Callable[..., Any], *arguments: Any) -> Any:
+        """``kind(address, handle, *arguments)``, the calls in C of this cache."""
+        handle = self._handle
+        assert handle is not None
+        self._calls = kind(handle.pointer.value, handle, *arguments)
+        return self._calls
 
     def make(self) -> Loan:
         """A loan where `idle` had none (IndexError)."""
@@ -193,6 +206,10 @@ class Pool:
                 return _abi.OK
             self._handle = None
             idle, self.idle = self.idle, []
+            under_way = 0
+            if self._calls is not None:
+                self._calls.close()
+                under_way = self._calls.active
             back = 0
             while True:
                 try:
@@ -202,7 +219,7 @@ class Pool:
                     break
                 back += 1
             cursors_closed = [cursor.close() for cursor in list(self._cursors)]
-            if back == self._made and all(cursors_closed):
+            if back == self._made and all(cursors_closed) and not under_way:
                 return handle.close()
             return _abi.OK
 
@@ -210,6 +227,8 @@ class Pool:
         """Loans and cursors that other threads were using are gone with those threads."""
         self._lock = threading.RLock()
         self._made = len(self.idle)
+        if self._calls is not None:
+            self._calls.after_fork_in_child()
         for cursor in list(self._cursors):
             cursor.after_fork_in_child()
 

@@ -9,8 +9,9 @@ import contextvars
 import threading
 import time
 from collections.abc import Awaitable, Coroutine
-from typing import TYPE_CHECKING, Any, Callable
+from typing import TYPE_CHECKING, Any, Callable, Final
 
+from ._chain import in_no_course
 from ._keys import Key
 from ._load import Load
 from ._loaded import LoadResult
@@ -24,15 +25,52 @@ if TYPE_CHECKING:
     Loader = Callable[[Entry | None], Any]
 
 
-def load(cache: Cache[Any, Any], key: Key, policy: Policy, loader: Loader) -> LoadResult:
+NONE: Final[Any] = object()
+
+
+def looks_first(cache: Cache[Any, Any], policy: Policy) -> bool:
+    """Whether `hit` may answer: in C, for a caller who is in the course of no load and told of by
+    nobody."""
+    return (
+        policy.plain_hits
+        and cache._calls is not None
+        and cache._whole
+        and cache._listeners is None
+        and in_no_course()
+    )
+
+
+def hit(cache: Cache[Any, Any], key: Key, policy: Policy) -> Any:
+    """What is fresh, or NONE. It is counted in either case, so who loads then has looked."""
+    return cache._get_fresh(key, policy.read_flags, NONE)
+
+
+def value_of(
+    cache: Cache[Any, Any], key: Key, policy: Policy, loader: Loader, default: Any = None
+) -> Any:
+    """`load`, of whose result its caller wants the value alone."""
+    counted = looks_first(cache, policy)
+    if counted:
+        value = hit(cache, key, policy)
+        if value is not NONE:
+            return value
+    result = load(cache, key, policy, loader, counted)
+    return default if result.missing else result.value
+
+
+def load(
+    cache: Cache[Any, Any], key: Key, policy: Policy, loader: Loader, counted: bool = False
+) -> LoadResult:
     """The value, loaded by this thread or by another."""
-    result = _load(cache, key, policy, loader)
+    result = _load(cache, key, policy, loader, counted)
     listeners = cache._listeners
     return result if listeners is None else listeners.served(key, result)
 
 
-def _load(cache: Cache[Any, Any], key: Key, policy: Policy, loader: Loader) -> LoadResult:
-    turn = Turn(cache, key, policy)
+def _load(
+    cache: Cache[Any, Any], key: Key, policy: Policy, loader: Loader, counted: bool
+) -> LoadResult:
+    turn = Turn(cache, key, policy, counted)
     found = turn.look()
     if found is None:
         with turn.waiting(blocks=True):

@@ -18,6 +18,7 @@ from ._chain import end_of_load
 from ._keys import Key
 from ._load import Load
 from ._loaded import LoadResult
+from ._loading import NONE, hit, looks_first
 from ._policy import Policy
 from ._turn import Turn
 
@@ -31,19 +32,32 @@ if TYPE_CHECKING:
 _tasks: set[asyncio.Task[LoadResult]] = set()
 
 
+async def value_of_async(
+    cache: Cache[Any, Any], key: Key, policy: Policy, loader: AsyncLoader, default: Any = None
+) -> Any:
+    """`load_async`, of whose result its caller wants the value alone."""
+    counted = looks_first(cache, policy)
+    if counted:
+        value = hit(cache, key, policy)
+        if value is not NONE:
+            return value
+    result = await load_async(cache, key, policy, loader, counted)
+    return default if result.missing else result.value
+
+
 async def load_async(
-    cache: Cache[Any, Any], key: Key, policy: Policy, loader: AsyncLoader
+    cache: Cache[Any, Any], key: Key, policy: Policy, loader: AsyncLoader, counted: bool = False
 ) -> LoadResult:
     """As `load`, without keeping the event loop from running."""
-    result = await _load(cache, key, policy, loader)
+    result = await _load(cache, key, policy, loader, counted)
     listeners = cache._listeners
     return result if listeners is None else listeners.served(key, result)
 
 
 async def _load(
-    cache: Cache[Any, Any], key: Key, policy: Policy, loader: AsyncLoader
+    cache: Cache[Any, Any], key: Key, policy: Policy, loader: AsyncLoader, counted: bool
 ) -> LoadResult:
-    turn = Turn(cache, key, policy)
+    turn = Turn(cache, key, policy, counted)
     found = turn.look()
     if found is None:
         with turn.waiting(blocks=False):

@@ -113,8 +113,9 @@ class LoadingMethods(Generic[KT]):
         is returned all the same. With ``read_only``, everybody loads and nothing is
         stored. Raises TypeError, after the load, for a value that can't be stored.
         """
-        result = _loading.load(self._as_cache, key, policy(options), lambda _previous: load())
-        return default if result.missing else result.value
+        return _loading.value_of(
+            self._as_cache, key, policy(options), lambda _previous: load(), default
+        )
 
     def entry_or_load(
         self,

@@ -32,7 +32,7 @@ from types import MethodType
 from typing import TYPE_CHECKING, Any, Callable, Final, TypeVar, cast
 
 from ._keys import Key
-from ._loading import load
+from ._loading import value_of
 from ._policy import Policy
 
 if TYPE_CHECKING:
@@ -184,28 +184,27 @@ def decorator(
         call: Any
 
         if inspect.iscoroutinefunction(function):
-            from ._loading_async import load_async
+            from ._loading_async import value_of_async
 
             async def call(*args: P.args, **kwargs: P.kwargs) -> Any:
                 coroutine = cast("Callable[..., Awaitable[Any]]", function)
-                result = await load_async(
+                return await value_of_async(
                     cache,
                     call_key(*args, **kwargs),
                     policy,
                     lambda _previous: coroutine(*args, **kwargs),
                 )
-                return result.value
 
         else:
 
             def call(*args: P.args, **kwargs: P.kwargs) -> R:
-                result = load(
+                found = value_of(
                     cache,
                     call_key(*args, **kwargs),
                     policy,
                     lambda _previous: function(*args, **kwargs),
                 )
-                return cast(R, result.value)
+                return cast(R, found)
 
         return cast("Memoized[P, R]", _Function(cache, function, call, call_key))
 
@@ -233,7 +232,7 @@ def _call_key(
             bound = signature.bind(*args, **kwargs)
             bound.apply_defaults()
             args, kwargs = bound.args, bound.kwargs
-        positional = tuple(map(_part, args))
+        positional = args if _THEMSELVES.issuperset(map(type, args)) else tuple(map(_part, args))
         if not kwargs:
             return (name, positional)
         return (name, positional, tuple((each, _part(kwargs[each])) for each in sorted(kwargs)))
@@ -253,6 +252,10 @@ def _name(function: Callable[..., Any]) -> str:
 def _is_scope(bound: object) -> bool:
     """Whether it is a class, or a builtin function's module: nothing that a name leaves out."""
     return isinstance(bound, type) or inspect.ismodule(bound)
+
+
+# The types of arguments that are parts of a key as they are.
+_THEMSELVES: Final = frozenset((str, int, bytes))
 
 
 def _part(argument: object) -> Key:

@@ -52,6 +52,7 @@ class Namespace(Cache[KT, VT]):
         age_ms(max_age), age_ms(stale)
         for attribute in _SHARED:
             setattr(self, attribute, getattr(cache, attribute))
+        self._calls = cache._calls
         self._cache = cache
         self._name = name
         self._tag = _TAG + name.encode("utf-8", "surrogatepass")
@@ -91,6 +92,8 @@ class Namespace(Cache[KT, VT]):
 
     # Its keys
 
+    _whole = False
+
     def _encode(self, key: Any) -> bytes:
         return encode_key((self._name, key))
 
@@ -111,7 +114,9 @@ class Namespace(Cache[KT, VT]):
 
     def get(self, key: Any, default: Any = None, *, stale: bool = False, peek: bool = False) -> Any:
         own: Any = self._name, key
-        return super().get(own, default, stale=stale, peek=peek)
+        if stale or peek:
+            return super().get(own, default, stale=stale, peek=peek)
+        return super().get(own, default)
 
     def _store(self, key: Any, *arguments: Any, **options: Any) -> int:
         return super()._store((self._name, key), *arguments, **options)

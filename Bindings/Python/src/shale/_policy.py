@@ -46,6 +46,7 @@ class Policy:
         "lease_ms",
         "max_age",
         "missing_age",
+        "plain_hits",
         "read_flags",
         "refresh_ahead_ms",
         "retry_after",
@@ -89,6 +90,8 @@ class Policy:
         self.lease_ms = lease_ms(lease)
         self.lease = seconds(self.lease_ms)
         self.refresh_ahead_ms = duration_ms("refresh_ahead", refresh_ahead)
+        self.plain_hits = not self.refresh_ahead_ms
+        """Whether what is fresh is the answer, by all means."""
         self.soft_timeout = _duration("soft_timeout", soft_timeout)
         self.timeout = _duration("timeout", timeout)
         if not self.timeout:

@@ -51,7 +51,10 @@ class Turn:
         "place",
     )
 
-    def __init__(self, cache: Cache[Any, Any], key: Key, policy: Policy) -> None:
+    def __init__(
+        self, cache: Cache[Any, Any], key: Key, policy: Policy, counted: bool = False
+    ) -> None:
+        """counted: a look at the key was counted already."""
         self._cache = cache
         self._key = key
         self._policy = policy
@@ -63,7 +66,7 @@ class Turn:
         """What another has loaded and could not store, after this call had begun to wait."""
         self._end = now + policy.wait
         self._deadline = now + policy.timeout
-        self._flags = policy.read_flags
+        self._flags = policy.read_flags | (_abi.GET_PEEK if counted else 0)
         self._pause = _FIRST_PAUSE
         self._waited = False
 

@@ -55,6 +55,7 @@ from typing import Any, Callable, Final
 
 from . import _abi, _log, _packed, _packed_types
 from ._errors import InvalidError
+from ._extension import speed
 from ._serializers import Serializer
 from ._varint import read_size, size_bytes
 
@@ -196,6 +197,10 @@ class Codec:
         return not meta.startswith(MARKER) and not self.serializes_all
 
     def _encode_other(self, value: Any) -> tuple[bytes, bytes]:
+        if speed is not None:
+            form: tuple[bytes, bytes] | None = speed.form(value)
+            if form is not None:
+                return form
         try:
             if _fits_json(value, 0):
                 data = _json(value)
@@ -304,7 +309,7 @@ def _decode_int(data: bytes) -> int:
     return number
 
 
-def _decode_big_int(data: bytes) -> int:
+def decode_big_int(data: bytes) -> int:
     return int.from_bytes(data, "little", signed=True)
 
 
@@ -325,20 +330,20 @@ def _decode_false(data: bytes) -> bool:
     return bool(_exactly(0, data))
 
 
-def _decode_json(data: bytes) -> Any:
+def decode_json(data: bytes) -> Any:
     return _from_json(data.decode())
 
 
 _DECODERS: Final[dict[bytes, Callable[[bytes], Any]]] = {
     STR: _decode_str,
     INT: _decode_int,
-    BIG_INT: _decode_big_int,
+    BIG_INT: decode_big_int,
     FLOAT: _decode_float,
     NONE: _decode_none,
     TRUE: _decode_true,
     FALSE: _decode_false,
-    JSON: _decode_json,
-    PACKED: _packed.unpack,
+    JSON: decode_json if speed is None else speed.loads,
+    PACKED: _packed.unpack if speed is None else speed.unpack,
 }
 
 
