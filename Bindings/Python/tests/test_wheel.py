@@ -14,6 +14,7 @@ from support import PYTHON_ROOT, REPOSITORY
 
 import shale
 from shale import _library
+from shale._extension import speed
 
 
 def copy_sources(tmp_path: Path) -> Path:
@@ -52,10 +53,13 @@ def test_with_the_library(tmp_path: Path) -> None:
     wheel = build(tmp_path, copy_sources(tmp_path), _library.library_path())
     name, version, python, abi, platform = wheel.stem.split("-")
     assert version == shale.library_version()
-    assert (name, python, abi) == ("shale_cache", "py3", "none")
+    assert name == "shale_cache"
+    assert (python, abi) in (("cp311", "abi3"), ("py3", "none"))
     assert platform != "any"
     with zipfile.ZipFile(wheel) as archive:
         names = archive.namelist()
+        assert ("shale/_speed.abi3.so" in names) == (abi == "abi3")
+        assert abi == "abi3" or speed is None
         assert "shale/py.typed" in names
         licenses = {
             each.rpartition("/")[2]: archive.read(each).decode()
@@ -88,6 +92,22 @@ def test_with_the_library(tmp_path: Path) -> None:
     assert str(tmp_path / "installed") in done.stdout
 
 
+def test_without_the_extension(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SHALE_SPEED", "0")
+    wheel = build(tmp_path, copy_sources(tmp_path), _library.library_path())
+    assert "-py3-none-" in wheel.stem
+    with zipfile.ZipFile(wheel) as archive:
+        names = archive.namelist()
+        assert "shale/libshale.so" in names
+        assert not any(name.endswith("abi3.so") for name in names)
+
+
+def test_without_a_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CC", "/nonexistent/cc")
+    wheel = build(tmp_path, copy_sources(tmp_path), _library.library_path())
+    assert "-py3-none-" in wheel.stem
+
+
 def test_without_the_library(tmp_path: Path) -> None:
     wheel = build(tmp_path, copy_sources(tmp_path), None)
     assert wheel.stem.endswith("-py3-none-any")
@@ -104,5 +124,6 @@ def test_from_an_sdist(tmp_path: Path) -> None:
     )
     shutil.rmtree(tmp_path / "repository")
     (sdist,) = tmp_path.glob("*.tar.gz")
-    wheel = build(tmp_path, sdist, None)
+    wheel = build(tmp_path, sdist, _library.library_path())
     assert wheel.name.startswith(f"shale_cache-{shale.library_version()}-")
+    assert ("-cp311-abi3-" in wheel.name) or speed is None

@@ -947,11 +947,8 @@ static PyObject *get_value(calls *self, PyObject *key, uint32_t flags, PyObject 
         shale_value value;
         take_value(self, &value);
         shale_status status;
-        Py_BEGIN_ALLOW_THREADS
-        status = library_get(self->cache, stored.data, stored.size, flags, &value);
-        Py_END_ALLOW_THREADS
-        if (status < 0)
-            raise_failure(status);
+        Py_BEGIN_ALLOW_THREADS status = library_get(self->cache, stored.data, stored.size, flags, &value);
+        Py_END_ALLOW_THREADS if (status < 0) raise_failure(status);
         else {
             if (only_fresh ? status == SHALE_OK : status != SHALE_MISS)
                 result = decode(self, &value, !only_fresh);
@@ -1048,17 +1045,14 @@ static int set_value(calls *self, PyObject *key, PyObject *value) {
     const char *data;
     PyObject *owner = NULL, *handle = NULL;
     int result = -1;
-    if (write_key(&stored, key) == DONE &&
-        encode(self, value, &form, meta, &meta_size, &data, &size, &owner) == DONE && (handle = enter(self))) {
+    if (write_key(&stored, key) == DONE && encode(self, value, &form, meta, &meta_size, &data, &size, &owner) == DONE &&
+        (handle = enter(self))) {
         shale_set_options options = {.struct_size = sizeof options, .meta = meta, .meta_size = meta_size};
         shale_status status;
-        Py_BEGIN_ALLOW_THREADS
-        status = library_set(self->cache, stored.data, stored.size, data, size, meta_size ? &options : NULL);
-        Py_END_ALLOW_THREADS
-        if (status < 0)
-            raise_failure(status);
-        else
-            result = 0;
+        Py_BEGIN_ALLOW_THREADS status = library_set(self->cache, stored.data, stored.size, data, size,
+                                                    meta_size ? &options : NULL);
+        Py_END_ALLOW_THREADS if (status < 0) raise_failure(status);
+        else result = 0;
         leave(self, handle);
     }
     Py_XDECREF(owner);
@@ -1087,10 +1081,8 @@ static int get_batch(calls *self, PyObject *keys, Py_ssize_t start, Py_ssize_t c
         arguments[index] = (shale_bytes){stored.data + begin, ends[index] - begin};
     }
     shale_status status;
-    Py_BEGIN_ALLOW_THREADS
-    status = library_get_many(self->cache, (size_t)count, arguments, flags, values, statuses);
-    Py_END_ALLOW_THREADS
-    if (status < 0) {
+    Py_BEGIN_ALLOW_THREADS status = library_get_many(self->cache, (size_t)count, arguments, flags, values, statuses);
+    Py_END_ALLOW_THREADS if (status < 0) {
         raise_failure(status);
         goto end;
     }
@@ -1211,12 +1203,8 @@ static PyMemberDef calls_members[] = {
     {0},
 };
 static PyType_Slot calls_slots[] = {
-    {Py_tp_new, calls_new},
-    {Py_tp_traverse, calls_traverse},
-    {Py_tp_dealloc, calls_dealloc},
-    {Py_tp_methods, calls_methods},
-    {Py_tp_members, calls_members},
-    {0},
+    {Py_tp_new, calls_new},         {Py_tp_traverse, calls_traverse}, {Py_tp_dealloc, calls_dealloc},
+    {Py_tp_methods, calls_methods}, {Py_tp_members, calls_members},   {0},
 };
 static PyType_Spec calls_spec = {
     "shale._speed.Calls", sizeof(calls), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC, calls_slots,
@@ -1385,8 +1373,8 @@ static PyObject *speed_setup(PyObject *module, PyObject *arguments) {
     (void)module;
     unsigned long long addresses[4];
     if (!PyArg_ParseTuple(arguments, "KKKKOOOOOOOO", &addresses[0], &addresses[1], &addresses[2], &addresses[3],
-                          &failure, &unreadable, &encode_key, &pack_other, &unpack_other, &int_of_bytes,
-                          &unpack_slowly, &loads_slowly))
+                          &failure, &unreadable, &encode_key, &pack_other, &unpack_other, &int_of_bytes, &unpack_slowly,
+                          &loads_slowly))
         return NULL;
     library_get = (void *)(uintptr_t)addresses[0];
     library_set = (void *)(uintptr_t)addresses[1];
@@ -1420,8 +1408,8 @@ static PyMethodDef speed_methods[] = {
     {"loads", speed_loads, METH_O, "The value of JSON in bytes."},
     {0},
 };
-static struct PyModuleDef speed_module = {PyModuleDef_HEAD_INIT, "_speed", NULL, -1, speed_methods,
-                                          NULL,                  NULL,     NULL, NULL};
+static struct PyModuleDef speed_module = {
+    PyModuleDef_HEAD_INIT, "_speed", NULL, -1, speed_methods, NULL, NULL, NULL, NULL};
 
 PyMODINIT_FUNC PyInit__speed(void) {
     PyObject *module = PyModule_Create(&speed_module);

@@ -264,16 +264,16 @@ def split_meta(meta: bytes) -> tuple[bytes, bytes]:
 
 def _fits_json(value: Any, depth: int) -> bool:
     """Whether JSON would bring back this list or dict with every type as it was."""
+    kind = type(value)
+    if kind is not dict and kind is not list:
+        return False
     if depth == _packed.MAX_DEPTH:
         raise _packed.too_deep()
-    kind = type(value)
     if kind is dict:
         for key in value:
             if type(key) is not str:
                 return False
         value = value.values()
-    elif kind is not list:
-        return False
     # One pass in C over the types; Python looks only at what nests.
     if _JSON_LEAVES.issuperset(map(type, value)):
         return True
