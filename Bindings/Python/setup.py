@@ -96,8 +96,9 @@ class PlatformWheel(bdist_wheel):
         if not LIBRARY:
             return python, abi, platform
         # The library is loaded by ctypes: any Python 3 of the platform will do.
-        speed = SPEED and self.get_finalized_command("build_ext").built
-        return ("cp311", "abi3", platform) if speed else ("py3", "none", platform)
+        command = self.get_finalized_command("build_ext")
+        built = isinstance(command, BuildSpeed) and command.built
+        return ("cp311", "abi3", platform) if built else ("py3", "none", platform)
 
 
 class PlatformDistribution(Distribution):
