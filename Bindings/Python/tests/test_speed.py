@@ -170,6 +170,38 @@ JSON_TEXTS = [
 ]
 
 
+PACKED_FORMS = [
+    b"",
+    b"l",
+    b"l\x01",
+    b"l\xff\xff\xff\xff\xff\x7f",
+    b"t\xff\xff\xff\xff\x7f",
+    b"d\xff\xff\xff\x7f",
+    b"s\x05abc",
+    b"b\x05abc",
+    b"i\x05abc",
+    b"i\x00",
+    b"i\x09" + bytes(9),
+    b"s\x01\xff",
+    b"f1234567",
+    b"l\x80\x00",
+    b"l" + b"\x80" * 9,
+    b"q",
+    b"\x00",
+    b"NN",
+    b"d\x01l\x00N",
+    b"D\x01",
+    b"S\x02NN",
+    b"m\x05ab",
+]
+
+
+@needs_it
+@pytest.mark.parametrize("data", PACKED_FORMS, ids=lambda data: repr(data)[:20])
+def test_forms_of_others_are_read_the_same(data: bytes) -> None:
+    assert outcome(speed.unpack, data) == outcome(_packed.unpack, data)
+
+
 def outcome(function: Any, data: bytes) -> Any:
     try:
         return value_shape(function(data))
@@ -461,7 +493,7 @@ WAITING = """
         pass
 
     waiting = Waiting()
-    waiting._calls = speed.Calls(ctypes.addressof(semaphore), None, None, None, True)
+    waiting._calls = speed.Calls(ctypes.addressof(semaphore), None, None, None, None, True)
     waiting._sets_plainly = True
 
     def let_go():
@@ -543,6 +575,125 @@ def test_a_child_of_fork_closes_what_its_parents_threads_were_using(directory: P
             print(other["k"])
     """
     assert run_child(script, directory) == "v\n"
+
+
+IN_THE_MIDDLE = """
+    import ctypes, os, sys, threading, time
+    import shale
+    from shale import _library
+    from shale._extension import speed
+
+    cache = shale.Cache(sys.argv[1], capacity="8MiB")
+    libc = ctypes.CDLL(None)
+    semaphore = ctypes.create_string_buffer(64)
+    assert libc.sem_init(semaphore, 0, 0) == 0
+    wait = ctypes.cast(libc.sem_wait, ctypes.c_void_p).value
+    free = ctypes.cast(_library.value_free, ctypes.c_void_p).value
+    speed.setup(wait, wait, wait, free, *8 * [None])
+    handle = cache._pool._handle
+    address, handle.pointer.value = handle.pointer.value, ctypes.addressof(semaphore)
+    cache._calls = cache._pool.calls_for(speed.Calls, None, None, True)
+    handle.pointer.value = address
+
+    thread = threading.Thread(target=lambda: cache.get(b"k"))
+    thread.start()
+    while not cache._calls.active:
+        time.sleep(0.001)
+    child = os.fork()
+    if child == 0:
+        cache.close()
+        os._exit(0 if handle.pointer.value is None else 1)
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+    cache.close()
+    print(handle.pointer.value is None)
+    libc.sem_post(semaphore)
+    thread.join()
+    del cache
+    print(handle.pointer.value is None)
+"""
+
+
+@needs_it
+def test_who_is_in_the_middle_of_a_call_holds_the_handle(directory: Path) -> None:
+    """But not in a child of fork, in which nobody is."""
+    assert run_child(IN_THE_MIDDLE, directory) == "0\nFalse\nFalse\n"
+
+
+@needs_it
+def test_memory_is_given_back(directory: Path) -> None:
+    script = """
+        import os, sys, shale
+
+        def pages():
+            with open("/proc/self/statm") as file:
+                return int(file.read().split()[1])
+
+        cache = shale.Cache(sys.argv[1], capacity="64MiB", compression="none")
+        large, some = [f"large {n}" for n in range(20)], [f"some {n}" for n in range(200)]
+        for key in large:
+            cache[key] = bytes(2_000_000)
+        for key in some:
+            cache[key] = bytes(20_000)
+
+        def work(times):
+            for _ in range(times):
+                for key in large[:2] + some:
+                    cache.get(key)
+                    cache.get_many([key])
+                cache.get_many(some)
+                cache.set("k", "x" * 5_000)
+                cache.set("k", ["x" * 5_000])
+
+        work(2)
+        before = pages()
+        work(20)
+        print((pages() - before) * os.sysconf("SC_PAGE_SIZE") < 30_000_000)
+    """
+    assert run_child(script, directory) == "True\n"
+
+
+@needs_it
+def test_what_is_stale_is_loaded(cache: shale.Cache) -> None:
+    cache.set("k", "old", max_age=0, stale=600)
+    assert cache.get_or_load("k", lambda: "new") == "new"
+    assert cache.get_or_load("k", lambda: "newer") == "new"
+    stats = cache.stats()
+    assert (stats.hits, stats.stale_hits, stats.misses) == (1, 1, 0)
+
+
+@needs_it
+def test_a_namespace_sets_as_one(cache: shale.Cache) -> None:
+    users = cache.namespace("users", max_age=100)
+    assert users.set("k", 1)
+    users["l"] = 2
+    assert sorted(cache) == [("users", "k"), ("users", "l")]
+    assert (users.get("k"), users["l"], users.get_many(["k", "l"])) == (1, 2, {"k": 1, "l": 2})
+    for key in "kl":
+        entry = users.entry(key)
+        assert entry is not None
+        assert entry.ttl <= 100
+    assert users.get_or_load("m", lambda: 3) == users.get_or_load("m", lambda: 4) == 3
+    users.clear()
+    assert not cache
+
+
+@needs_it
+def test_listeners_hear_of_it(cache: shale.Cache) -> None:
+    heard: list[Any] = []
+    stops = [
+        cache.on("set", lambda event: heard.append((event.name, event.key))),
+        cache.on("hit", lambda event: heard.append((event.name, event.key))),
+    ]
+    cache.set("a", 1)
+    cache["b"] = 2
+    cache.get("a")
+    cache.get_or_load("b", int)
+    assert heard == [("set", "a"), ("set", "b"), ("hit", "a"), ("hit", "b")]
+    for stop in stops:
+        stop()
+    cache.set("a", 1)
+    assert cache._sets_plainly
+    assert len(heard) == 4
 
 
 def test_it_can_be_left_out(directory: Path) -> None:

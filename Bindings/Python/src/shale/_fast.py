@@ -1,7 +1,6 @@
 """What `Cache` has of the extension `_speed`: ``get`` and ``set`` without options, and batches.
 
-A cache that has `_speed.Calls` makes these calls in C. One with a clock of its own, which is to be
-asked before each call, has none.
+A cache that has `_speed.Calls` makes these calls in C.
 """
 
 from __future__ import annotations
@@ -83,6 +82,6 @@ def put_in_front(kind: Any) -> None:
 
 def calls_of(pool: Pool, codec: Codec) -> Any:
     """The calls in C of an open cache, or None."""
-    if speed is None or pool.has_clock:
+    if speed is None:
         return None
     return pool.calls_for(speed.Calls, codec.encode, codec.decode, not codec.serializes_all)

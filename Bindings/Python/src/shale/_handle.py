@@ -154,15 +154,12 @@ class Pool:
     def closed(self) -> bool:
         return self._handle is None
 
-    @property
-    def has_clock(self) -> bool:
-        return self._handle is not None and self._handle.clock is not None
-
-    def calls_for(self, kind: Callable[..., Any], *arguments: Any) -> Any:
-        """``kind(address, handle, *arguments)``, the calls in C of this cache."""
+    def calls_for(self, kind: Callable[..., Any], encode: Any, decode: Any, plain: bool) -> Any:
+        """The calls in C of this cache, of that type."""
         handle = self._handle
         assert handle is not None
-        self._calls = kind(handle.pointer.value, handle, *arguments)
+        ask = None if handle.clock is None else handle.clock.ask
+        self._calls = kind(handle.pointer.value, handle, encode, decode, ask, plain)
         return self._calls
 
     def make(self) -> Loan:

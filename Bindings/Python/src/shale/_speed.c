@@ -823,6 +823,7 @@ typedef struct {
     PyObject_HEAD shale_cache *cache;
     PyObject *handle; /* NULL: closed */
     PyObject *encode, *decode;
+    PyObject *ask; /* the clock, before each call; or NULL */
     Py_ssize_t active;
     char plain; /* not all values are the serializer's */
     int idle_count;
@@ -831,6 +832,16 @@ typedef struct {
 } calls;
 
 static PyTypeObject *calls_type;
+
+static void leave(calls *self, PyObject *handle) {
+    if (self->active)
+        self->active--;
+    /* It may be the last to hold it, and what closes it may run code; the exception is not its matter. */
+    PyObject *kind, *value, *trace;
+    PyErr_Fetch(&kind, &value, &trace);
+    Py_DECREF(handle);
+    PyErr_Restore(kind, value, trace);
+}
 
 /* The handle, which the call holds until `leave`; NULL where it is closed, and an exception. */
 static PyObject *enter(calls *self) {
@@ -845,17 +856,15 @@ static PyObject *enter(calls *self) {
     }
     Py_INCREF(handle);
     self->active++;
+    if (self->ask) {
+        PyObject *answer = PyObject_CallFunctionObjArgs(self->ask, NULL);
+        if (!answer) {
+            leave(self, handle);
+            return NULL;
+        }
+        Py_DECREF(answer);
+    }
     return handle;
-}
-
-static void leave(calls *self, PyObject *handle) {
-    if (self->active)
-        self->active--;
-    /* It may be the last to hold it, and what closes it may run code; the exception is not its matter. */
-    PyObject *kind, *value, *trace;
-    PyErr_Fetch(&kind, &value, &trace);
-    Py_DECREF(handle);
-    PyErr_Restore(kind, value, trace);
 }
 
 static void take_value(calls *self, shale_value *value) {
@@ -1136,11 +1145,12 @@ static PyObject *get_values(calls *self, PyObject *keys, uint32_t flags) {
 }
 
 static PyObject *calls_new(PyTypeObject *type, PyObject *arguments, PyObject *keywords) {
-    static char *names[] = {"address", "handle", "encode", "decode", "plain", NULL};
+    static char *names[] = {"address", "handle", "encode", "decode", "ask", "plain", NULL};
     unsigned long long address;
-    PyObject *handle, *encode, *decode;
+    PyObject *handle, *encode, *decode, *ask;
     int plain;
-    if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "KOOOp", names, &address, &handle, &encode, &decode, &plain))
+    if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "KOOOOp", names, &address, &handle, &encode, &decode, &ask,
+                                     &plain))
         return NULL;
     allocfunc allocate = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
     calls *self = (calls *)allocate(type, 0);
@@ -1154,6 +1164,10 @@ static PyObject *calls_new(PyTypeObject *type, PyObject *arguments, PyObject *ke
     self->handle = handle;
     self->encode = encode;
     self->decode = decode;
+    if (ask != Py_None) {
+        Py_INCREF(ask);
+        self->ask = ask;
+    }
     return (PyObject *)self;
 }
 
@@ -1162,6 +1176,7 @@ static int calls_traverse(PyObject *object, visitproc visit, void *arg) {
     Py_VISIT(self->handle);
     Py_VISIT(self->encode);
     Py_VISIT(self->decode);
+    Py_VISIT(self->ask);
     Py_VISIT(Py_TYPE(object));
     return 0;
 }
@@ -1175,6 +1190,7 @@ static void calls_dealloc(PyObject *object) {
     free_batch(self->batch);
     Py_CLEAR(self->encode);
     Py_CLEAR(self->decode);
+    Py_CLEAR(self->ask);
     Py_CLEAR(self->handle);
     ((freefunc)PyType_GetSlot(type, Py_tp_free))(object);
     Py_DECREF(type);
