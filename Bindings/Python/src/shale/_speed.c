@@ -955,9 +955,11 @@ static PyObject *get_value(calls *self, PyObject *key, uint32_t flags, PyObject 
     if (handle) {
         shale_value value;
         take_value(self, &value);
-        shale_status status;
-        Py_BEGIN_ALLOW_THREADS status = library_get(self->cache, stored.data, stored.size, flags, &value);
-        Py_END_ALLOW_THREADS if (status < 0) raise_failure(status);
+        PyThreadState *held = PyEval_SaveThread();
+        shale_status status = library_get(self->cache, stored.data, stored.size, flags, &value);
+        PyEval_RestoreThread(held);
+        if (status < 0)
+            raise_failure(status);
         else {
             if (only_fresh ? status == SHALE_OK : status != SHALE_MISS)
                 result = decode(self, &value, !only_fresh);
@@ -1057,11 +1059,14 @@ static int set_value(calls *self, PyObject *key, PyObject *value) {
     if (write_key(&stored, key) == DONE && encode(self, value, &form, meta, &meta_size, &data, &size, &owner) == DONE &&
         (handle = enter(self))) {
         shale_set_options options = {.struct_size = sizeof options, .meta = meta, .meta_size = meta_size};
-        shale_status status;
-        Py_BEGIN_ALLOW_THREADS status = library_set(self->cache, stored.data, stored.size, data, size,
-                                                    meta_size ? &options : NULL);
-        Py_END_ALLOW_THREADS if (status < 0) raise_failure(status);
-        else result = 0;
+        PyThreadState *held = PyEval_SaveThread();
+        shale_status status = library_set(self->cache, stored.data, stored.size, data, size,
+                                          meta_size ? &options : NULL);
+        PyEval_RestoreThread(held);
+        if (status < 0)
+            raise_failure(status);
+        else
+            result = 0;
         leave(self, handle);
     }
     Py_XDECREF(owner);
@@ -1089,9 +1094,10 @@ static int get_batch(calls *self, PyObject *keys, Py_ssize_t start, Py_ssize_t c
         size_t begin = index ? ends[index - 1] : 0;
         arguments[index] = (shale_bytes){stored.data + begin, ends[index] - begin};
     }
-    shale_status status;
-    Py_BEGIN_ALLOW_THREADS status = library_get_many(self->cache, (size_t)count, arguments, flags, values, statuses);
-    Py_END_ALLOW_THREADS if (status < 0) {
+    PyThreadState *held = PyEval_SaveThread();
+    shale_status status = library_get_many(self->cache, (size_t)count, arguments, flags, values, statuses);
+    PyEval_RestoreThread(held);
+    if (status < 0) {
         raise_failure(status);
         goto end;
     }
