@@ -185,7 +185,12 @@ def test_tensors(directory: Path, caplog: pytest.LogCaptureFixture) -> None:
     for size in range(len(data)):
         with pytest.raises(ValueError, match=r"cut off|not where"):
             serializer.loads(data[:size])
-    for before, after in [(b"[2,3]", b"[3,3]"), (b"[0,24]", b"[1,24]"), (b"[2,3]", b"[-2,-3]")]:
+    for before, after in [
+        (b"[2,3]", b"[3,3]"),
+        (b"[0,24]", b"[1,24]"),
+        (b"[2,3]", b"[-2,-3]"),
+        (b"[24,48]", b"[0,24]"),
+    ]:
         size = int.from_bytes(data[:8], "little")
         header = data[8 : 8 + size].replace(before, after)
         assert header != data[8 : 8 + size]
@@ -243,5 +248,7 @@ def test_two_types_of_one_name() -> None:
     twin.__module__ = Point.__module__
     with pytest.raises(shale.InvalidError, match="one name"):
         serializers.MsgspecSerializer(Point, twin)
+    with pytest.raises(TypeError, match="none of the types"):
+        serializers.MsgspecSerializer(Point).dumps(twin(1))
     with pytest.raises(TypeError, match="a type is expected"):
         serializers.MsgspecSerializer("Point")  # type: ignore[arg-type]

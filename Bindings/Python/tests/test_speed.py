@@ -202,6 +202,25 @@ def test_forms_of_others_are_read_the_same(data: bytes) -> None:
     assert outcome(speed.unpack, data) == outcome(_packed.unpack, data)
 
 
+@needs_it
+@pytest.mark.parametrize("letter", ["t", "l"])
+def test_a_count_that_is_not_true_takes_no_memory(letter: str) -> None:
+    script = """
+        import resource, sys
+        import shale
+        from shale._extension import speed
+        from shale._varint import size_bytes
+
+        resource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30))
+        head = sys.argv[1].encode() + size_bytes(2_000_000)
+        try:
+            speed.unpack(199 * head + bytes(2_100_000))
+        except ValueError:
+            print("ValueError")
+    """
+    assert run_child(script, letter) == "ValueError\n"
+
+
 def outcome(function: Any, data: bytes) -> Any:
     try:
         return value_shape(function(data))

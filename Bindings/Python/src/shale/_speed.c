@@ -28,6 +28,7 @@ enum {
     LARGEST_KEPT = 1 << 20,
     LARGEST_KEPT_OF_BATCH = 1 << 14,
     MOST_IDLE = 16,
+    MOST_BELIEVED = 4096,
     SHORT_TEXT = 1024, /* a longer one's UTF-8 would be kept by the str */
 };
 
@@ -668,16 +669,32 @@ static PyObject *read_packed_other(reader *from, char letter) {
     return value;
 }
 
+/* One by one: a count that is not true takes no more memory than there are bytes. */
+static PyObject *read_packed_many(reader *from, size_t count, int is_tuple, int depth) {
+    PyObject *list = PyList_New(0);
+    for (size_t index = 0; list && index < count; index++) {
+        PyObject *item = read_packed(from, depth + 1);
+        if (!item || PyList_Append(list, item) < 0)
+            Py_CLEAR(list);
+        Py_XDECREF(item);
+    }
+    if (!list || !is_tuple)
+        return list;
+    PyObject *tuple = PyList_AsTuple(list);
+    Py_DECREF(list);
+    return tuple;
+}
+
 static PyObject *read_packed_items(reader *from, size_t count, int is_tuple, int depth) {
+    if (count > MOST_BELIEVED)
+        return read_packed_many(from, count, is_tuple, depth);
     PyObject *items = is_tuple ? PyTuple_New((Py_ssize_t)count) : PyList_New((Py_ssize_t)count);
     for (size_t index = 0; items && index < count; index++) {
         PyObject *item = read_packed(from, depth + 1);
-        int failed = !item || (is_tuple ? PyTuple_SetItem(items, (Py_ssize_t)index, item)
-                                        : PyList_SetItem(items, (Py_ssize_t)index, item)) < 0;
-        if (failed) {
-            Py_DECREF(items);
-            return NULL;
-        }
+        /* (They take the item, also where they fail.) */
+        if (!item || (is_tuple ? PyTuple_SetItem(items, (Py_ssize_t)index, item)
+                               : PyList_SetItem(items, (Py_ssize_t)index, item)) < 0)
+            Py_CLEAR(items);
     }
     return items;
 }
