@@ -16,7 +16,7 @@ from support import SMALL, Clock, run_child
 from test_threads import run_threads
 
 import shale
-from shale import _chain, _units
+from shale import _chain, _options, _units
 
 PATIENCE = _units.LEASE / 2
 
@@ -117,6 +117,25 @@ def test_it_does_what_the_cache_does(directory: Path) -> None:
     run(main)
 
 
+OPTIONS: dict[str, Any] = {
+    "get": _options.ReadOptions,
+    "entry": _options.ReadOptions,
+    "get_many": _options.ReadOptions,
+    "get_into": _options.ReadOptions,
+    "reader": _options.ReadOptions,
+    "set": _options.SetOptions,
+    "lease": _options.LeaseOptions,
+    "lock": _options.LockOptions,
+}
+"""What stands for the keywords of these methods of `Cache`."""
+
+
+def parameters(method: Any) -> list[Any]:
+    """(name, default, kind) of all but the first."""
+    found = list(inspect.signature(method).parameters.values())[1:]
+    return [(each.name, each.default, each.kind) for each in found]
+
+
 def test_every_method_is_there_with_the_same_parameters() -> None:
     different = {
         "open",
@@ -135,12 +154,19 @@ def test_every_method_is_there_with_the_same_parameters() -> None:
         if name.startswith("_") or name in ("directory", "closed"):
             continue
         own = getattr(shale.AsyncCache, name)
-        expected = list(inspect.signature(method).parameters.values())[1:]
-        found = list(inspect.signature(own).parameters.values())[1:]
-        assert [(each.name, each.default, each.kind) for each in found] == [
-            (each.name, each.default, each.kind) for each in expected
-        ]
+        expected = parameters(method)
+        if name in OPTIONS:
+            named = {each[0] for each in expected if each[2] is inspect.Parameter.KEYWORD_ONLY}
+            assert named == set(OPTIONS[name].__annotations__)
+            expected = [each for each in expected if each[0] not in named]
+            expected.append(("options", inspect.Parameter.empty, inspect.Parameter.VAR_KEYWORD))
+        assert parameters(own) == expected
         assert inspect.iscoroutinefunction(own) == (name not in different)
+
+
+def test_the_options_of_opening_are_those_of_the_cache() -> None:
+    named = [name for name, _, kind in parameters(shale.Cache.__init__) if kind.name[0] == "K"]
+    assert set(named) == set(_options.OpenOptions.__annotations__)
 
 
 def test_quick_calls_need_no_thread(cache: shale.Cache, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,7 @@ from ._options import Tag
 from ._policy import policy
 from ._records import Entry, Report, Stats
 from ._typing import KT, VT, T
-from ._units import LEASE, Seconds
+from ._units import Seconds
 
 if TYPE_CHECKING:
     from typing import Literal
@@ -25,7 +25,15 @@ if TYPE_CHECKING:
     from ._keys import Key
     from ._loaded import Loaded, LoadResult, Missing, NotModified
     from ._memoize import Memoized, P
-    from ._options import EntryOptions, StoreOptions
+    from ._options import (
+        EntryOptions,
+        LeaseOptions,
+        LockOptions,
+        OpenOptions,
+        ReadOptions,
+        SetOptions,
+        StoreOptions,
+    )
     from ._policy import LoadOptions
     from ._raw_lease import Lease
     from ._reader import Reader
@@ -68,7 +76,7 @@ class AsyncCache(Generic[KT, VT]):
     async def open(
         cls,
         directory: Union[str, bytes, os.PathLike[str], os.PathLike[bytes], None],
-        **options: Any,
+        **options: Unpack[OpenOptions],
     ) -> AsyncCache[KT, VT]:
         """Opens a cache. The arguments are those of ``Cache``."""
         opened = await asyncio.to_thread(Cache[KT, VT], directory, **options)
@@ -108,35 +116,29 @@ class AsyncCache(Generic[KT, VT]):
 
     @overload
     async def get(
-        self, key: KT, default: None = None, *, stale: bool = False, peek: bool = False
+        self, key: KT, default: None = None, **options: Unpack[ReadOptions]
     ) -> VT | None: ...
 
     @overload
     async def get(
-        self, key: KT, default: Union[VT, T], *, stale: bool = False, peek: bool = False
+        self, key: KT, default: Union[VT, T], **options: Unpack[ReadOptions]
     ) -> Union[VT, T]: ...
 
-    async def get(
-        self, key: KT, default: Any = None, *, stale: bool = False, peek: bool = False
-    ) -> Any:
-        return self._cache.get(key, default, stale=stale, peek=peek)
+    async def get(self, key: KT, default: Any = None, **options: Unpack[ReadOptions]) -> Any:
+        return self._cache.get(key, default, **options)
 
-    async def entry(self, key: KT, *, stale: bool = False, peek: bool = False) -> Entry[VT] | None:
-        return self._cache.entry(key, stale=stale, peek=peek)
+    async def entry(self, key: KT, **options: Unpack[ReadOptions]) -> Entry[VT] | None:
+        return self._cache.entry(key, **options)
 
-    async def get_many(
-        self, keys: Iterable[K], *, stale: bool = False, peek: bool = False
-    ) -> dict[K, VT]:
-        return self._cache.get_many(keys, stale=stale, peek=peek)
+    async def get_many(self, keys: Iterable[K], **options: Unpack[ReadOptions]) -> dict[K, VT]:
+        return self._cache.get_many(keys, **options)
 
-    async def get_into(
-        self, key: KT, buffer: Buffer, *, stale: bool = False, peek: bool = False
-    ) -> int | None:
-        return self._cache.get_into(key, buffer, stale=stale, peek=peek)
+    async def get_into(self, key: KT, buffer: Buffer, **options: Unpack[ReadOptions]) -> int | None:
+        return self._cache.get_into(key, buffer, **options)
 
-    async def reader(self, key: KT, *, stale: bool = False, peek: bool = False) -> Reader | None:
+    async def reader(self, key: KT, **options: Unpack[ReadOptions]) -> Reader | None:
         """``Cache.reader``. What it gives is read without awaiting: it is in memory."""
-        return self._cache.reader(key, stale=stale, peek=peek)
+        return self._cache.reader(key, **options)
 
     def __contains__(self, key: object) -> bool:
         """At once: Python has no ``await`` for ``in``."""
@@ -144,34 +146,8 @@ class AsyncCache(Generic[KT, VT]):
 
     # Writing
 
-    async def set(
-        self,
-        key: KT,
-        value: VT,
-        *,
-        max_age: Seconds | None = None,
-        stale: Seconds | None = None,
-        tag: Tag | None = None,
-        tags: Iterable[Tag] | None = None,
-        pinned: bool = False,
-        meta: bytes = b"",
-        compress: bool = True,
-        if_present: bool = False,
-        if_version: int | None = None,
-    ) -> bool:
-        return self._cache.set(
-            key,
-            value,
-            max_age=max_age,
-            stale=stale,
-            tag=tag,
-            tags=tags,
-            pinned=pinned,
-            meta=meta,
-            compress=compress,
-            if_present=if_present,
-            if_version=if_version,
-        )
+    async def set(self, key: KT, value: VT, **options: Unpack[SetOptions]) -> bool:
+        return self._cache.set(key, value, **options)
 
     async def add(self, key: KT, value: VT, **options: Unpack[StoreOptions]) -> bool:
         return self._cache.add(key, value, **options)
@@ -244,24 +220,17 @@ class AsyncCache(Generic[KT, VT]):
         """``Cache.update``. The function is a plain one."""
         return self._cache.update(key, function, default, **options)
 
-    async def lease(
-        self,
-        key: KT,
-        *,
-        stale: bool = True,
-        lease: Seconds = LEASE,
-        refresh_ahead: Seconds = 0,
-    ) -> Lease[KT, VT]:
+    async def lease(self, key: KT, **options: Unpack[LeaseOptions]) -> Lease[KT, VT]:
         """``Cache.lease``. What it gives is used without awaiting, also ``with``."""
-        return self._cache.lease(key, stale=stale, lease=lease, refresh_ahead=refresh_ahead)
+        return self._cache.lease(key, **options)
 
     def namespace(self, name: str, **options: Unpack[EntryOptions]) -> AsyncCache[Any, Any]:
         """``Cache.namespace``, for coroutines."""
         return AsyncCache(self._cache.namespace(name, **options))
 
-    def lock(self, key: KT, *, timeout: Seconds | None = None, lease: Seconds = LEASE) -> AsyncLock:
+    def lock(self, key: KT, **options: Unpack[LockOptions]) -> AsyncLock:
         """As ``Cache.lock``, for ``async with``: other coroutines go on while one waits."""
-        return AsyncLock(self._cache, key, timeout=timeout, lease=lease)
+        return AsyncLock(self._cache, key, **options)
 
     # Loading
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer, Self, Unpack
 
     from ._namespace import Namespace
-    from ._options import Eviction, Rest
+    from ._options import Eviction, ReadOptions, Rest
     from ._raw_lease import Lease
     from ._reader import Reader
     from ._typing import Items
@@ -231,13 +231,11 @@ class Cache(Fast, LoadingMethods[KT], MutableMapping[KT, VT]):
     # Reading
 
     @overload
-    def get(
-        self, key: KT, default: None = None, *, stale: bool = False, peek: bool = False
-    ) -> VT | None: ...
+    def get(self, key: KT, default: None = None, **options: Unpack[ReadOptions]) -> VT | None: ...
 
     @overload
     def get(
-        self, key: KT, default: Union[VT, T], *, stale: bool = False, peek: bool = False
+        self, key: KT, default: Union[VT, T], **options: Unpack[ReadOptions]
     ) -> Union[VT, T]: ...
 
     def get(self, key: Any, default: Any = None, *, stale: bool = False, peek: bool = False) -> Any:

@@ -12,9 +12,11 @@ from ._units import Seconds, age_ms, capacity_bytes, unsigned
 from ._values import FIXED_METAS
 
 if TYPE_CHECKING:
-    from typing import Literal
+    from typing import Callable, Literal
 
     from typing_extensions import TypeAlias
+
+    from ._serializers import Serializer
 
     Eviction: TypeAlias = Literal["lru", "adaptive"]
 
@@ -41,6 +43,56 @@ class StoreOptions(EntryOptions, total=False):
     pinned: bool
     meta: bytes
     compress: bool
+
+
+class SetOptions(StoreOptions, total=False):
+    """The options of ``Cache.set``, which says what each does."""
+
+    if_present: bool
+    if_version: int | None
+
+
+class ReadOptions(TypedDict, total=False):
+    """How a key is looked at. ``Cache.get`` says what each does."""
+
+    stale: bool
+    peek: bool
+
+
+class LockOptions(TypedDict, total=False):
+    """The options of ``Cache.lock``, which says what each does."""
+
+    timeout: Seconds | None
+    lease: Seconds
+
+
+class LeaseOptions(TypedDict, total=False):
+    """The options of ``Cache.lease``, which says what each does."""
+
+    stale: bool
+    lease: Seconds
+    refresh_ahead: Seconds
+
+
+class OpenOptions(TypedDict, total=False):
+    """The options of ``Cache``, which says what each does."""
+
+    capacity: int | str | None
+    max_entries: int | None
+    accept_capacity: bool
+    max_age: Seconds | None
+    stale: Seconds | None
+    read_only: bool
+    must_exist: bool
+    sync_on_close: bool
+    serializer: Serializer | None
+    serialize_all: bool
+    compression: str
+    now: Callable[[], float] | None
+    shards: int | None
+    segment_size: int | str | None
+    mode: int | None
+    eviction: Eviction | None
 
 
 def keeping(
