@@ -7,13 +7,15 @@ out.
 from __future__ import annotations
 
 import os
+import sys
 from typing import Any, Final
 
 ENVIRONMENT_VARIABLE: Final = "SHALE_SPEED"
 
 
 def _load() -> Any:
-    if os.environ.get(ENVIRONMENT_VARIABLE) == "0":
+    # (An older one would load what was built for a newer.)
+    if os.environ.get(ENVIRONMENT_VARIABLE) == "0" or sys.version_info < (3, 11):
         return None
     try:
         from . import _speed
