@@ -45,7 +45,11 @@ class Heartbeat:
                 changed.notify()
 
     def end(self, lease: HeldLease) -> None:
-        self._due.pop(lease, None)
+        changed = self._changed
+        if changed is not None:
+            # Not between its thread's look at the lease and the note of when it is due again.
+            with changed:
+                self._due.pop(lease, None)
 
     def _run(self) -> None:
         changed = self._changed
