@@ -54,6 +54,7 @@ public final class Cache<Key: Hashable & Codable & Sendable, Value: Codable & Se
     @usableFromInline let broadcast = Broadcast<Change>()
     @usableFromInline let told = Broadcast<Event>()
     private let evictions = Mutex<Int?>(nil)
+    private let isData = Value.self == Data.self
 
     /// Opens the cache in a directory, creating it and missing parents.
     ///
@@ -70,7 +71,8 @@ public final class Cache<Key: Hashable & Codable & Sendable, Value: Codable & Se
     ///   - eviction: Which entries leave first where there is no room, chosen when the store is made. Nil: the least recently
     ///     used in a new store, unchanged for an existing one.
     ///   - memoryEntries: Decoded values that are kept in memory; 0: none.
-    ///   - memoryBytes: What they may cost together; a value costs the bytes of its encoded form.
+    ///   - memoryBytes: What they may cost together; a value costs the bytes of its encoded form. (A slice of `Data` is copied;
+    ///     what a value of another type keeps alive beside its own bytes is not counted.)
     ///   - refreshAhead: How eagerly entries that were loaded are loaded anew before their age is over, see
     ///     ``value(for:orLoad:maxAge:tags:_:)``. 0: never; 1 suits most.
     ///   - leaseTime: How long others wait for a process that was killed while it loaded; up to an hour.
@@ -306,8 +308,11 @@ public final class Cache<Key: Hashable & Codable & Sendable, Value: Codable & Se
     }
 
     /// Nil, with nothing changed, where the condition does not hold.
-    package func insert(_ value: Value, for key: Key, if condition: Condition) throws(ShaleError) -> UInt64? {
-        try set(value, for: key, maxAge: nil, pinned: false, Meta(), condition)
+    package func insert(
+        _ value: Value, for key: Key, maxAge: Store.Lifetime? = nil, tags: [String] = [], pinned: Bool = false,
+        if condition: Condition
+    ) throws(ShaleError) -> UInt64? {
+        try set(value, for: key, maxAge: maxAge, pinned: pinned, Meta(tags: tags), condition)
     }
 
     func insert(_ value: Value, for key: Key, maxAge: Store.Lifetime?, pinned: Bool, _ meta: Meta) throws(ShaleError)
@@ -337,7 +342,9 @@ public final class Cache<Key: Hashable & Codable & Sendable, Value: Codable & Se
             if version != nil { memory.remove(place) }
             return version
         }
-        keep(MemoryTier.Item(value: value, version: version, storedKey: storedKey, cost: bytes.count), at: place)
+        keep(
+            MemoryTier.Item(value: compact(value), version: version, storedKey: storedKey, cost: bytes.count), at: place
+        )
         broadcast.send(.inserted(key, version: version))
         return version
     }
@@ -361,11 +368,12 @@ public final class Cache<Key: Hashable & Codable & Sendable, Value: Codable & Se
     /// Makes every entry of this cache stale that was inserted with the tag, at a cost that does not depend on how many there are.
     public func expireAll(tagged tag: String) throws(ShaleError) { try store.expire(tag: try stored(tag: tag)) }
 
-    /// Whether there was an entry to remove.
+    /// Whether there was an entry to remove. With a version, an entry that has another one stays; none has 0.
     @discardableResult
-    public func remove(_ key: Key) throws(ShaleError) -> Bool {
+    public func remove(_ key: Key, version: UInt64? = nil) throws(ShaleError) -> Bool {
         let storedKey = try stored(key)
-        let wasThere = try store.remove(storedKey)
+        let wasThere = try store.remove(storedKey, version: version)
+        if !wasThere, version != nil { return false }
         memory.remove(keys.place(of: key, storedAs: storedKey))
         if wasThere { broadcast.send(.removed(key)) }
         return wasThere
@@ -419,6 +427,12 @@ public final class Cache<Key: Hashable & Codable & Sendable, Value: Codable & Se
 
     // MARK: Shared steps
 
+    /// A slice of `Data` would keep all of it alive.
+    private func compact(_ value: Value) -> Value {
+        guard isData, let data = value as? Data else { return value }
+        return Data(data) as? Value ?? value
+    }
+
     @inlinable
     func keep(_ item: MemoryTier<Key, Value>.Item, at place: MemoryKey<Key>) {
         let evicted = memory.insert(item, for: place)
@@ -454,7 +468,7 @@ public final class Cache<Key: Hashable & Codable & Sendable, Value: Codable & Se
         return keys.tag + tag.canonical
     }
 
-    private func checked(_ maxAge: Store.Lifetime) throws(ShaleError) -> Store.Lifetime {
+    func checked(_ maxAge: Store.Lifetime) throws(ShaleError) -> Store.Lifetime {
         if maxAge.isNegative { throw failure("maxAge is \(maxAge); it is not negative") }
         return maxAge
     }
@@ -472,6 +486,11 @@ extension ShaleError {
             code: .invalid,
             message: "\(directory ?? "memory")\(name.isEmpty ? "" : ", cache \"\(name)\""): \(fault)")
     }
+}
+
+extension ShaleError {
+    /// The same call would fail always, and everywhere.
+    var isCallers: Bool { code == .invalid }
 }
 
 extension Store.Lifetime {
@@ -496,6 +515,9 @@ private func faultOfCache(
 
 extension Date {
     /// The nearest, so that whole milliseconds come back from a `Date`, which counts in binary fractions of a second.
-    package var millisecondsSince1970: Int64 { Int64((timeIntervalSince1970 * 1000).rounded()) }
+    /// What no clock shows is the first moment, or the last.
+    package var millisecondsSince1970: Int64 {
+        Int64(exactly: (timeIntervalSince1970 * 1000).rounded()) ?? (timeIntervalSince1970 > 0 ? .max : 0)
+    }
     init(millisecondsSince1970 milliseconds: Int64) { self.init(timeIntervalSince1970: Double(milliseconds) / 1000) }
 }

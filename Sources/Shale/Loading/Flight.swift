@@ -1,35 +1,64 @@
 import ShaleCore
 import Synchronization
 
-/// One load, and those who hold it.
+/// One load, and those who hold it. It has its first holder from the start.
 final class Flight<Output: Sendable>: Sendable {
+    typealias Load = @Sendable (LoadFence) async throws -> Output
+
     let fence = LoadFence()
     private struct State {
         /// None: the load is cancelled.
         var holders = Holders()
-        var result: Result<Output, any Error>?
+        /// Until it runs.
+        var load: Load?
         var task: Task<Void, Never>?
+        var result: Result<Output, any Error>?
+        /// Loads of the same key that begin after this one.
+        var successors: [CheckedContinuation<Void, Never>] = []
     }
-    private let state = Mutex(State())
+    private let state: Mutex<State>
+    private let first: Int
 
-    /// Starts the load, with its first holder. `ended` is called when its result has been handed out.
-    func begin(
-        after previous: Flight?, _ load: @escaping @Sendable (LoadFence) async throws -> Output,
-        ended: @escaping @Sendable () -> Void
-    ) -> Hold<Output> {
-        state.withLock { state in
-            let before = previous?.state.withLock { $0.task }
-            state.task = Task {
-                await before?.value
-                let result: Result<Output, any Error>
-                do {
-                    try Task.checkCancellation()
-                    result = .success(try await load(self.fence))
-                } catch { result = .failure(error) }
-                self.finish(result)
-                ended()
+    init() {
+        var state = State()
+        first = state.holders.add()
+        self.state = Mutex(state)
+    }
+
+    /// Starts the load. `ended` is called when its result has been handed out.
+    func begin(after previous: Flight?, _ load: @escaping Load, ended: @escaping @Sendable () -> Void) -> Hold<Output> {
+        state.withLock { $0.load = load }
+        let task = Task {
+            await previous?.end()
+            self.finish(await self.run())
+            ended()
+        }
+        let isCancelled = state.withLock { state in
+            state.task = task
+            return state.holders.isEmpty && state.result == nil
+        }
+        if isCancelled { task.cancel() }
+        return Hold(flight: self, number: first)
+    }
+
+    /// What the load refers to is released when this returns, before its result is handed out: whoever gets that may drop, and
+    /// so close, what it was loaded through.
+    private func run() async -> Result<Output, any Error> {
+        guard let load = state.withLock({ $0.load.take() }) else { return .failure(CancellationError()) }
+        do {
+            try Task.checkCancellation()
+            return .success(try await load(fence))
+        } catch { return .failure(error) }
+    }
+
+    /// Returns when the load has ended.
+    private func end() async {
+        await withCheckedContinuation { continuation in
+            let hasEnded = state.withLock { state in
+                if state.result == nil { state.successors.append(continuation) }
+                return state.result != nil
             }
-            return Hold(flight: self, number: state.holders.add())
+            if hasEnded { continuation.resume() }
         }
     }
 
@@ -54,13 +83,25 @@ final class Flight<Output: Sendable>: Sendable {
             let call: Result<Holders.Call, any Error>? = state.withLock { state in
                 if state.result != nil { return .success(.ended) }
                 if state.holders[number] == nil { return .failure(CancellationError()) }
-                state.holders[number] = Holders.Holder(
-                    waiter: continuation, timer: limit?.timer { self.stopWaiting(number) })
+                state.holders[number]?.waiter = continuation
                 return nil
             }
-            if let call { continuation.resume(with: call) }
+            if let call { continuation.resume(with: call) } else if let limit {
+                set(limit.timer { self.stopWaiting(number) }, for: number)
+            }
         }
         return call == .timeOver ? nil : try state.withLock { $0.result }?.get()
+    }
+
+    /// Where there is no such holder any more, the timer has nothing to do.
+    private func set(_ timer: Task<Void, Never>, for number: Int) {
+        let unused = state.withLock { state -> Task<Void, Never>? in
+            guard state.holders[number] != nil else { return timer }
+            let before = state.holders[number]?.timer
+            state.holders[number]?.timer = timer
+            return before
+        }
+        unused?.cancel()
     }
 
     private func stopWaiting(_ number: Int) {
@@ -68,10 +109,7 @@ final class Flight<Output: Sendable>: Sendable {
     }
 
     fileprivate func release(_ number: Int, after limit: TimeLimit, expired: @escaping @Sendable () -> Void) {
-        state.withLock { state in
-            guard state.holders[number] != nil else { return }
-            state.holders[number]?.timer = limit.timer { if self.release(number) { expired() } }
-        }
+        set(limit.timer { if self.release(number) { expired() } }, for: number)
     }
 
     /// False where it was no holder any more, or the load is over.
@@ -89,9 +127,9 @@ final class Flight<Output: Sendable>: Sendable {
     }
 
     private func finish(_ result: Result<Output, any Error>) {
-        let holders = state.withLock { state in
+        let (holders, successors) = state.withLock { state in
             state.result = result
-            return state.holders.takeAll()
+            return (state.holders.takeAll(), state.successors)
         }
         // In the order in which they came: a task group looks for a child that has ended from the oldest on, and
         // any other order makes it look at all who are left, each time.
@@ -99,6 +137,7 @@ final class Flight<Output: Sendable>: Sendable {
             holder.timer?.cancel()
             holder.waiter?.resume(returning: .ended)
         }
+        for successor in successors { successor.resume() }
     }
 }
 

@@ -1,5 +1,4 @@
 import ShaleCore
-import Synchronization
 
 /// A lease that is kept up for as long as a load takes, so that its time is that of a killed process alone, and of a
 /// load that goes on after its cancellation.
@@ -8,7 +7,6 @@ final class HeldLease: Sendable {
     private let lease: Lease
     private let key: [UInt8]
     private let time: Duration
-    private let isOver = Mutex(false)
 
     init(_ lease: Lease, of key: [UInt8], in store: Store, for time: Duration) {
         self.lease = lease
@@ -17,14 +15,15 @@ final class HeldLease: Sendable {
         self.time = time
     }
 
-    /// Runs the load, and gives the lease back. After that nothing uses the store: its user may close it.
+    /// Runs the load, and gives the lease back.
     func during<R>(_ load: () async throws -> R) async throws -> R {
-        let renewal = Task { [self] in
-            while (try? await Task.sleep(for: time / 3)) != nil, renew() {}
+        // It keeps nothing open while it sleeps: it may wake up after the load's end.
+        let renewal = Task { [weak self, time] in
+            while (try? await Task.sleep(for: time / 3)) != nil, self?.renew() == true {}
         }
         defer {
             renewal.cancel()
-            release()
+            _ = try? store.release(lease, of: key)
         }
         return try await withTaskCancellationHandler {
             try await load()
@@ -33,12 +32,6 @@ final class HeldLease: Sendable {
         }
     }
 
-    private func renew() -> Bool { isOver.withLock { !$0 && (try? store.renew(lease, of: key, for: time)) == true } }
-
-    private func release() {
-        isOver.withLock { isOver in
-            isOver = true
-            _ = try? store.release(lease, of: key)
-        }
-    }
+    /// False where it was given back, or its time was over.
+    private func renew() -> Bool { (try? store.renew(lease, of: key, for: time)) == true }
 }

@@ -17,18 +17,22 @@ final class LoadPauses<Key: Hashable & Sendable>: Sendable {
     func begin(_ key: Key, after cause: any Error, at now: Int64, for time: Duration) {
         // The longest is some 30,000 years.
         let milliseconds = Int64(min(time / .milliseconds(1), 1e15).rounded(.up))
-        state.withLock { state in
-            state.pauses[key] = Pause(cause: cause, period: now..<now + milliseconds)
-            guard state.pauses.count > state.room else { return }
-            state.pauses = state.pauses.filter { $0.value.period.contains(now) }
+        // What leaves is released behind the lock: a cause may be anything.
+        _ = state.withLock { state -> (Pause?, [Key: Pause]) in
+            let replaced = state.pauses.updateValue(
+                Pause(cause: cause, period: now..<now + milliseconds), forKey: key)
+            guard state.pauses.count > state.room else { return (replaced, [:]) }
+            let all = state.pauses
+            state.pauses = all.filter { $0.value.period.contains(now) }
             state.room = max(1024, 2 * state.pauses.count)
+            return (replaced, all)
         }
     }
 
     /// Those that are over included, until they are looked for.
     var count: Int { state.withLock { $0.pauses.count } }
 
-    func end(_ key: Key) { state.withLock { $0.pauses[key] = nil } }
+    func end(_ key: Key) { _ = state.withLock { $0.pauses.removeValue(forKey: key) } }
 
     /// Why the key is not to be loaded now; nil: it may be. A clock that is set back ends a pause.
     func cause(for key: Key, at now: Int64) -> (any Error)? {

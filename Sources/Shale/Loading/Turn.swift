@@ -98,16 +98,16 @@ extension Cache {
         switch loaded {
         case .value(let value, let maxAge, let tags, let etag, let pinned):
             return .entry(
-                insertLoaded(
+                try insertLoaded(
                     value, for: key, since: fence, maxAge: age(maxAge), pinned: pinned,
                     Meta(etag: etag, tags: tags, loadTime: loadTime)))
         case .notModified(let maxAge):
             guard let present else {
                 throw failure("the loader of \(key) says \"not modified\", but nothing is stored")
             }
-            return .entry(renew(present, for: key, since: fence, maxAge: age(maxAge)))
+            return .entry(try renew(present, for: key, since: fence, maxAge: age(maxAge)))
         case .missing(let maxAge, let tags):
-            let version = storeLoaded(
+            let version = try storeLoaded(
                 nil, for: key, since: fence, maxAge: age(maxAge), pinned: false,
                 Meta(tags: tags, loadTime: loadTime, isMissing: true))
             if version != nil, present != nil { broadcast.send(.removed(key)) }
@@ -115,9 +115,11 @@ extension Cache {
         }
     }
 
-    private func renew(_ present: Entry, for key: Key, since fence: Condition?, maxAge: Store.Lifetime) -> Entry {
-        do {
-            let storedKey = try stored(key)
+    private func renew(
+        _ present: Entry, for key: Key, since fence: Condition?, maxAge: Store.Lifetime
+    ) throws(ShaleError) -> Entry {
+        do throws(ShaleError) {
+            let storedKey = try stored(key), maxAge = try checked(maxAge)
             let isRenewed =
                 if let fence { try store.touch(storedKey, if: fence, maxAge: maxAge) } else {
                     try store.touch(storedKey, version: present.version, maxAge: maxAge)
@@ -126,6 +128,7 @@ extension Cache {
                 return renewed
             }
         } catch {
+            if error.isCallers { throw error }
             // In a read-only store, or on a full disk: what is there is right, and keeps its age.
             counters.unstored.add(1, ordering: .relaxed)
             return Entry(
@@ -133,15 +136,15 @@ extension Cache {
                 now: store.now)
         }
         // It left meanwhile, which its fence allows, or somebody has changed it, which that does not.
-        return insertLoaded(
+        return try insertLoaded(
             present.value, for: key, since: fence, maxAge: maxAge, pinned: present.isPinned, present.meta)
     }
 
     /// Whoever waits gets the value that was loaded, whether or not it could be stored, or was replaced at once.
     private func insertLoaded(
         _ value: Value, for key: Key, since fence: Condition?, maxAge: Store.Lifetime, pinned: Bool, _ meta: Meta
-    ) -> Entry {
-        let version = storeLoaded(value, for: key, since: fence, maxAge: maxAge, pinned: pinned, meta)
+    ) throws(ShaleError) -> Entry {
+        let version = try storeLoaded(value, for: key, since: fence, maxAge: maxAge, pinned: pinned, meta)
         if let version, let known = try? store.entry(for: try stored(key), includingStale: true),
             known.version == version
         {
@@ -151,18 +154,21 @@ extension Cache {
     }
 
     /// The one place where what was loaded is stored; nil: known to be missing. Gives the version, or nil where it is not
-    /// stored: that failed, or something has happened to the key since the load was begun, or there is no telling.
+    /// stored: that failed, or something has happened to the key since the load was begun, or there is no telling. What is wrong
+    /// with it is an error: without one, its loader would be asked again and again, and nobody know why.
     private func storeLoaded(
         _ value: Value?, for key: Key, since fence: Condition?, maxAge: Store.Lifetime, pinned: Bool, _ meta: Meta
-    ) -> UInt64? {
+    ) throws(ShaleError) -> UInt64? {
         if let fence {
-            do {
+            do throws(ShaleError) {
                 if let version = try set(value, for: key, maxAge: maxAge, pinned: pinned, meta, fence) {
                     return version
                 }
                 counters.conflicts.add(1, ordering: .relaxed)
                 told.send(.conflict(key))
-            } catch {}
+            } catch {
+                if error.isCallers { throw error }
+            }
         }
         counters.unstored.add(1, ordering: .relaxed)
         return nil

@@ -22,11 +22,11 @@ public final class CacheDiskManager: Sendable {
     /// - Parameters:
     ///   - directory: A file URL on a local file system, for these references alone.
     ///   - maximumCapacity: How many references are kept, of 1 GiB together at most. 0: none, and the directory is left alone.
-    ///     Other than last time: no other process may have it open.
+    ///     Other than last time: no other process may have it open. Nil: 150 in a new directory, unchanged in an existing one.
     ///   - now: The clock that stamps what is stored.
     ///   - onError: Gets what fails later on, under no lock: Beagle's methods throw nothing. What fails reads as nothing there.
     public convenience init(
-        at directory: URL, maximumCapacity: Int = 150, now: @escaping @Sendable () -> Date = { Date() },
+        at directory: URL, maximumCapacity: Int? = nil, now: @escaping @Sendable () -> Date = { Date() },
         onError: @escaping @Sendable (ShaleError) -> Void = { _ in }
     ) throws(ShaleError) {
         try self.init(
@@ -34,23 +34,30 @@ public final class CacheDiskManager: Sendable {
             onError: onError)
     }
 
+    /// Without a directory, nothing is kept on disk.
     init(
-        at directory: URL, maximumCapacity: Int, memory: ReferenceMemory, now: @escaping @Sendable () -> Date,
+        at directory: URL?, maximumCapacity: Int?, memory: ReferenceMemory, now: @escaping @Sendable () -> Date,
         onError: @escaping @Sendable (ShaleError) -> Void
     ) throws(ShaleError) {
-        if !directory.isFileURL {
+        if let directory, !directory.isFileURL {
             throw ShaleError(
                 code: .invalid, message: "\(directory) is no file URL; a cache is a directory on a local file system")
         }
-        if maximumCapacity < 0 {
+        if let maximumCapacity, maximumCapacity < 0 {
             throw ShaleError(
                 code: .invalid,
-                message: "\(directory.path): the capacity on disk is \(maximumCapacity); it is not negative")
+                message:
+                    "\(directory?.path ?? "memory"): the capacity on disk is \(maximumCapacity); it is not negative")
         }
-        var options = Store.Options(maxEntries: maximumCapacity)
+        var options = Store.Options(maxEntries: maximumCapacity ?? CacheManager.Config.diskDefault)
         // Several would share the limit out among them, and keep an order each.
         options.shards = 1
-        store = maximumCapacity > 0 ? try Store(at: directory.path, options: options) : nil
+        store =
+            if let directory, maximumCapacity != 0 {
+                try maximumCapacity == nil
+                    ? Store.withOwnLimits(at: directory.path, options: options)
+                    : Store(at: directory.path, options: options)
+            } else { nil }
         self.memory = memory
         self.now = now
         self.onError = onError
@@ -65,7 +72,8 @@ public final class CacheDiskManager: Sendable {
     /// The same reference, created now.
     func stamped(_ reference: CacheReference) -> CacheReference {
         CacheReference(
-            identifier: reference.identifier, data: reference.data, hash: reference.hash, maxAge: reference.maxAge,
+            // A slice would keep all of its data in memory.
+            identifier: reference.identifier, data: Data(reference.data), hash: reference.hash, maxAge: reference.maxAge,
             timeOfCreation: now())
     }
 
@@ -102,7 +110,7 @@ public final class CacheDiskManager: Sendable {
     public func removeLastUsed() {
         attempt { store throws(ShaleError) in
             let memory = memory
-            let observed = store.observeEvictions { memory.remove(String(decoding: $0, as: UTF8.self)) }
+            let observed = store.observeEvictions { memory.remove(identifier(storedAs: $0)) }
             defer { store.stopObserving(observed) }
             try store.evict(1)
         }
@@ -120,7 +128,9 @@ public final class CacheDiskManager: Sendable {
     }
 
     /// Identifiers that are equal are one.
-    private func stored(_ identifier: String) -> [UInt8] { [UInt8](canonical: identifier) }
+    private func stored(_ identifier: String) -> [UInt8] {
+        identifier.isEmpty ? emptyIdentifier : [UInt8](canonical: identifier)
+    }
 
     @discardableResult
     private func attempt<R>(_ body: (Store) throws(ShaleError) -> R) -> R? {
@@ -130,6 +140,13 @@ public final class CacheDiskManager: Sendable {
             return nil
         }
     }
+}
+
+/// A store's keys are not empty, and no other identifier has these bytes: they are no UTF-8.
+private let emptyIdentifier: [UInt8] = [0xFF]
+
+private func identifier(storedAs key: [UInt8]) -> String {
+    key == emptyIdentifier ? "" : String(decoding: key, as: UTF8.self)
 }
 
 /// What the store keeps beside a reference's data, as JSON.

@@ -28,9 +28,15 @@ public final class CacheManager: Sendable {
         /// Seconds; of references that have no `maxAge` of their own.
         public let cacheMaxAge: Int
 
-        public init(memoryMaximumCapacity: Int = 15, diskMaximumCapacity: Int = 150, cacheMaxAge: Int = 300) {
+        /// Whether somebody has asked for the capacity on disk.
+        fileprivate let limitsDisk: Bool
+        static let diskDefault = 150
+
+        /// A capacity on disk that is left out is 150 in a new directory, and unchanged in an existing one.
+        public init(memoryMaximumCapacity: Int = 15, diskMaximumCapacity: Int? = nil, cacheMaxAge: Int = 300) {
             self.memoryMaximumCapacity = memoryMaximumCapacity
-            self.diskMaximumCapacity = diskMaximumCapacity
+            self.diskMaximumCapacity = diskMaximumCapacity ?? Config.diskDefault
+            limitsDisk = diskMaximumCapacity != nil
             self.cacheMaxAge = cacheMaxAge
         }
     }
@@ -47,22 +53,39 @@ public final class CacheManager: Sendable {
     ///   - config: How many references each tier holds, and their default age.
     ///   - now: The clock that `isValid` goes by.
     ///   - onError: Gets what fails later on, under no lock: Beagle's methods throw nothing. What fails reads as nothing there.
-    public init(
+    public convenience init(
         at directory: URL, config: Config = Config(), now: @escaping @Sendable () -> Date = { Date() },
         onError: @escaping @Sendable (ShaleError) -> Void = { _ in }
+    ) throws(ShaleError) {
+        try self.init(in: directory, config, now, onError)
+    }
+
+    /// A cache in memory alone, which goes with its last reference.
+    public static func inMemory(
+        memoryMaximumCapacity: Int = 15, cacheMaxAge: Int = 300, now: @escaping @Sendable () -> Date = { Date() }
+    ) throws(ShaleError) -> CacheManager {
+        let config = Config(
+            memoryMaximumCapacity: memoryMaximumCapacity, diskMaximumCapacity: 0, cacheMaxAge: cacheMaxAge)
+        return try CacheManager(in: nil, config, now) { _ in }
+    }
+
+    private init(
+        in directory: URL?, _ config: Config, _ now: @escaping @Sendable () -> Date,
+        _ onError: @escaping @Sendable (ShaleError) -> Void
     ) throws(ShaleError) {
         if config.memoryMaximumCapacity < 0 || config.cacheMaxAge < 0 {
             throw ShaleError(
                 code: .invalid,
                 message:
-                    "\(directory.path): the capacity in memory is \(config.memoryMaximumCapacity), and the default age \(config.cacheMaxAge); neither is negative"
+                    "\(directory?.path ?? "memory"): the capacity in memory is \(config.memoryMaximumCapacity), and the default age \(config.cacheMaxAge); neither is negative"
             )
         }
         self.config = config
         self.now = now
         memory = ReferenceMemory(capacity: config.memoryMaximumCapacity)
         diskManager = try CacheDiskManager(
-            at: directory, maximumCapacity: config.diskMaximumCapacity, memory: memory, now: now, onError: onError)
+            at: directory, maximumCapacity: config.limitsDisk ? config.diskMaximumCapacity : nil, memory: memory,
+            now: now, onError: onError)
     }
 
     /// Stores the reference in both tiers, created now, in place of another with its identifier.

@@ -1,3 +1,8 @@
+#if canImport(FoundationEssentials)
+import FoundationEssentials
+#else
+import Foundation
+#endif
 import Shale
 
 /// Beagle's view client: components by their URL, from a cache, or else from the network.
@@ -136,7 +141,8 @@ public struct ViewClient<Component: Codable & Sendable>: Sendable {
     }
 
     private func decode(_ response: NetworkResponse) throws(ViewRequest.Error) -> Component {
-        do { return try coder.decode(response.data) } catch { throw .decoding(error) }
+        // (A slice's indices begin anywhere.)
+        do { return try coder.decode(Data(response.data)) } catch { throw .decoding(error) }
     }
 }
 

@@ -32,7 +32,8 @@ public struct Actions<Element: Codable & Sendable>: Sendable {
 
     /// Reads the record, changes it, stores it under a new age, and returns it. Other records stay as they are.
     ///
-    /// No two results of one `ProviderCache` run at the same time; where two processes change a record, the last one wins.
+    /// Where somebody else, perhaps in another process, changes the record meanwhile, the actions are applied again to what that
+    /// left: no change is lost, and closures may be called several times.
     /// Throws `ShaleError` where the list cannot be stored, and `ProviderCacheError` where it does not go through JSON.
     @discardableResult
     public func result() async throws -> [Element] {

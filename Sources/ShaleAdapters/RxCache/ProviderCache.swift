@@ -4,15 +4,6 @@ import FoundationEssentials
 import Foundation
 #endif
 import Shale
-import Synchronization
-
-#if canImport(Glibc)
-import Glibc
-#elseif canImport(Musl)
-import Musl
-#else
-import Darwin
-#endif
 
 /// RxCache's providers, with async functions in the place of observables.
 ///
@@ -31,8 +22,6 @@ public final class ProviderCache: Sendable {
     /// Whether a record past its age, or one that was to be evicted, is served where the loader fails.
     public let useExpiredDataIfLoaderNotAvailable: Bool
     let records: Cache<RecordKey, Data>
-    /// Held while a record is edited, so that no edit of this object is lost.
-    let editing = Mutex(())
 
     /// Opens the cache in a directory, creating it and missing parents.
     ///
@@ -97,26 +86,14 @@ public final class ProviderCache: Sendable {
         // One shard keeps the exact order of use whatever the capacity.
         options.shards = 1
         if let now { options.now = { now().millisecondsSince1970 } }
-        let store: Store
-        if maxMBPersistenceCache == nil, let existing = try ProviderCache.existingStore(at: directory, options) {
-            store = existing
-        } else {
-            store = try Store(at: directory, options: options)
-        }
+        let store =
+            if let directory, maxMBPersistenceCache == nil {
+                try Store.withOwnLimits(at: directory, options: options)
+            } else {
+                try Store(at: directory, options: options)
+            }
         records = try Cache(in: store, named: "records", maxAge: .forever, memoryEntries: memoryEntries)
         if !useExpiredDataIfLoaderNotAvailable { try removeExpired() }
-    }
-
-    /// With the capacity that it has; nil: there is none.
-    private static func existingStore(at directory: String?, _ options: Store.Options) throws(ShaleError) -> Store? {
-        guard let directory else { return nil }
-        var options = options
-        options.capacity = nil
-        options.mustExist = true
-        do throws(ShaleError) { return try Store(at: directory, options: options) } catch {
-            if error.errno == ENOENT { return nil }
-            throw error
-        }
     }
 
     /// The provider's record, or what the loader gives.

@@ -4,6 +4,7 @@ import FoundationEssentials
 import Foundation
 #endif
 import Shale
+import ShaleCore
 
 /// The steps that requests and actions are made of.
 ///
@@ -13,6 +14,7 @@ extension ProviderCache {
     private struct Record<Value: Sendable> {
         let reply: Reply<Value>
         let isExpired: Bool
+        let version: UInt64
     }
 
     func reply<Value>(
@@ -52,7 +54,7 @@ extension ProviderCache {
             try remove(evict, key)
             // What cannot be stored is returned all the same, as by the cache itself, and so is what somebody changed
             // while it was loaded.
-            if isCurrent { try? save(data, provider, key) }
+            if isCurrent { _ = try? save(data, provider, key, .always) }
             return Reply(source: .cloud, cacheables: try coder.decode(data, of: key.provider))
         } catch let error as ProviderCacheError {
             guard case .loaderFailed = error, useExpiredDataIfLoaderNotAvailable, let record else { throw error }
@@ -60,17 +62,20 @@ extension ProviderCache {
         }
     }
 
-    /// Changes the record, from an empty list where there is none, and returns what it holds now.
+    /// Changes the record, from an empty list where there is none, and returns what it holds now. Where somebody else has changed
+    /// it meanwhile, begins again with what that left.
     func edit<Element: Codable & Sendable>(_ provider: some CacheProvider, _ body: (inout [Element]) -> Void) throws
         -> [Element]
     {
         let key = RecordKey(provider), coder = RecordCoder.list(of: Element.self)
-        return try editing.withLock { _ in
-            var elements = try record(provider, key, coder)?.reply.cacheables ?? []
+        while true {
+            let record = try record(provider, key, coder)
+            var elements = record?.reply.cacheables ?? []
             body(&elements)
             let data = try coder.encode(elements, of: key.provider)
-            try save(data, provider, key)
-            return try coder.decode(data, of: key.provider)
+            if try save(data, provider, key, record.map { .ifVersion($0.version) } ?? .ifAbsent) {
+                return try coder.decode(data, of: key.provider)
+            }
         }
     }
 
@@ -93,15 +98,21 @@ extension ProviderCache {
         if !isExpired || useExpiredDataIfLoaderNotAvailable,
             let value = try? coder.decode(entry.value, of: key.provider)
         {
-            return Record(reply: Reply(source: Source(entry.source), cacheables: value), isExpired: isExpired)
+            return Record(reply: Reply(source: Source(entry.source), cacheables: value), isExpired: isExpired,
+                version: entry.version)
         }
-        try records.remove(key)
+        // By its version: another one may have been stored since.
+        try records.remove(key, version: entry.version)
         return nil
     }
 
-    private func save(_ data: Data, _ provider: some CacheProvider, _ key: RecordKey) throws(ShaleError) {
+    /// False, with nothing changed, where the condition does not hold.
+    private func save(_ data: Data, _ provider: some CacheProvider, _ key: RecordKey, _ condition: Condition)
+        throws(ShaleError) -> Bool
+    {
         try records.insert(
-            data, for: key, maxAge: provider.lifeCache?.lifetime, tags: key.tags, pinned: !provider.expirable())
+            data, for: key, maxAge: provider.lifeCache?.lifetime, tags: key.tags, pinned: !provider.expirable(),
+            if: condition) != nil
     }
 
     private func check(_ evict: EvictProvider?, _ key: RecordKey) throws(ProviderCacheError) {

@@ -29,6 +29,8 @@ public protocol EntityCache: Sendable {
     func writeEntity(_ entity: Entity<ContentType>, forKey key: Key, ifUntouchedSince fence: EntityFence)
     /// Gives the stored entity another timestamp, in seconds since the reference date. Does nothing where there is none.
     func updateEntityTimestamp(_ timestamp: TimeInterval, forKey key: Key)
+    /// The same, if what is stored is still the entity that was found to be valid at that time.
+    func updateEntityTimestamp(_ timestamp: TimeInterval, forKey key: Key, of validated: Entity<ContentType>)
     /// Removes the entity: until the next write, reads return nil.
     func removeEntity(forKey key: Key)
     /// Where the cache does its work.
@@ -45,6 +47,11 @@ extension EntityCache {
     public func fence(forKey key: Key) -> EntityFence? { nil }
     public func writeEntity(_ entity: Entity<ContentType>, forKey key: Key, ifUntouchedSince fence: EntityFence) {
         writeEntity(entity, forKey: key)
+    }
+
+    /// The cache does not know whether it is.
+    public func updateEntityTimestamp(_ timestamp: TimeInterval, forKey key: Key, of validated: Entity<ContentType>) {
+        updateEntityTimestamp(timestamp, forKey: key)
     }
 
     /// The concurrent queue for what the user waits for.
@@ -80,8 +87,9 @@ extension EntityCache {
         await onWorkQueue(for: resource) { $0.fence(forKey: $1) } ?? nil
     }
 
-    func updateTimestamp(_ timestamp: TimeInterval, for resource: Resource) async {
-        await onWorkQueue(for: resource) { $0.updateEntityTimestamp(timestamp, forKey: $1) }
+    func updateTimestamp(_ timestamp: TimeInterval, for resource: Resource, of validated: Entity<any Sendable>) async {
+        guard let validated: Entity<ContentType> = validated.withContentRetyped() else { return }
+        await onWorkQueue(for: resource) { $0.updateEntityTimestamp(timestamp, forKey: $1, of: validated) }
     }
 
     func remove(for resource: Resource) async {

@@ -37,6 +37,8 @@ public actor Resource {
     /// What the last load threw; nil once one has succeeded.
     public private(set) var latestError: (any Error)?
     private var isInvalidated = false
+    /// How often `latestData` was set.
+    private var generation = 0
     private var currentLoad: Task<Entity<any Sendable>, any Error>?
     private var initialRead: Task<Void, Never>?
     private var cacheWork: Task<Void, Never>?
@@ -104,26 +106,29 @@ public actor Resource {
         // After the changes that are on their way.
         await cacheWork?.value
         let fence = await cache?.fence(for: self) ?? nil
+        let validated = latestData, generation = generation
         do {
-            switch try await loader(latestData) {
+            switch try await loader(validated) {
             case .newData(let entity):
                 currentLoad = nil
                 receive(entity, from: .network)
                 await inCache { await $0.write(entity, for: $1, since: fence) }
                 return entity
             case .notModified:
-                guard var entity = latestData else {
+                guard let validated, let latestData else {
                     throw ShaleError(
                         code: .invalid,
                         message:
                             "the loader of \(url) says \"not modified\", but nothing is stored: answer with new data")
                 }
                 currentLoad = nil
-                let timestamp = now().timeIntervalSinceReferenceDate
-                entity.timestamp = timestamp
+                // What has come meanwhile was not asked about.
+                guard generation == self.generation else { return latestData }
+                var entity = validated
+                entity.timestamp = now().timeIntervalSinceReferenceDate
                 update(entity)
                 notifyObservers(.notModified)
-                await inCache { await $0.updateTimestamp(timestamp, for: $1) }
+                await inCache { [entity] in await $0.updateTimestamp(entity.timestamp, for: $1, of: validated) }
                 return entity
             }
         } catch {
@@ -142,6 +147,7 @@ public actor Resource {
 
     private func update(_ entity: Entity<any Sendable>) {
         latestData = entity
+        generation += 1
         latestError = nil
         isInvalidated = false
     }

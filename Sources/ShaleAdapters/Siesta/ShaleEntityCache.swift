@@ -78,8 +78,18 @@ public struct ShaleEntityCache<Key: Hashable & Codable & Sendable, Content: Coda
     /// Gives the stored entity another timestamp, in seconds since the reference date. Does nothing where there is none, and leaves an
     /// entity alone that somebody else, perhaps in another process, is just replacing.
     public func updateEntityTimestamp(_ timestamp: TimeInterval, forKey key: Key) {
+        updateTimestamp(timestamp, forKey: key) { _ in true }
+    }
+
+    /// The same, if the stored entity is the one that was found to be valid: one that somebody else has stored meanwhile, with another
+    /// timestamp or validator, is left alone.
+    public func updateEntityTimestamp(_ timestamp: TimeInterval, forKey key: Key, of validated: Entity<Content>) {
+        updateTimestamp(timestamp, forKey: key) { $0.timestamp == validated.timestamp && $0.etag == validated.etag }
+    }
+
+    private func updateTimestamp(_ timestamp: TimeInterval, forKey key: Key, if isMeant: (Entity<Content>) -> Bool) {
         reporting { () throws(ShaleError) in
-            guard let stored = try entities.entry(for: key) else { return }
+            guard let stored = try entities.entry(for: key), isMeant(stored.value) else { return }
             var entity = stored.value
             entity.timestamp = timestamp
             _ = try entities.replace(stored.version, with: entity, for: key)

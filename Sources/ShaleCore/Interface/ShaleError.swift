@@ -20,6 +20,8 @@ public struct ShaleError: Error, Sendable, CustomStringConvertible {
         case unsuitableFileSystem = -9
         /// The files are another user's, or the store is open read-only.
         case permission = -10
+        /// The store was closed before the call. (Of the Swift interface: in C, such a call is the caller's fault.)
+        case closed = -100
     }
 
     public let code: Code

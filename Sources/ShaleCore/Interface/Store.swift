@@ -22,7 +22,7 @@ public final class Store: Sendable {
     private let clock: ClockBox?
     private let buffers = BufferPool()
     let evictionObservers = EvictionObservers()
-    private let isClosed = Atomic(false)
+    private let gate = CallGate()
 
     /// How a store is opened. Every default is stated here.
     public struct Options: Sendable {
@@ -148,13 +148,39 @@ public final class Store: Sendable {
         engine.ref.pointee.evictionListener = evictionObservers.listener
     }
 
+    /// Opens the store in a directory with the limits that it has. Where there is none, makes one with those of the options.
+    package static func withOwnLimits(at directory: String, options: Options) throws(ShaleError) -> Store {
+        var existing = options
+        existing.capacity = nil
+        existing.maxEntries = nil
+        existing.mustExist = true
+        do throws(ShaleError) { return try Store(at: directory, options: existing) } catch {
+            if error.errno != SHIM_ENOENT { throw error }
+            return try Store(at: directory, options: options)
+        }
+    }
+
     deinit { try? close() }
 
-    /// Closes the store; no other call may be under way, and none may follow. The last process to close syncs.
+    /// Closes the store: calls that are under way end first, and later ones are errors of the code `closed`. The last process
+    /// to close syncs. Not to be called from the store's clock.
     public func close() throws(ShaleError) {
-        guard !isClosed.exchange(true, ordering: .acquiringAndReleasing) else { return }
+        guard gate.close() else { return }
         buffers.free()
         try throwing { () throws(Failure) in try engine.close() }
+    }
+
+    /// Every call of the engine, which is there until it has returned.
+    @inline(__always)
+    func call<R>(_ body: () throws(Failure) -> R) throws(ShaleError) -> R {
+        guard gate.enter() else { throw closed() }
+        defer { gate.leave() }
+        return try throwing(body)
+    }
+
+    @inline(never)
+    private func closed() -> ShaleError {
+        ShaleError(code: .closed, message: "\(directory ?? "memory"): the store is closed; open another one")
     }
 
     // MARK: Reading
@@ -191,7 +217,7 @@ public final class Store: Sendable {
         var options: ReadOptions = []
         if includingStale { options.insert(.stale) }
         if peeking { options.insert(.peek) }
-        let status = try throwing { () throws(Failure) in try engine.get(key, options, &buffer, &found) }
+        let status = try call { () throws(Failure) in try engine.get(key, options, &buffer, &found) }
         guard status == .ok || status == .stale else { return }
         let whole = UnsafeRawBufferPointer(start: buffer.data, count: found.size + found.metaSize)
         body(Entry(found, meta: Array(whole[found.size...])), UnsafeRawBufferPointer(rebasing: whole[..<found.size]))
@@ -223,7 +249,7 @@ public final class Store: Sendable {
         var options: ReadOptions = .info
         if includingStale { options.insert(.stale) }
         if peeking { options.insert(.peek) }
-        let status = try throwing { () throws(Failure) in try engine.get(key, options, &buffer, &found) }
+        let status = try call { () throws(Failure) in try engine.get(key, options, &buffer, &found) }
         guard status == .ok || status == .stale else { return nil }
         return Entry(found, meta: Array(UnsafeRawBufferPointer(start: buffer.data, count: found.metaSize)))
     }
@@ -236,7 +262,7 @@ public final class Store: Sendable {
         var options: ReadOptions = [.info, .peek]
         if includingStale { options.insert(.stale) }
         let status = try key.withStoreBytes { bytes throws(ShaleError) in
-            try throwing { () throws(Failure) in try engine.get(bytes, options, &buffer, &found) }
+            try call { () throws(Failure) in try engine.get(bytes, options, &buffer, &found) }
         }
         return status == .miss ? found.miss : nil
     }
@@ -275,14 +301,14 @@ public final class Store: Sendable {
         options.isUncompressed = uncompressed
         for tag in tags {
             try tag.withStoreBytes { bytes throws(ShaleError) in
-                try throwing { () throws(Failure) in try options.add(tag: bytes, engine) }
+                try call { () throws(Failure) in try options.add(tag: bytes, engine) }
             }
         }
         var version: UInt64 = 0
         defer { evictionObservers.tell() }
         let status = try meta.withStoreBytes { metaBytes throws(ShaleError) in
             options.meta = metaBytes
-            return try throwing { () throws(Failure) in try engine.set(key, value, options, version: &version) }
+            return try call { () throws(Failure) in try engine.set(key, value, options, version: &version) }
         }
         return status == .ok ? version : nil
     }
@@ -290,9 +316,11 @@ public final class Store: Sendable {
     /// Whether there was an entry to remove. With a version, an entry that has another one stays.
     @discardableResult
     public func remove(_ key: some StoreBytes, version: UInt64? = nil) throws(ShaleError) -> Bool {
+        // The engine takes 0 for any version; no entry has it.
+        if version == 0 { return false }
         defer { evictionObservers.tell() }
         return try key.withStoreBytes { bytes throws(ShaleError) in
-            try throwing { () throws(Failure) in try engine.remove(bytes, version: version ?? 0) }
+            try call { () throws(Failure) in try engine.remove(bytes, version: version ?? 0) }
         } == .ok
     }
 
@@ -302,9 +330,10 @@ public final class Store: Sendable {
     public func touch(_ key: some StoreBytes, version: UInt64? = nil, maxAge: Lifetime? = nil) throws(ShaleError)
         -> Bool
     {
+        if version == 0 { return false }
         defer { evictionObservers.tell() }
         return try key.withStoreBytes { bytes throws(ShaleError) in
-            try throwing { () throws(Failure) in
+            try call { () throws(Failure) in
                 try engine.touch(bytes, version: version ?? 0, maxAge: maxAge?.milliseconds ?? 0)
             }
         } == .ok
@@ -315,7 +344,7 @@ public final class Store: Sendable {
         guard case .ifUntouched(let token) = fence else { return try touch(key, maxAge: maxAge) }
         defer { evictionObservers.tell() }
         return try key.withStoreBytes { bytes throws(ShaleError) in
-            try throwing { () throws(Failure) in
+            try call { () throws(Failure) in
                 try engine.touch(bytes, since: token, maxAge: maxAge.milliseconds)
             }
         } == .ok
@@ -327,7 +356,7 @@ public final class Store: Sendable {
     public func expire(_ key: some StoreBytes) throws(ShaleError) -> Bool {
         defer { evictionObservers.tell() }
         return try key.withStoreBytes { bytes throws(ShaleError) in
-            try throwing { () throws(Failure) in try engine.expire(bytes) }
+            try call { () throws(Failure) in try engine.expire(bytes) }
         } == .ok
     }
 
@@ -336,14 +365,14 @@ public final class Store: Sendable {
     public func increment(_ key: some StoreBytes, by delta: Int64 = 1, initial: Int64 = 0) throws(ShaleError) -> Int64 {
         defer { evictionObservers.tell() }
         return try key.withStoreBytes { bytes throws(ShaleError) in
-            try throwing { () throws(Failure) in try engine.increment(bytes, delta: delta, initial: initial) }
+            try call { () throws(Failure) in try engine.increment(bytes, delta: delta, initial: initial) }
         }
     }
 
     // MARK: The whole store
 
     /// The time by which this store judges ages, in milliseconds since 1970.
-    public var now: Int64 { Age.publicPoint(engine.ref.pointee.clock.now48) }
+    public var now: Int64 { Age.publicPoint(Age.point(clock?.now() ?? shim_now_ms())) }
 
     /// Removes every entry that carries the tag and was set before the call. Costs the number of shards.
     public func invalidate(tag: String) throws(ShaleError) { try invalidate(tag, expires: false) }
@@ -354,27 +383,27 @@ public final class Store: Sendable {
     private func invalidate(_ tag: String, expires: Bool) throws(ShaleError) {
         defer { evictionObservers.tell() }
         try tag.withStoreBytes { bytes throws(ShaleError) in
-            try throwing { () throws(Failure) in try engine.invalidate(bytes, expires: expires) }
+            try call { () throws(Failure) in try engine.invalidate(bytes, expires: expires) }
         }
     }
-    public func removeAll() throws(ShaleError) { try throwing { () throws(Failure) in try engine.clear() } }
+    public func removeAll() throws(ShaleError) { try call { () throws(Failure) in try engine.clear() } }
     /// Evicts up to `count` entries, of each shard those first that ``Options/eviction`` says. Returns how many.
     @discardableResult
     public func evict(_ count: Int) throws(ShaleError) -> Int {
         defer { evictionObservers.tell() }
-        return try throwing { () throws(Failure) in Int(try engine.evict(UInt64(max(0, count)))) }
+        return try call { () throws(Failure) in Int(try engine.evict(UInt64(max(0, count)))) }
     }
     /// Removes what is past its age and its stale period. Returns how many.
     @discardableResult
-    public func purge() throws(ShaleError) -> Int { try throwing { () throws(Failure) in Int(try engine.purge()) } }
+    public func purge() throws(ShaleError) -> Int { try call { () throws(Failure) in Int(try engine.purge()) } }
     /// Returns when all that was completed before the call is on the disk. After a power cut each entry is as it was
     /// then, or as later. What may be missing: an entry whose place a full cache has reused since, a key that was
     /// changed since, what was evicted, and in a full cache what evicted entries displace that come back.
-    public func sync() throws(ShaleError) { try throwing { () throws(Failure) in try engine.sync() } }
+    public func sync() throws(ShaleError) { try call { () throws(Failure) in try engine.sync() } }
     /// Reads every current record, checks it, and drops what is damaged.
-    public func verify() throws(ShaleError) -> Report { try throwing { () throws(Failure) in try engine.verify() } }
+    public func verify() throws(ShaleError) -> Report { try call { () throws(Failure) in try engine.verify() } }
     public func statistics() throws(ShaleError) -> Statistics {
-        try throwing { () throws(Failure) in try engine.statistics() }
+        try call { () throws(Failure) in try engine.statistics() }
     }
 
     /// Walks all entries, in no promised order, until `body` returns false: whatever lives throughout comes once, what
@@ -392,7 +421,7 @@ public final class Store: Sendable {
         while true {
             var found = Found()
             var keySize = 0
-            let status = try throwing { () throws(Failure) in
+            let status = try call { () throws(Failure) in
                 try cursor.next(includingStale ? .stale : [], key: &key, keySize: &keySize, value: &value, &found)
             }
             if status == .end { return }
@@ -426,14 +455,19 @@ private final class ClockBox: Sendable {
 /// Value buffers that calls borrow, so that reads do not allocate in the steady state. Nobody waits for the
 /// lock: in a forked child, it may have been another thread's, and stays locked.
 private final class BufferPool: Sendable {
-    private struct Free: @unchecked Sendable { var buffers: [ValueBuffer] = [] }
+    private struct Free: @unchecked Sendable {
+        var buffers: [ValueBuffer] = []
+        var isOver = false
+    }
     private let idle = Mutex(Free())
     private static let most = 16, largest = 1 << 20
+
+    deinit { free() }
 
     func take() -> ValueBuffer { (idle.withLockIfAvailable { $0.buffers.popLast() } ?? nil) ?? ValueBuffer() }
     func give(_ buffer: ValueBuffer) {
         let kept = idle.withLockIfAvailable { free in
-            guard free.buffers.count < BufferPool.most, buffer.capacity <= BufferPool.largest else { return false }
+            guard !free.isOver, free.buffers.count < BufferPool.most, buffer.capacity <= BufferPool.largest else { return false }
             free.buffers.append(buffer)
             return true
         }
@@ -443,6 +477,7 @@ private final class BufferPool: Sendable {
         _ = idle.withLockIfAvailable { free in
             for buffer in free.buffers { shim_free(buffer.data) }
             free.buffers = []
+            free.isOver = true
         }
     }
 }

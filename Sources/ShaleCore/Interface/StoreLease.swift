@@ -31,7 +31,7 @@ extension Store {
     private func lease(_ key: some StoreBytes, renewing token: UInt64, for time: Duration) throws(ShaleError) -> Lease?
     {
         try key.withStoreBytes { bytes throws(ShaleError) in
-            try throwing { () throws(Failure) in
+            try call { () throws(Failure) in
                 try engine.lease(bytes, renewing: token, milliseconds: Lifetime.of(time).milliseconds)
             }
         }.map(Lease.init)
@@ -50,7 +50,7 @@ extension Store {
 
     private func withShard<R>(of key: some StoreBytes, _ body: (Shard, Key) -> R) throws(ShaleError) -> R {
         try key.withStoreBytes { bytes throws(ShaleError) in
-            try throwing { () throws(Failure) in
+            try call { () throws(Failure) in
                 try engine.ref.pointee.checkWritable()
                 let key = try engine.key(bytes)
                 return try engine.withShard(of: key) { body($0, key) }
@@ -62,7 +62,7 @@ extension Store {
     @discardableResult
     public func release(_ lease: Lease, of key: some StoreBytes) throws(ShaleError) -> Bool {
         try key.withStoreBytes { bytes throws(ShaleError) in
-            try throwing { () throws(Failure) in try engine.release(bytes, lease: lease.token) }
+            try call { () throws(Failure) in try engine.release(bytes, lease: lease.token) }
         }
     }
 }
