@@ -103,6 +103,13 @@ final class Gate: Sendable {
     }
 }
 
+/// On a thread that may be held up.
+func onThread<R: Sendable>(_ body: @escaping @Sendable () throws -> R) async throws -> R {
+    try await withCheckedThrowingContinuation { continuation in
+        Thread.detachNewThread { continuation.resume(with: Result { try body() }) }
+    }
+}
+
 /// Counts, and lets one wait for a count.
 final class Counter: Sendable {
     private struct State {
