@@ -190,6 +190,59 @@ struct BeagleCacheManagerTests {
         #expect(memoryOnly.getReference(identifiedBy: "a") == nil)
     }
 
+    @Test("B1 a capacity on disk that is left out is 150 in a new directory, and leaves an existing one as it is")
+    func defaultCapacity() throws {
+        let directory = BeagleSupport.TemporaryDirectory()
+        for capacity in [400, 20] {
+            let large = try CacheManager(at: directory.url, config: .init(diskMaximumCapacity: capacity))
+            for i in 0..<capacity { large.addToCache(reference("\(i)")) }
+            // Beside it, and after it.
+            let beside = try CacheManager(at: directory.url)
+            beside.addToCache(reference("0"))
+            #expect(beside.diskManager.numberOfReferences() == capacity)
+        }
+        let after = try CacheDiskManager(at: directory.url)
+        for i in 0..<200 { after.update(reference("\(i)")) }
+        #expect(after.numberOfReferences() == 20)
+        let fresh = try CacheManager(at: BeagleSupport.TemporaryDirectory().url)
+        #expect(CacheManager.Config().diskMaximumCapacity == 150)
+        for i in 0..<200 { fresh.addToCache(reference("\(i)")) }
+        #expect(fresh.diskManager.numberOfReferences() == 150)
+    }
+
+    @Test("A manager in memory alone needs no directory")
+    func memoryAlone() throws {
+        let manager = try CacheManager.inMemory(memoryMaximumCapacity: 2, cacheMaxAge: 5, now: clock.now)
+        for i in 0..<3 { manager.addToCache(reference("\(i)")) }
+        #expect(manager.getReference(identifiedBy: "0") == nil && manager.getReference(identifiedBy: "2") != nil)
+        #expect(manager.diskManager.numberOfReferences() == 0 && manager.config.diskMaximumCapacity == 0)
+        #expect(throws: ShaleError.self) { try CacheManager.inMemory(memoryMaximumCapacity: -1) }
+    }
+
+    @Test("Any identifier will do, the empty one too")
+    func emptyIdentifier() throws {
+        let directory = BeagleSupport.TemporaryDirectory()
+        let disk = try CacheManager(
+            at: directory.url, config: .init(memoryMaximumCapacity: 0), now: clock.now, onError: { Issue.record($0) })
+        disk.addToCache(reference("", "nothing"))
+        disk.addToCache(reference("\u{FFFD}", "something"))
+        #expect(disk.getReference(identifiedBy: "") == reference("", "nothing"))
+        #expect(disk.getReference(identifiedBy: "\u{FFFD}") == reference("\u{FFFD}", "something"))
+        let both = try CacheManager(at: directory.url, now: clock.now)
+        #expect(both.getReference(identifiedBy: "") != nil)
+        _ = both.getReference(identifiedBy: "\u{FFFD}")
+        both.diskManager.removeLastUsed()
+        #expect(both.getReference(identifiedBy: "") == nil && both.getReference(identifiedBy: "\u{FFFD}") != nil)
+    }
+
+    @Test("A slice of data is stored as its own bytes")
+    func slice() throws {
+        let manager = try CacheManager.inMemory()
+        let whole = Data(count: 1000)
+        manager.addToCache(CacheReference(identifier: "a", data: whole[100..<200], hash: ""))
+        #expect(manager.getReference(identifiedBy: "a")?.data.startIndex == 0)
+    }
+
     @Test("What was read or stored before something was removed does not come to memory after it")
     func removedMeanwhile() {
         let memory = ReferenceMemory(capacity: 2)
@@ -482,4 +535,5 @@ public protocol CacheDiskManagerProtocol {
 }
 
 extension CacheManager: CacheManagerProtocol {}
-extension CacheDiskManager: CacheDiskManagerProtocol {}
+extension CacheDiskManager: CacheDiskManagerProtocol {
+}

@@ -1,5 +1,5 @@
 import Foundation
-import ShaleAdapters
+@testable import ShaleAdapters
 import Synchronization
 import Testing
 
@@ -250,5 +250,57 @@ struct RxCacheActionsTests {
             try await group.waitForAll()
         }
         #expect(await cache.ids(Provider())?.sorted() == Array(0..<50))
+    }
+
+    @Test("Actions may use the cache, and are applied again to what somebody else stored meanwhile")
+    func reentrant() async throws {
+        let cache = try open(), other = try open()
+        try await cache.put([1], Provider())
+        let calls = Mutex(0)
+        let result = try await Actions<Mock>.with(Provider(), in: cache).update(
+            { _ in true },
+            replace: { mock in
+                // Through another object, as another process would.
+                if calls.withLock({ 
+                    $0 += 1
+                    return $0
+                }) == 1 {
+                    _ = try? other.edit(Provider()) { (mocks: inout [Mock]) in mocks.append(Mock(id: 2)) }
+                }
+                return Mock(id: mock.id + 10)
+            }
+        ).result()
+        #expect(result.map(\.id) == [11, 2] && calls.withLock { $0 } == 2)
+        #expect(await other.ids(Provider()) == [11, 2])
+    }
+
+    @Test("R14 an expired read removes the record that it found, not one that was stored since")
+    func expiredVersion() async throws {
+        struct Late: CacheProvider {
+            let cache: ProviderCache
+            let stores = Once()
+            let providerKey = "getMocks"
+            var lifeCache: LifeCache? {
+                if stores.take() { _ = try? cache.edit(Provider()) { (mocks: inout [Mock]) in mocks = [Mock(id: 2)] } }
+                return LifeCache(duration: 5, timeUnit: .seconds)
+            }
+        }
+        let cache = try open()
+        try await cache.put([1], Provider())
+        clock.advance(10)
+        let loader: @Sendable () async throws -> [Mock] = { throw RxCacheSupport.Offline() }
+        #expect(try await cache.cache(loader, provider: Late(cache: cache)) == [Mock(id: 2)])
+        #expect(await cache.ids(Provider()) == [2])
+    }
+}
+
+/// True once.
+private final class Once: Sendable {
+    private let isLeft = Mutex(true)
+    func take() -> Bool {
+        isLeft.withLock { isLeft in
+            defer { isLeft = false }
+            return isLeft
+        }
     }
 }

@@ -1,6 +1,6 @@
 import Foundation
 import Shale
-import ShaleAdapters
+@testable import ShaleAdapters
 import Synchronization
 import Testing
 
@@ -173,6 +173,33 @@ struct SiestaResourceTests {
             recorder.events == ["observerAdded -", "newData(cache) stored", "requested stored", "notModified stored"])
         #expect(cache.called == ["readEntity", "updateEntityTimestamp"])
         #expect(stories.readEntity(forKey: url) == Entity<Story>.story("stored", etag: "v1", timestamp: 2000))
+    }
+
+    @Test("E7 \"Not modified\" gives no new timestamp to what has come meanwhile")
+    func notModifiedMeanwhile() async throws {
+        stories.writeEntity(.story("stored", etag: "v1", timestamp: 900), forKey: url)
+        let overriding = resource(stories) { [stories, url] stored in
+            #expect(stored?.etag == "v1")
+            // Somebody else, perhaps another process.
+            stories.writeEntity(.story("theirs", etag: "v2", timestamp: 950), forKey: url)
+            return .notModified
+        }
+        #expect(try await overriding.load().title == "stored")
+        #expect(stories.readEntity(forKey: url) == Entity<Story>.story("theirs", etag: "v2", timestamp: 950))
+
+        let gate = AsyncStream.makeStream(of: Void.self), begun = AsyncStream.makeStream(of: Void.self)
+        let overridden = resource(stories) { _ in
+            begun.continuation.finish()
+            for await _ in gate.stream {}
+            return .notModified
+        }
+        async let loaded = overridden.load()
+        for await _ in begun.stream {}
+        await overridden.overrideLocalData(with: .story("local", timestamp: 10))
+        gate.continuation.finish()
+        #expect(try await loaded.title == "local")
+        #expect(await overridden.latestData?.timestamp == 10)
+        #expect(stories.readEntity(forKey: url) == nil)
     }
 
     @Test("E7 \"Not modified\" without anything stored is an error that says so")

@@ -94,4 +94,57 @@ struct ArchiveTests {
         #expect(try FileManager.default.contentsOfDirectory(atPath: folder.path) == ["numbers.cache"])
         #expect(throws: (any Error).self) { try Cache<String, Int>.readFromDisk(withName: "others", in: folder) }
     }
+
+    @Test("an archive from somewhere else: what cannot be is dataCorrupted, and what can be comes in")
+    func foreign() throws {
+        let clock = TestClock()
+        func decode(_ fields: String) throws -> Cache<String, Int> {
+            try decoder(clock).decode(
+                Cache<String, Int>.self,
+                from: Data("[{\"key\":\"k\",\"value\":1,\(fields)}]".utf8))
+        }
+        func fields(expires: String = "null", loadTime: String = "0", tags: String = "[]") -> String {
+            "\"expires\":\(expires),\"loadTime\":\(loadTime),\"tags\":\(tags),\"isPinned\":false"
+        }
+        let later = clock.date.millisecondsSince1970 + 1000
+        #expect(try decode(fields())["k"] == 1)
+        #expect(try decode(fields(expires: "\(later)"))["k"] == 1)
+        #expect(try decode(fields(expires: "0"))["k"] == nil)
+        let latest: Int64 = 1 << 48 - 2
+        #expect(
+            try decode(fields(expires: "\(latest)")).entry(for: "k")?.expiresAt == Date(millisecondsSince1970: latest))
+        #expect(try decode(fields(loadTime: "9223372036854775807"))["k"] == 1)
+        for bad in [
+            fields(expires: "\(Int64.max)"), fields(expires: "\(latest + 1)"), fields(expires: "-1"),
+            fields(expires: "\(Int64.min)"), fields(loadTime: "-1"), fields(loadTime: "\(Int64.min)"),
+            fields(tags: "[\"\"]"), fields(tags: "[\"1\",\"2\",\"3\",\"4\",\"5\",\"6\",\"7\",\"8\"]"),
+            fields(expires: "1e300"), fields(expires: "\(later)0000000000000000000000"),
+        ] {
+            let error = #expect(throws: DecodingError.self, "\(bad)") { _ = try decode(bad) }
+            guard case .dataCorrupted = error else {
+                Issue.record("\(bad): \(String(describing: error))")
+                continue
+            }
+        }
+    }
+
+    @Test("a clock that moves at each look, or shows no time, keeps nobody busy")
+    func strangeClocks() throws {
+        let clock = TestClock()
+        let cache = try Cache<Int, Int>.small(clock: clock)
+        try cache.insert(1, for: 1, maxAge: .seconds(1000))
+        let data = try JSONEncoder().encode(cache)
+        let decoder = JSONDecoder()
+        let running: @Sendable () -> Date = {
+            clock.advance(milliseconds: 1)
+            return clock.date
+        }
+        decoder.userInfo[.cacheClock] = running
+        #expect(try decoder.decode(Cache<Int, Int>.self, from: data)[1] == 1)
+        for seconds in [Double.nan, .infinity, -.infinity, 1e300, -1e300] {
+            let cache = try Cache<Int, Int>.inMemory(capacity: 1 << 20, now: { Date(timeIntervalSince1970: seconds) })
+            cache[1] = 1
+            #expect(cache[1] == 1)
+        }
+    }
 }

@@ -485,4 +485,60 @@ struct LoadingTests {
             #expect(caches[1][key] == key)
         }
     }
+
+    @Test("what is wrong with the caller's own options is an error of the load, not a value that is loaded again and again")
+    func ownErrors() async throws {
+        let cache = try Cache<String, Int>.small(), loads = Counter()
+        let eight = (0..<8).map(String.init)
+        for _ in 0..<2 {
+            let error = await #expect(throws: ShaleError.self) {
+                try await cache.value(for: "tags", tags: eight) { loads.add() }
+            }
+            #expect(error?.code == .invalid)
+        }
+        for loaded in [
+            Cache<String, Int>.Loaded.value(1, tags: [""]), .value(1, maxAge: .of(.seconds(-1))),
+            .missing(tags: eight), .missing(maxAge: .of(.seconds(-1))),
+        ] {
+            await #expect(throws: ShaleError.self) { try await cache.entry(for: "key") { _ in loaded } }
+        }
+        try cache.insert(1, for: "old", maxAge: .zero)
+        await #expect(throws: ShaleError.self) {
+            try await cache.entry(for: "old") { _ in .notModified(maxAge: .of(.seconds(-1))) }
+        }
+        #expect(cache.statistics.failedLoads == 7 && cache.statistics.unstored == 0)
+        #expect(try cache.allKeys().isEmpty)
+        // What the store cannot do is none of theirs.
+        let large = try Cache<String, Data>.small()
+        #expect(try await large.value(for: "large") { Data(count: 3 << 20) }.count == 3 << 20)
+        #expect(large.statistics.unstored == 1)
+    }
+
+    @Test("\"not modified\" gives no new age to what was stored while its predecessor was validated")
+    func validatedVersion() async throws {
+        let clock = TestClock()
+        let cache = try Cache<String, Int>.small(clock: clock)
+        try cache.insert(1, for: "key", maxAge: .seconds(1))
+        clock.advance(seconds: 1)
+        let entry = try await cache.entry(for: "key") { stored in
+            #expect(stored?.value == 1)
+            try cache.insert(2, for: "key", maxAge: .seconds(5))
+            return .notModified(maxAge: .seconds(1000))
+        }
+        #expect(entry.value == 1 && entry.isStale)
+        let stored = try #require(try cache.entry(for: "key"))
+        #expect(stored.value == 2 && stored.expiresAt == clock.date + 5)
+    }
+
+    @Test("no entry has the version 0, which is that of a value that was not stored")
+    func versionZero() throws {
+        let cache = try Cache<String, Int>.small()
+        let version = try cache.insert(1, for: "key")
+        #expect(try !cache.remove("key", version: 0) && !cache.remove("key", version: version + 1))
+        #expect(try !cache.store.touch(cache.stored("key"), version: 0, maxAge: .zero))
+        #expect(try cache.replace(0, with: 2, for: "key") == nil)
+        #expect(cache["key"] == 1)
+        #expect(try cache.remove("key", version: version))
+        #expect(cache["key"] == nil)
+    }
 }
