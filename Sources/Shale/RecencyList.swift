@@ -1,8 +1,8 @@
 /// Items by key, in the order of their use. Every operation takes constant time.
 @usableFromInline
-package struct RecencyList<Key: Hashable & Sendable, Item: Sendable>: Sendable {
+package struct RecencyList<Key: Hashable, Item> {
     @usableFromInline
-    struct Place: Sendable {
+    struct Place {
         @usableFromInline let key: Key
         @usableFromInline let item: Item
         @usableFromInline let cost: Int
@@ -56,6 +56,17 @@ package struct RecencyList<Key: Hashable & Sendable, Item: Sendable>: Sendable {
         return place.item
     }
 
+    /// All items, from the least recently used on.
+    var items: [Item] {
+        var items: [Item] = []
+        var next = order.oldest
+        while let position = next, let place = places[position] {
+            items.append(place.item)
+            next = order.next(after: position)
+        }
+        return items
+    }
+
     /// Removes the least recently used, and returns it.
     @discardableResult
     @inlinable
@@ -63,6 +74,9 @@ package struct RecencyList<Key: Hashable & Sendable, Item: Sendable>: Sendable {
         order.oldest.flatMap { places[$0]?.key }.flatMap { remove($0) }
     }
 }
+
+extension RecencyList: Sendable where Key: Sendable, Item: Sendable {}
+extension RecencyList.Place: Sendable where Key: Sendable, Item: Sendable {}
 
 /// Positions in the order of their use, linked both ways, and those that are free. It is apart from the
 /// items because code that knows its types is several times as fast as code that is generic over them.
@@ -76,6 +90,9 @@ struct Order: Sendable {
 
     @usableFromInline
     init() {}
+
+    /// The one that was used next; nil: none since.
+    func next(after position: Int) -> Int? { newer[position] }
 
     /// A position that was released.
     @usableFromInline

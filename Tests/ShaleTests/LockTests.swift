@@ -35,6 +35,9 @@ struct LockTests {
                 _ = try? cache.touch("a")
                 _ = try? cache.allKeys()
                 _ = cache.prefetch("behind") { Node(self) }
+                Task(executorPreference: AtOnce()) {
+                    _ = try? await cache.value(for: "failing", orLoad: LockTests.options) { throw Offline() }
+                }
                 _ = cache.events
                 _ = cache.changes
             }
@@ -61,6 +64,9 @@ struct LockTests {
             UnownedJob(job).runSynchronously(on: asUnownedTaskExecutor())
         }
     }
+
+    private static let options = LoadOptions(
+        .staleIfError, softLimit: .seconds(100), hardLimit: .seconds(1000), pauseAfterFailure: .seconds(1))
 
     @Test("coder, clock, deinit, observer and loader all use the cache", arguments: [0, 2, 256])
     func all(memoryEntries: Int) async throws {
@@ -89,24 +95,24 @@ struct LockTests {
             let events = cache.events
             return Task(executorPreference: AtOnce()) { for await _ in events { user.use("events") } }
         }
-        let options = LoadOptions(
-            .staleIfError, softLimit: .seconds(100), hardLimit: .seconds(1000), pauseAfterFailure: .seconds(1))
         for round in 0..<50 {
             cache["a"] = Node(user)
             cache["\(round)"] = Node(user)
             cache["failing"] = Node(user)
             _ = cache["a"]
+            try cache.remove("\(round)")
             _ = try await cache.value(for: "loaded") {
                 user.use("loader")
                 return Node(user)
             }
             clock.advance(seconds: 61)
             for _ in 0..<2 {
-                _ = try? await cache.entry(for: "failing", orLoad: options) { _ in
+                _ = try? await cache.entry(for: "failing", orLoad: LockTests.options) { _ in
                     user.use("loader")
                     throw Failure(user)
                 }
             }
+            _ = try await cache.value(for: "failing", orLoad: .reload) { Node(user) }
             // Those who wait go on within the load's last step.
             await withTaskGroup { group in
                 for _ in 0..<4 {

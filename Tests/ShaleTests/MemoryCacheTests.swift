@@ -1,0 +1,292 @@
+import Foundation
+import Synchronization
+import Testing
+@testable import Shale
+
+@Suite("A cache of anything in memory", .timeLimit(.minutes(10)))
+struct MemoryCacheTests {
+    private let clock = TestClock()
+
+    private func cache<Key: Hashable, Value>(
+        _: Key.Type = String.self, _: Value.Type = Int.self, lifetime: TimeInterval = 60, count: Int = 50
+    ) -> MemoryCache<Key, Value> {
+        MemoryCache(dateProvider: clock.now, entryLifetime: lifetime, maximumEntryCount: count)
+    }
+
+    @Test("S1, S5, S10 By itself an entry lives for 12 hours, 50 are kept, and the clock is the system's")
+    func defaults() {
+        let cache = MemoryCache<Int, Int>(dateProvider: clock.now)
+        for i in 0..<60 { cache[i] = i }
+        #expect(cache.count == 50 && cache.keys == Array(10..<60))
+        clock.advance(seconds: 12 * 60 * 60 - 1)
+        #expect(cache[59] == 59)
+        clock.advance(seconds: 1)
+        #expect(cache[59] == nil && cache.count == 0)
+        let now = MemoryCache<Int, Int>()
+        now[1] = 1
+        #expect(now[1] == 1)
+    }
+
+    @Test("S2 A value is returned only while now is before its expiration; the read that finds an expired one discards it")
+    func expires() {
+        final class Value {}
+        let cache = cache(String.self, Value.self, lifetime: 10)
+        weak var value: Value?
+        do {
+            let fresh = Value()
+            value = fresh
+            cache["a"] = fresh
+        }
+        clock.advance(milliseconds: 9999)
+        #expect(cache["a"] != nil)
+        clock.advance(milliseconds: 1)
+        #expect(value != nil && cache["a"] == nil)
+        #expect(value == nil)
+        clock.advance(seconds: -100)
+        #expect(cache["a"] == nil)
+    }
+
+    @Test("S2 An expired read discards no value that was inserted meanwhile")
+    func expiredMeanwhile() {
+        let cache = Mutex<MemoryCache<String, Int>?>(nil), clock = clock
+        let isInserting = Mutex(false)
+        let own = MemoryCache<String, Int>(
+            dateProvider: {
+                let now = clock.date
+                let inserts = isInserting.withLock { inserts in
+                    defer { inserts = false }
+                    return inserts
+                }
+                if inserts { cache.withLock { $0 }?["a"] = 2 }
+                return now
+            }, entryLifetime: 10)
+        cache.withLock { $0 = own }
+        own["a"] = 1
+        clock.advance(seconds: 10)
+        isInserting.withLock { $0 = true }
+        #expect(own["a"] == nil)
+        #expect(own["a"] == 2)
+        cache.withLock { $0 = nil }
+    }
+
+    @Test("S3 The subscript inserts, and removes with nil; with a default")
+    func subscripts() {
+        let cache = cache()
+        cache["a"] = 1
+        cache["a"] = 2
+        #expect(cache["a"] == 2 && cache.count == 1)
+        cache["a"] = nil
+        #expect(cache["a"] == nil && cache.keys.isEmpty)
+        #expect(cache["b", default: 5] == 5 && cache["b"] == nil)
+        cache["b", default: 5] += 1
+        cache["b", default: 5] += 1
+        #expect(cache["b"] == 7)
+        cache.removeValue(forKey: "none")
+        cache.removeAll()
+        #expect(cache["b"] == nil)
+    }
+
+    @Test("S4 Any Hashable key and any value: classes, closures, characters, optionals, NaN")
+    func anything() {
+        final class Object {}
+        struct Folded: Hashable {
+            var text: String
+            static func == (a: Folded, b: Folded) -> Bool { a.text.lowercased() == b.text.lowercased() }
+            func hash(into hasher: inout Hasher) { text.lowercased().hash(into: &hasher) }
+        }
+        let object = Object()
+        let objects = cache(ObjectIdentifier.self, Object.self)
+        objects[ObjectIdentifier(object)] = object
+        #expect(objects[ObjectIdentifier(object)] === object)
+        let functions = cache(Character.self, ((Int) -> Int).self)
+        functions["e\u{301}"] = { $0 + 1 }
+        #expect(functions["é"]?(1) == 2)
+        let folded = cache(Folded.self, Character.self)
+        folded[Folded(text: "A")] = "x"
+        folded[Folded(text: "a")] = "y"
+        #expect(folded[Folded(text: "A")] == "y" && folded.count == 1)
+        let numbers = cache(Double.self, Double.self)
+        numbers[0.0] = .infinity
+        #expect(numbers[-0.0] == .infinity)
+        numbers[1] = .nan
+        #expect(numbers[1]?.isNaN == true)
+        let metatypes = cache(AnyHashable.self, Any.Type.self)
+        metatypes[[1]] = Int.self
+        #expect(metatypes[[1]] == Int.self)
+        let optionals = cache(String?.self, Int?.self)
+        optionals.insert(nil, forKey: nil)
+        #expect(optionals.value(forKey: nil) == .some(nil))
+    }
+
+    @Test("Exactly the least recently used leaves, against a list", arguments: [1, 3, 17])
+    func order(limit: Int) {
+        let cache = cache(Int.self, Int.self, count: limit)
+        var random = SystemRandomNumberGenerator(), model: [(key: Int, value: Int)] = []
+        for step in 0..<20_000 {
+            let key = Int.random(in: 0..<limit * 2, using: &random)
+            let position = model.firstIndex { $0.key == key }
+            switch Int.random(in: 0..<10, using: &random) {
+            case 0:
+                cache.removeValue(forKey: key)
+                if let position { model.remove(at: position) }
+            case 1..<4:
+                cache[key] = step
+                if let position { model.remove(at: position) }
+                model.append((key, step))
+                if model.count > limit { model.removeFirst() }
+            default:
+                #expect(cache[key] == position.map { model[$0].value })
+                if let position { model.append(model.remove(at: position)) }
+            }
+            #expect(cache.keys == model.map(\.key))
+        }
+    }
+
+    @Test("a limit below 1 is none")
+    func noLimit() {
+        for count in [0, -1] {
+            let cache = cache(Int.self, Int.self, count: count)
+            for i in 0..<1000 { cache[i] = i }
+            #expect(cache.count == 1000)
+        }
+    }
+
+    @Test("a value's deinit, a key's deinit and the clock may use the cache")
+    func reentrant() {
+        final class Node: Hashable, @unchecked Sendable {
+            static func == (a: Node, b: Node) -> Bool { a.id == b.id }
+            func hash(into hasher: inout Hasher) { hasher.combine(id) }
+            let id: Int
+            let use: @Sendable () -> Void
+            init(_ id: Int, _ use: @escaping @Sendable () -> Void) {
+                self.id = id
+                self.use = use
+            }
+            deinit { use() }
+        }
+        let cache = Mutex<MemoryCache<Node, Node>?>(nil), uses = Counter(), clock = clock
+        let use: @Sendable () -> Void = {
+            let cache = cache.withLock { $0 }
+            if uses.add() % 10 == 0 { cache?[Node(-1) {}] = Node(0) {} }
+            _ = cache?[Node(1) {}]
+        }
+        let own = MemoryCache<Node, Node>(
+            dateProvider: {
+                _ = uses.count
+                return clock.date
+            }, entryLifetime: 10, maximumEntryCount: 4)
+        cache.withLock { $0 = own }
+        for round in 0..<10 {
+            for i in 0..<10 { own[Node(i, use)] = Node(i, use) }
+            for i in 0..<10 { own[Node(i, use)] = nil }
+            for i in 0..<3 { own[Node(i, use)] = Node(i, use) }
+            if round % 2 == 0 { own.removeAll() } else { clock.advance(seconds: 10) }
+            for i in 0..<3 { #expect(own[Node(i, use)] == nil) }
+        }
+        let last = cache.withLock { cache in
+            defer { cache = nil }
+            return cache
+        }
+        #expect(uses.count > 100 && last != nil)
+    }
+
+    @Test("any thread may use it")
+    func threads() async throws {
+        let cache = cache(Int.self, Int.self, count: 20)
+        try await withThrowingTaskGroup(of: Void.self) { group in
+            for thread in 0..<8 {
+                group.addTask {
+                    for i in 0..<5000 {
+                        cache[i % 40] = i % 40
+                        if let value = cache[(i * 7 + thread) % 40] { #expect(value == (i * 7 + thread) % 40) }
+                        if i % 100 == 0 { _ = cache.keys }
+                    }
+                }
+            }
+            try await group.waitForAll()
+        }
+        #expect(cache.count == 20)
+    }
+
+    // MARK: As a value
+
+    private func decode<Key: Codable, Value: Codable>(_ text: String) throws -> MemoryCache<Key, Value> {
+        let decoder = JSONDecoder()
+        decoder.userInfo[.cacheClock] = clock.now
+        return try decoder.decode(MemoryCache<Key, Value>.self, from: Data(text.utf8))
+    }
+
+    @Test("S7, S8 It is Codable where its parts are: expired entries stay out, expirations and the order of use survive")
+    func coded() throws {
+        let cache = cache(String.self, Double.self, lifetime: 10)
+        cache["old"] = 1
+        clock.advance(seconds: 5)
+        for (i, key) in ["a", "b", "c"].enumerated() { cache[key] = Double(i) }
+        _ = cache["a"]
+        clock.advance(seconds: 5)
+        let text = String(decoding: try JSONEncoder().encode(cache), as: UTF8.self)
+        #expect(!text.contains("old"))
+        clock.advance(milliseconds: 4999)
+        let copy: MemoryCache<String, Double> = try decode(text)
+        #expect(copy.keys == ["b", "c", "a"] && copy["b"] == 1)
+        clock.advance(milliseconds: 1)
+        #expect(copy.count == 0)
+    }
+
+    @Test("S7 Files that the article's code wrote load, here and in a Cache; those of a Cache too")
+    func articles() throws {
+        // What "Caching in Swift" encodes: entries, with dates in seconds since 2001.
+        struct Entry: Codable {
+            var key: String, value: Article, expirationDate: Date
+        }
+        let fresh = clock.date + 100
+        let written = try JSONEncoder().encode([
+            Entry(key: "fresh", value: Article(title: "one"), expirationDate: fresh),
+            Entry(key: "expired", value: Article(title: "two"), expirationDate: clock.date),
+            Entry(key: "for ever", value: Article(title: "three"), expirationDate: .distantFuture),
+        ])
+        let text = String(decoding: written, as: UTF8.self)
+        let cache: MemoryCache<String, Article> = try decode(text)
+        #expect(cache.keys == ["fresh", "for ever"] && cache["fresh"]?.title == "one")
+        // And the other way round.
+        let back = try JSONDecoder().decode([Entry].self, from: JSONEncoder().encode(cache))
+        #expect(back.map(\.key) == ["for ever", "fresh"] && back[1].expirationDate == fresh)
+        let decoder = JSONDecoder()
+        decoder.userInfo[.cacheClock] = clock.now
+        let stored = try decoder.decode(Cache<String, Article>.self, from: written)
+        #expect(try Set(stored.allKeys()) == ["fresh", "for ever"])
+        #expect(try stored.entry(for: "fresh")?.expiresAt == fresh)
+        let again: MemoryCache<String, Article> = try decode(
+            String(decoding: JSONEncoder().encode(stored), as: UTF8.self))
+        #expect(Set(again.keys) == ["fresh", "for ever"])
+        clock.advance(seconds: 100)
+        #expect(stored["fresh"] == nil && cache["fresh"] == nil && again["fresh"] == nil)
+        #expect(cache["for ever"]?.title == "three")
+    }
+
+    @Test("of an archive with more than 50 entries, the last 50 stay")
+    func largeArchive() throws {
+        let cache = cache(Int.self, Int.self, count: 0)
+        for i in 0..<60 { cache[i] = i }
+        let copy: MemoryCache<Int, Int> = try decode(
+            String(decoding: JSONEncoder().encode(cache), as: UTF8.self))
+        #expect(copy.keys == Array(10..<60))
+    }
+
+    @Test("S9 saveToDisk(withName:using:) writes <name>.cache in the caches directory, and it can be read back")
+    func saved() throws {
+        let name = "shale-test-\(UUID().uuidString)"
+        let folder = try FileManager.default.url(
+            for: .cachesDirectory, in: .userDomainMask, appropriateFor: nil, create: true)
+        defer { try? FileManager.default.removeItem(at: folder.appendingPathComponent("\(name).cache")) }
+        let cache = cache(String.self, Double.self, lifetime: .infinity)
+        cache["infinite"] = .infinity
+        cache["not a number"] = .nan
+        try cache.saveToDisk(withName: name, using: .default)
+        #expect(FileManager.default.fileExists(atPath: folder.appendingPathComponent("\(name).cache").path))
+        let copy = try MemoryCache<String, Double>.readFromDisk(withName: name, now: clock.now)
+        #expect(copy["infinite"] == .infinity && copy["not a number"]?.isNaN == true)
+        clock.advance(seconds: 1 << 32)
+        #expect(copy["infinite"] == .infinity)
+    }
+}
