@@ -327,6 +327,18 @@ struct RxCacheTests {
         for provider in siblings.dropFirst() { #expect(await cache.ids(provider) == [1]) }
     }
 
+    @Test("The flag can be set while the cache is open")
+    func changedFlag() async throws {
+        let cache = try open(), provider = Provider(seconds: 10)
+        try await cache.put([1], provider)
+        cache.useExpiredDataIfLoaderNotAvailable = true
+        clock.advance(10)
+        let loader: @Sendable () async throws -> [Mock] = { throw Offline() }
+        #expect(try await cache.cache(loader, provider: provider) == [Mock(id: 1)])
+        cache.useExpiredDataIfLoaderNotAvailable = false
+        await #expect(throws: ProviderCacheError.self) { try await cache.cache(loader, provider: provider) }
+    }
+
     @Test("R15 expired, flag off: the loader; its error is the error")
     func expired() async throws {
         let cache = try open(), provider = Provider(seconds: 10), origin = Origin([2])

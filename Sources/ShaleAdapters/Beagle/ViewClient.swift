@@ -5,6 +5,36 @@ import Foundation
 #endif
 import Shale
 
+/// What screens need of a view client, so that tests can give them another one.
+public protocol ViewClientProtocol<Component>: Sendable {
+    associatedtype Component: Sendable
+
+    /// See ``ViewClient/fetch(url:additionalData:completion:)``.
+    @discardableResult
+    func fetch(
+        url: String, additionalData: HttpAdditionalData?,
+        completion: @escaping @Sendable (Result<Component, ViewRequest.Error>) -> Void
+    ) -> (any RequestToken)?
+    /// See ``ViewClient/fetch(url:additionalData:)``.
+    func fetch(url: String, additionalData: HttpAdditionalData?) async throws -> Component
+    /// See ``ViewClient/prefetch(url:additionalData:)``.
+    func prefetch(url: String, additionalData: HttpAdditionalData?)
+}
+
+extension ViewClientProtocol {
+    /// The component by the other `fetch`, whose request a task that is cancelled cancels.
+    public func fetch(url: String, additionalData: HttpAdditionalData? = nil) async throws -> Component {
+        let (results, continuation) = AsyncStream.makeStream(of: Result<Component, ViewRequest.Error>.self)
+        let token = fetch(url: url, additionalData: additionalData) { continuation.yield($0) }
+        return try await withTaskCancellationHandler {
+            for await result in results { return try result.get() }
+            throw CancellationError()
+        } onCancel: {
+            token?.cancel()
+        }
+    }
+}
+
 /// Beagle's view client: components by their URL, from a cache, or else from the network.
 ///
 /// ```swift
@@ -20,7 +50,7 @@ import Shale
 /// stored component a new age. Should the cache fail, the network alone serves.
 ///
 /// Every method may be called from any thread.
-public struct ViewClient<Component: Codable & Sendable>: Sendable {
+public struct ViewClient<Component: Codable & Sendable>: ViewClientProtocol {
     /// Where the components are.
     public let cache: Cache<ViewKey, Component>
     private let networkClient: (any NetworkClientProtocol)?

@@ -4,6 +4,7 @@ import FoundationEssentials
 import Foundation
 #endif
 import Shale
+import Synchronization
 
 /// RxCache's providers, with async functions in the place of observables.
 ///
@@ -19,8 +20,13 @@ import Shale
 ///
 /// Any thread and task may use it, and several processes the same directory.
 public final class ProviderCache: Sendable {
-    /// Whether a record past its age, or one that was to be evicted, is served where the loader fails.
-    public let useExpiredDataIfLoaderNotAvailable: Bool
+    /// Whether a record past its age, or one that was to be evicted, is served where the loader fails. Set: applies from the next
+    /// request on.
+    public var useExpiredDataIfLoaderNotAvailable: Bool {
+        get { usesExpired.load(ordering: .relaxed) }
+        set { usesExpired.store(newValue, ordering: .relaxed) }
+    }
+    private let usesExpired: Atomic<Bool>
     let records: Cache<RecordKey, Data>
 
     /// Opens the cache in a directory, creating it and missing parents.
@@ -81,7 +87,7 @@ public final class ProviderCache: Sendable {
                 code: .invalid,
                 message: "\(place): maxMBPersistenceCache is \(megabytes); a cache has at least 1 megabyte")
         }
-        self.useExpiredDataIfLoaderNotAvailable = useExpiredDataIfLoaderNotAvailable
+        usesExpired = Atomic(useExpiredDataIfLoaderNotAvailable)
         var options = Store.Options(capacity: capacity)
         // One shard keeps the exact order of use whatever the capacity.
         options.shards = 1
