@@ -32,7 +32,7 @@ extension Cache: Codable {
     public convenience init(from decoder: any Decoder) throws {
         let container = try decoder.singleValueContainer()
         let entries = try container.decode([ArchivedEntry<Key, Value>].self)
-        try self.init(opening: nil, now: decoder.userInfo[.cacheClock] as? @Sendable () -> Date)
+        try self.init(opening: nil, Options(now: decoder.userInfo[.cacheClock] as? @Sendable () -> Date))
         for (index, entry) in entries.enumerated() {
             do {
                 if let fault = entry.fault { throw failure(fault) }
@@ -45,9 +45,9 @@ extension Cache: Codable {
     }
 
     private func restore(_ archived: ArchivedEntry<Key, Value>) throws {
-        func left() -> Store.Lifetime {
+        func left() -> Age {
             guard let expires = archived.expires else { return .forever }
-            return expires > store.now ? .of(.milliseconds(expires - store.now)) : .zero
+            return expires > store.now ? .milliseconds(expires - store.now) : .zero
         }
         if left() == .zero { return }
         let version = try insert(

@@ -39,15 +39,11 @@ public final class Cache<Key: Hashable & Codable & Sendable, Value: Codable & Se
     /// What tells this cache's entries from others' in the store; empty for a cache that was opened by its directory.
     public let name: String
 
-    let maxAge: Store.Lifetime
-    let staleFor: Store.Lifetime
-    let refreshAhead: Double
-    let leaseTime: Duration
+    let options: Options
     @usableFromInline let coder: Coder<Value>
     @usableFromInline let keys: KeySpace<Key>
     @usableFromInline let memory: MemoryTier<Key, Value>
     let place: StorePlace
-    let limitClock: any Clock<Duration>
     let loader = Loader<[UInt8], Answer>()
     let pauses = LoadPauses<[UInt8]>()
     @usableFromInline let counters = Counters()
@@ -62,124 +58,111 @@ public final class Cache<Key: Hashable & Codable & Sendable, Value: Codable & Se
     /// `invalid`, which says what the range is.
     ///
     /// - Parameters:
-    ///   - directory: On a local file system. For a cache without one there is ``inMemory(maxAge:staleFor:maxEntries:capacity:eviction:memoryEntries:memoryBytes:refreshAhead:leaseTime:coder:now:limitClock:)``.
-    ///   - maxAge: How long an entry is fresh, unless its insertion says otherwise.
-    ///   - staleFor: How long an entry is kept past its age, for those who ask for stale data.
-    ///   - maxEntries: At least 1; stale ones count too. Fewer than the store has: the others leave at once, those of other caches in it among
-    ///     them. Nil: as many as fit, or what an existing store has.
-    ///   - capacity: Bytes on disk, at least 1 MiB. Nil: 1 GiB for a new store, unchanged for an existing one.
-    ///   - eviction: Which entries leave first where there is no room, chosen when the store is made. Nil: the least recently
-    ///     used in a new store, unchanged for an existing one.
-    ///   - memoryEntries: Decoded values that are kept in memory; 0: none.
-    ///   - memoryBytes: What they may cost together; a value costs the bytes of its encoded form. (A slice of `Data` is copied;
-    ///     what a value of another type keeps alive beside its own bytes is not counted.)
-    ///   - refreshAhead: How eagerly entries that were loaded are loaded anew before their age is over, see
-    ///     ``value(for:orLoad:maxAge:tags:_:)``. 0: never; 1 suits most.
-    ///   - leaseTime: How long others wait for a process that was killed while it loaded; up to an hour.
-    ///   - coder: How values become bytes.
-    ///   - now: The clock that ages go by. Nil: the system's.
-    ///   - limitClock: What measures the limits of loads, see ``LoadOptions``.
+    ///   - directory: On a local file system. For a cache without one there is ``inMemory(options:)``.
+    ///   - options: See ``Options``, for the further parameters of the other initializers too.
+    public convenience init(at directory: String, options: Options) throws(ShaleError) {
+        try self.init(opening: directory, options)
+    }
+
+    /// The same, in a directory that a file URL names.
+    public convenience init(at directory: URL, options: Options) throws(ShaleError) {
+        if !directory.isFileURL { throw ShaleError(code: .invalid, message: "\(directory) names no file") }
+        try self.init(opening: directory.path, options)
+    }
+
+    /// The same, with the options one by one.
     public convenience init(
-        at directory: String, maxAge: Store.Lifetime = .seconds(12 * 60 * 60), staleFor: Store.Lifetime = .forever,
-        maxEntries: Int? = nil, capacity: Int? = nil, eviction: Eviction? = nil,
-        memoryEntries: Int = 256, memoryBytes: Int = 32 << 20,
-        refreshAhead: Double = 0, leaseTime: Duration = .seconds(10), coder: Coder<Value> = .standard,
-        now: (@Sendable () -> Date)? = nil, limitClock: any Clock<Duration> = ContinuousClock()
+        at directory: String, maxAge: Age = .hours(12), staleFor: Age = .forever, maxEntries: Int? = nil, capacity: Int? = nil,
+        eviction: Eviction? = nil, memoryEntries: Int = 256, memoryBytes: Int = 32 << 20, refreshAhead: Double = 0,
+        leaseTime: Duration = .seconds(10), coder: Coder<Value> = .standard, now: (@Sendable () -> Date)? = nil,
+        limitClock: any Clock<Duration> = ContinuousClock()
     ) throws(ShaleError) {
         try self.init(
-            opening: directory, maxAge: maxAge, staleFor: staleFor, maxEntries: maxEntries, capacity: capacity,
-            eviction: eviction, memoryEntries: memoryEntries,
-            memoryBytes: memoryBytes, refreshAhead: refreshAhead, leaseTime: leaseTime, coder: coder, now: now,
-            limitClock: limitClock)
+            at: directory,
+            options: Options(
+                maxAge: maxAge, staleFor: staleFor, maxEntries: maxEntries, capacity: capacity, eviction: eviction,
+                memoryEntries: memoryEntries, memoryBytes: memoryBytes, refreshAhead: refreshAhead,
+                leaseTime: leaseTime, coder: coder, now: now, limitClock: limitClock))
     }
 
     /// The same, in a directory that a file URL names.
     public convenience init(
-        at directory: URL, maxAge: Store.Lifetime = .seconds(12 * 60 * 60), staleFor: Store.Lifetime = .forever,
-        maxEntries: Int? = nil, capacity: Int? = nil, eviction: Eviction? = nil,
-        memoryEntries: Int = 256, memoryBytes: Int = 32 << 20,
-        refreshAhead: Double = 0, leaseTime: Duration = .seconds(10), coder: Coder<Value> = .standard,
-        now: (@Sendable () -> Date)? = nil, limitClock: any Clock<Duration> = ContinuousClock()
+        at directory: URL, maxAge: Age = .hours(12), staleFor: Age = .forever, maxEntries: Int? = nil, capacity: Int? = nil,
+        eviction: Eviction? = nil, memoryEntries: Int = 256, memoryBytes: Int = 32 << 20, refreshAhead: Double = 0,
+        leaseTime: Duration = .seconds(10), coder: Coder<Value> = .standard, now: (@Sendable () -> Date)? = nil,
+        limitClock: any Clock<Duration> = ContinuousClock()
     ) throws(ShaleError) {
-        if !directory.isFileURL { throw ShaleError(code: .invalid, message: "\(directory) names no file") }
         try self.init(
-            opening: directory.path, maxAge: maxAge, staleFor: staleFor, maxEntries: maxEntries, capacity: capacity,
-            eviction: eviction, memoryEntries: memoryEntries,
-            memoryBytes: memoryBytes, refreshAhead: refreshAhead, leaseTime: leaseTime, coder: coder, now: now,
-            limitClock: limitClock)
+            at: directory,
+            options: Options(
+                maxAge: maxAge, staleFor: staleFor, maxEntries: maxEntries, capacity: capacity, eviction: eviction,
+                memoryEntries: memoryEntries, memoryBytes: memoryBytes, refreshAhead: refreshAhead,
+                leaseTime: leaseTime, coder: coder, now: now, limitClock: limitClock))
     }
 
-    /// A new cache in memory, which goes with its last reference. By itself it holds 50 entries; the rest is as for a cache in a directory.
+    /// A new cache in memory, which goes with its last reference. The rest is as for a cache in a directory.
+    public static func inMemory(options: Options) throws(ShaleError) -> Cache { try Cache(opening: nil, options) }
+
+    /// The same, with the options one by one.
     public static func inMemory(
-        maxAge: Store.Lifetime = .seconds(12 * 60 * 60), staleFor: Store.Lifetime = .forever,
-        maxEntries: Int? = 50, capacity: Int? = nil, eviction: Eviction? = nil,
-        memoryEntries: Int = 256, memoryBytes: Int = 32 << 20,
-        refreshAhead: Double = 0, leaseTime: Duration = .seconds(10), coder: Coder<Value> = .standard,
-        now: (@Sendable () -> Date)? = nil, limitClock: any Clock<Duration> = ContinuousClock()
+        maxAge: Age = .hours(12), staleFor: Age = .forever, maxEntries: Int? = nil, capacity: Int? = nil,
+        eviction: Eviction? = nil, memoryEntries: Int = 256, memoryBytes: Int = 32 << 20, refreshAhead: Double = 0,
+        leaseTime: Duration = .seconds(10), coder: Coder<Value> = .standard, now: (@Sendable () -> Date)? = nil,
+        limitClock: any Clock<Duration> = ContinuousClock()
     ) throws(ShaleError) -> Cache {
-        try Cache(
-            opening: nil, maxAge: maxAge, staleFor: staleFor, maxEntries: maxEntries, capacity: capacity,
-            eviction: eviction, memoryEntries: memoryEntries,
-            memoryBytes: memoryBytes, refreshAhead: refreshAhead, leaseTime: leaseTime, coder: coder, now: now,
-            limitClock: limitClock)
+        try inMemory(
+            options: Options(
+                maxAge: maxAge, staleFor: staleFor, maxEntries: maxEntries, capacity: capacity, eviction: eviction,
+                memoryEntries: memoryEntries, memoryBytes: memoryBytes, refreshAhead: refreshAhead,
+                leaseTime: leaseTime, coder: coder, now: now, limitClock: limitClock))
     }
 
-    /// Nil: in memory.
-    convenience init(
-        opening directory: String?, maxAge: Store.Lifetime = .seconds(12 * 60 * 60),
-        staleFor: Store.Lifetime = .forever,
-        maxEntries: Int? = nil, capacity: Int? = nil, eviction: Eviction? = nil,
-        memoryEntries: Int = 256, memoryBytes: Int = 32 << 20,
-        refreshAhead: Double = 0, leaseTime: Duration = .seconds(10), coder: Coder<Value> = .standard,
-        now: (@Sendable () -> Date)? = nil, limitClock: any Clock<Duration> = ContinuousClock()
-    ) throws(ShaleError) {
-        let fault: String? =
-            if let maxEntries, maxEntries < 1 {
-                "maxEntries is \(maxEntries); it is at least 1, or nil"
-            } else if let capacity, capacity < 1 << 20 { "capacity is \(capacity); it is at least 1 MiB, or nil" } else
-            {
-                faultOfCache(
-                    maxAge: maxAge, staleFor: staleFor, memoryEntries: memoryEntries, memoryBytes: memoryBytes,
-                    refreshAhead: refreshAhead, leaseTime: leaseTime)
-            }
-        // Before anything is made or changed.
-        if let fault { throw ShaleError(fault, in: directory) }
-        var options = Store.Options(capacity: capacity, maxEntries: maxEntries)
-        options.eviction = eviction
-        if let now { options.now = { now().millisecondsSince1970 } }
-        let store = try Store(at: directory, options: options)
-        try self.init(
-            in: store, named: "", maxAge: maxAge, staleFor: staleFor, memoryEntries: memoryEntries,
-            memoryBytes: memoryBytes, refreshAhead: refreshAhead, leaseTime: leaseTime, coder: coder,
-            limitClock: limitClock)
-    }
-
-    /// Opens one of many caches in a store, each under a name of its own. The store's limits and clock are shared by them all.
+    /// Opens one of many caches in a store, each under a name of its own. The store's limits and clock are shared by them all:
+    /// options that are the store's, ``Options/maxEntries`` for one, are an error.
     ///
     /// A name has at most 255 bytes of UTF-8, and is for one type of key and one type of value. The rest is as for a
     /// cache in a directory.
-    public init(
-        in store: Store, named name: String, maxAge: Store.Lifetime = .seconds(12 * 60 * 60),
-        staleFor: Store.Lifetime = .forever,
+    public convenience init(in store: Store, named name: String, options: Options) throws(ShaleError) {
+        if options.isOfStore {
+            throw ShaleError(
+                "maxEntries, capacity, eviction and now are the store's: give them to it", in: store.directory, named: name)
+        }
+        try self.init(in: store, name, options)
+    }
+
+    /// The same, with the options one by one.
+    public convenience init(
+        in store: Store, named name: String, maxAge: Age = .hours(12), staleFor: Age = .forever,
         memoryEntries: Int = 256, memoryBytes: Int = 32 << 20, refreshAhead: Double = 0,
-        leaseTime: Duration = .seconds(10),
-        coder: Coder<Value> = .standard, limitClock: any Clock<Duration> = ContinuousClock()
+        leaseTime: Duration = .seconds(10), coder: Coder<Value> = .standard,
+        limitClock: any Clock<Duration> = ContinuousClock()
     ) throws(ShaleError) {
+        try self.init(
+            in: store, named: name,
+            options: Options(
+                maxAge: maxAge, staleFor: staleFor, memoryEntries: memoryEntries, memoryBytes: memoryBytes,
+                refreshAhead: refreshAhead, leaseTime: leaseTime, coder: coder, limitClock: limitClock))
+    }
+
+    /// Nil: in memory.
+    convenience init(opening directory: String?, _ options: Options) throws(ShaleError) {
+        // Before anything is made or changed.
+        if let fault = options.fault { throw ShaleError(fault, in: directory) }
+        var ofStore = Store.Options(capacity: options.capacity, maxEntries: options.maxEntries)
+        ofStore.eviction = options.eviction
+        if let now = options.now { ofStore.now = { now().millisecondsSince1970 } }
+        try self.init(in: try Store(at: directory, options: ofStore), "", options)
+    }
+
+    private init(in store: Store, _ name: String, _ options: Options) throws(ShaleError) {
         self.store = store
         self.name = name
-        self.maxAge = maxAge
-        self.staleFor = staleFor
-        self.refreshAhead = refreshAhead
-        self.leaseTime = leaseTime
-        self.coder = coder
-        self.limitClock = limitClock
+        self.options = options
         place = StorePlace(store)
         keys = try KeySpace(name: name)
-        let fault = faultOfCache(
-            maxAge: maxAge, staleFor: staleFor, memoryEntries: memoryEntries, memoryBytes: memoryBytes,
-            refreshAhead: refreshAhead, leaseTime: leaseTime)
-        if let fault { throw ShaleError(fault, in: store.directory, named: name) }
-        memory = MemoryTier(maxEntries: memoryEntries, maxCost: memoryBytes)
+        if let fault = options.fault { throw ShaleError(fault, in: store.directory, named: name) }
+        memory = MemoryTier(maxEntries: options.memoryEntries, maxCost: options.memoryBytes)
+        coder = options.coder
     }
 
     deinit {
@@ -204,6 +187,12 @@ public final class Cache<Key: Hashable & Codable & Sendable, Value: Codable & Se
         }
     }
 
+    /// The fresh value, or the default where there is none, or it cannot be read; set: inserts, as the other subscript does.
+    public subscript(key: Key, default defaultValue: @autoclosure () -> Value) -> Value {
+        get { self[key] ?? defaultValue() }
+        set { self[key] = newValue }
+    }
+
     /// The fresh value, or nil.
     @inlinable
     public func value(for key: Key) throws(ShaleError) -> Value? { try entry(for: key)?.value }
@@ -215,16 +204,6 @@ public final class Cache<Key: Hashable & Codable & Sendable, Value: Codable & Se
         counters.count(entry?.source)
         if told.isHeard { tell(of: entry, for: key, includingStale: includingStale) }
         return entry
-    }
-
-    /// The keys of all fresh entries, in no promised order. Reads the whole store.
-    public func allKeys() throws(ShaleError) -> [Key] {
-        var found = Set<Key>()
-        try store.forEach { bytes, known, _ in
-            if !Meta.isMissing(known.meta), let key = keys.decode(bytes) { found.insert(key) }
-            return true
-        }
-        return Array(found)
     }
 
     /// What this object has counted since it was made.
@@ -289,7 +268,7 @@ public final class Cache<Key: Hashable & Codable & Sendable, Value: Codable & Se
     ///   - pinned: Never evicted to make room; ages and removals still apply.
     @discardableResult
     public func insert(
-        _ value: Value, for key: Key, maxAge: Store.Lifetime? = nil, tags: [String] = [], etag: String? = nil,
+        _ value: Value, for key: Key, maxAge: Age? = nil, tags: [String] = [], etag: String? = nil,
         pinned: Bool = false
     ) throws(ShaleError) -> UInt64 {
         try insert(value, for: key, maxAge: maxAge, pinned: pinned, Meta(etag: etag, tags: tags))
@@ -300,7 +279,7 @@ public final class Cache<Key: Hashable & Codable & Sendable, Value: Codable & Se
     /// ``insert(_:for:maxAge:tags:etag:pinned:)``.
     @discardableResult
     public func replace(
-        _ version: UInt64, with value: Value, for key: Key, maxAge: Store.Lifetime? = nil, tags: [String] = [],
+        _ version: UInt64, with value: Value, for key: Key, maxAge: Age? = nil, tags: [String] = [],
         etag: String? = nil,
         pinned: Bool = false
     ) throws(ShaleError) -> UInt64? {
@@ -309,13 +288,13 @@ public final class Cache<Key: Hashable & Codable & Sendable, Value: Codable & Se
 
     /// Nil, with nothing changed, where the condition does not hold.
     package func insert(
-        _ value: Value, for key: Key, maxAge: Store.Lifetime? = nil, tags: [String] = [], pinned: Bool = false,
+        _ value: Value, for key: Key, maxAge: Age? = nil, tags: [String] = [], pinned: Bool = false,
         if condition: Condition
     ) throws(ShaleError) -> UInt64? {
         try set(value, for: key, maxAge: maxAge, pinned: pinned, Meta(tags: tags), condition)
     }
 
-    func insert(_ value: Value, for key: Key, maxAge: Store.Lifetime?, pinned: Bool, _ meta: Meta) throws(ShaleError)
+    func insert(_ value: Value, for key: Key, maxAge: Age?, pinned: Bool, _ meta: Meta) throws(ShaleError)
         -> UInt64
     {
         // Without a condition, a set always gives a version.
@@ -324,10 +303,10 @@ public final class Cache<Key: Hashable & Codable & Sendable, Value: Codable & Se
 
     /// No value: one that is known to be missing, as the meta says.
     func set(
-        _ value: Value?, for key: Key, maxAge: Store.Lifetime?, pinned: Bool, _ meta: Meta, _ condition: Condition
+        _ value: Value?, for key: Key, maxAge: Age?, pinned: Bool, _ meta: Meta, _ condition: Condition
     ) throws(ShaleError) -> UInt64? {
         let storedKey = try stored(key)
-        let maxAge = try checked(maxAge ?? self.maxAge)
+        let maxAge = try lifetime(maxAge), stale = options.staleFor.lifetime(from: store.now)
         let bytes: Data
         do { bytes = try value.map(coder.encode) ?? Data() } catch {
             throw failure("the value for \(key) cannot be encoded: \(error)")
@@ -335,7 +314,7 @@ public final class Cache<Key: Hashable & Codable & Sendable, Value: Codable & Se
         var tags = [keys.tag]
         for tag in meta.tags { tags.append(try stored(tag: tag)) }
         let version = try store.set(
-            bytes, for: storedKey, maxAge: maxAge, stale: staleFor, tags: tags, meta: meta.bytes,
+            bytes, for: storedKey, maxAge: maxAge, stale: stale, tags: tags, meta: meta.bytes,
             condition: condition, pinned: pinned)
         let place = keys.place(of: key, storedAs: storedKey)
         guard let version, let value else {
@@ -351,8 +330,8 @@ public final class Cache<Key: Hashable & Codable & Sendable, Value: Codable & Se
 
     /// Gives an entry, fresh or stale, a new age from now; nil: the cache's. False where there is none.
     @discardableResult
-    public func touch(_ key: Key, maxAge: Store.Lifetime? = nil) throws(ShaleError) -> Bool {
-        try store.touch(try stored(key), maxAge: try checked(maxAge ?? self.maxAge))
+    public func touch(_ key: Key, maxAge: Age? = nil) throws(ShaleError) -> Bool {
+        try store.touch(try stored(key), maxAge: try lifetime(maxAge))
     }
 
     /// Makes an entry stale, as if its age were over: it serves those who ask for stale data until it is loaded or inserted
@@ -468,9 +447,11 @@ public final class Cache<Key: Hashable & Codable & Sendable, Value: Codable & Se
         return keys.tag + tag.canonical
     }
 
-    func checked(_ maxAge: Store.Lifetime) throws(ShaleError) -> Store.Lifetime {
+    /// From now on; nil: the cache's.
+    func lifetime(_ maxAge: Age?) throws(ShaleError) -> Store.Lifetime {
+        let maxAge = maxAge ?? options.maxAge
         if maxAge.isNegative { throw failure("maxAge is \(maxAge); it is not negative") }
-        return maxAge
+        return maxAge.lifetime(from: store.now)
     }
 
     @usableFromInline
@@ -491,26 +472,6 @@ extension ShaleError {
 extension ShaleError {
     /// The same call would fail always, and everywhere.
     var isCallers: Bool { code == .invalid }
-}
-
-extension Store.Lifetime {
-    var isNegative: Bool { if case .of(let duration) = self { duration < .zero } else { false } }
-}
-
-/// What is wrong with the options, if anything.
-private func faultOfCache(
-    maxAge: Store.Lifetime, staleFor: Store.Lifetime, memoryEntries: Int, memoryBytes: Int, refreshAhead: Double,
-    leaseTime: Duration
-) -> String? {
-    if maxAge.isNegative { return "maxAge is \(maxAge); it is not negative" }
-    if staleFor.isNegative { return "staleFor is \(staleFor); it is not negative" }
-    if memoryEntries < 0 { return "memoryEntries is \(memoryEntries); it is not negative" }
-    if memoryBytes < 0 { return "memoryBytes is \(memoryBytes); it is not negative" }
-    if !(refreshAhead >= 0 && refreshAhead.isFinite) {
-        return "refreshAhead is \(refreshAhead); it is a number from 0 on"
-    }
-    return leaseTime < .milliseconds(1) || leaseTime > .seconds(60 * 60)
-        ? "leaseTime is \(leaseTime); it lasts from a millisecond to an hour" : nil
 }
 
 extension Date {

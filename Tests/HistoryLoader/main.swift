@@ -44,7 +44,7 @@ struct Chance: RandomNumberGenerator {
         return z ^ z >> 31
     }
     mutating func pause() -> Duration { .microseconds([0, 0, 300, 1000, 4000].randomElement(using: &self)!) }
-    mutating func age() -> Store.Lifetime { [.milliseconds(3), .seconds(10)].randomElement(using: &self)! }
+    mutating func age() -> Age { [.milliseconds(3), .seconds(10)].randomElement(using: &self)! }
 }
 
 let shared = Shared(arguments[2])
@@ -84,7 +84,7 @@ let begin = ContinuousClock.now
         let pause = chance.pause(), age = chance.age()
         let options = LoadOptions(policies.randomElement(using: &chance)!)
         let least = shared.noted(key)
-        let found = try await cache.value(for: "\(key)", orLoad: options, maxAge: age, tags: ["tag \(key)"]) {
+        let found = try await cache.value(for: "\(key)", policy: options, maxAge: age, tags: ["tag \(key)"]) {
             let number = shared.truth(key)
             try await Task.sleep(for: pause)
             return "\(number)"

@@ -15,7 +15,7 @@ struct BeagleViewClientTests {
     private let clock = BeagleSupport.TestClock()
     private let url = "/home"
 
-    private func cache(maxAge: Store.Lifetime = .seconds(60)) throws -> Cache<ViewKey, Screen> {
+    private func cache(maxAge: Age = .seconds(60)) throws -> Cache<ViewKey, Screen> {
         try Cache.inMemory(maxAge: maxAge, capacity: 4 << 20, now: clock.now)
     }
 
@@ -111,7 +111,7 @@ struct BeagleViewClientTests {
         }
         #expect(failure.error is CancellationError)
         #expect(failure.request.url.absoluteString == "https://example.org/home")
-        #expect(try client.cache.allKeys() == [])
+        #expect(try await client.cache.allKeys() == [])
     }
 
     @Test("V2 A network client that answers twice, or not after a cancellation, harms nobody")
@@ -313,7 +313,7 @@ struct BeagleViewClientTests {
             default: Issue.record(error)
             }
         }
-        #expect(try client.cache.allKeys() == [])
+        #expect(try await client.cache.allKeys() == [])
         #expect(try await client.fetch(url: url) == Screen(title: "well"))
     }
 

@@ -55,7 +55,7 @@ struct ArticleTests {
         let article = try await articles.value(for: url) { try await download(url) }
         #expect(article.title == "Loaded")
         clock.advance(seconds: 24 * 60 * 60)
-        #expect(try await articles.value(for: url, orLoad: .staleIfError) { try await download(url) }.title == "Loaded")
+        #expect(try await articles.value(for: url, policy: .staleIfError) { try await download(url) }.title == "Loaded")
 
         for _ in 0..<2 {
             clock.advance(seconds: 24 * 60 * 60)
@@ -137,7 +137,7 @@ struct ArticleTests {
 
         clock.advance(seconds: 300)
         var changes = articles.changes.makeAsyncIterator()
-        let article = try await articles.value(for: url, orLoad: .staleWhileRevalidate) { try await download(url) }
+        let article = try await articles.value(for: url, policy: .staleWhileRevalidate) { try await download(url) }
         #expect(article.title == "Number 1")
         _ = await changes.next()
         #expect(articles[url]?.title == "Number 2")
@@ -145,7 +145,7 @@ struct ArticleTests {
         clock.advance(seconds: 300)
         var shown: [String] = []
         func show(_ article: Article, isOld: Bool) { shown.append("\(article.title)\(isOld ? ", old" : "")") }
-        for try await entry in articles.entries(for: url, load: download) {
+        for try await entry in articles.entries(for: url, load: { try await download(url) }) {
             show(entry.value, isOld: entry.isStale)
         }
         #expect(shown == ["Number 2, old", "Number 3"])
@@ -183,7 +183,7 @@ struct ArticleTests {
         let careful = LoadOptions(
             .staleIfError, softLimit: .milliseconds(300), hardLimit: .seconds(10), pauseAfterFailure: .seconds(30))
         try articles.insert(Article(title: "Old"), for: url)
-        let fresh = try await articles.entry(for: url, orLoad: careful) { _ in .value(try await download(url)) }
+        let fresh = try await articles.entry(for: url, policy: careful) { _ in .value(try await download(url)) }
         #expect(fresh.value.title == "Old" && fresh.error == nil)
 
         articles[url] = nil
@@ -205,7 +205,7 @@ struct ArticleTests {
         #expect(articles.statistics.loads == 2)
 
         clock.advance(seconds: 60)
-        let article = try await articles.value(for: url, orLoad: LoadOptions(jitter: 0.1)) { try await download(url) }
+        let article = try await articles.value(for: url, policy: LoadOptions(jitter: 0.1)) { try await download(url) }
         #expect(article.title == "Loaded")
     }
 
@@ -316,7 +316,7 @@ struct ArticleTests {
             at: directory.url.path, maxAge: .seconds(3600), maxEntries: 10_000, memoryEntries: 256)
         articles["a"] = Article(title: "Slate")
         #expect(articles["a"]?.title ?? "gone" == "Slate")
-        let b = try await articles.value(for: "b", orLoad: .staleIfError) { Article(title: "Marl") }
+        let b = try await articles.value(for: "b", policy: .staleIfError) { Article(title: "Marl") }
         #expect(b.title == "Marl")
     }
 }

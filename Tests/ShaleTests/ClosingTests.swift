@@ -26,7 +26,7 @@ struct ClosingTests {
             let cache = try open(refreshAhead: 1e12)
             try cache.insert(1, for: "key", maxAge: .seconds(60))
             if way == "refresh ahead" {
-                _ = try await cache.entry(for: "key", orLoad: .reload) { _ in
+                _ = try await cache.entry(for: "key", policy: .reload) { _ in
                     clock.advance(milliseconds: 10)
                     return .value(1)
                 }
@@ -42,10 +42,10 @@ struct ClosingTests {
             }
             var waiter: Task<Int, any Error>?
             switch way {
-            case "behind": #expect(try await cache.entry(for: "key", orLoad: .staleWhileRevalidate, load).value == 1)
-            case "refresh ahead": #expect(try await cache.entry(for: "key", load).source != .loader)
-            case "prefetch": cache.prefetch("key", revalidating: load)
-            default: waiter = Task { try await cache.entry(for: "key", load).value }
+            case "behind": #expect(try await cache.entry(for: "key", policy: .staleWhileRevalidate, load: load).value == 1)
+            case "refresh ahead": #expect(try await cache.entry(for: "key", load: load).source != .loader)
+            case "prefetch": cache.prefetch("key", load: load)
+            default: waiter = Task { try await cache.entry(for: "key", load: load).value }
             }
             try await begun.wait()
             if way == "cancelled" { waiter?.cancel() }
@@ -107,7 +107,7 @@ struct ClosingTests {
             try cache.store.close()
             for caller in callers { #expect(try await caller.value == .closed) }
         }
-        #expect(try !open().allKeys().isEmpty)
+        #expect(try await !open().allKeys().isEmpty)
     }
 
     @Test("a cache that is dropped after its loads is closed: it can be opened with other options at once")
@@ -119,7 +119,7 @@ struct ClosingTests {
             var cache: Cache? = try open(maxEntries: 100 + i)
             #expect(try await cache?.value(for: "\(i)") { i } == i)
             let limits = LoadOptions(softLimit: .seconds(1000), hardLimit: .seconds(2000))
-            #expect(try await cache?.value(for: "limited \(i)", orLoad: limits) { i } == i)
+            #expect(try await cache?.value(for: "limited \(i)", policy: limits) { i } == i)
             await #expect(throws: Offline.self) { try await cache?.value(for: "failing") { throw Offline() } }
             cache = nil
         }

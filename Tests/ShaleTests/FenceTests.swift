@@ -37,6 +37,11 @@ struct FenceTests {
         return (cache, isElsewhere ? try open() : cache)
     }
 
+    private func load<Output>(of joined: Joined<Output>) throws -> Hold<Output> {
+        guard case .load(let hold) = joined else { throw Offline() }
+        return hold
+    }
+
     private func make(_ change: Change, in cache: IntCache) throws { try make(change, in: cache, 2) }
     private func make<Value>(_ change: Change, in cache: Cache<String, Value>, _ new: Value) throws {
         switch change {
@@ -132,7 +137,7 @@ struct FenceTests {
                     try await gate.wait()
                     return .value(large, tags: [FenceTests.tag], pinned: isPinned)
                 }
-                let hold = try #require(try data.loadBehind("key", insteadOf: nil, policy, load))
+                let hold = try self.load(of: data.loadBehind("key", insteadOf: nil, policy, load))
                 try await begun.wait()
                 try make(change, in: data, new)
                 gate.open()
@@ -153,8 +158,8 @@ struct FenceTests {
         let (cache, other) = try caches(setting)
         let begun = Gate(), gate = Gate(), loads = Counter(), truth = Counter()
         func ask() throws -> Hold<IntCache.Answer> {
-            try #require(
-                try cache.loadBehind("key", insteadOf: nil, .reload) { _ in
+            try load(
+                of: cache.loadBehind("key", insteadOf: nil, .reload) { _ in
                     loads.add()
                     let read = truth.count + 1
                     if loads.count == 1 {
@@ -192,11 +197,11 @@ struct FenceTests {
             try await gate.wait()
             return .value(number)
         }
-        cache.prefetch("key", revalidating: load)
+        cache.prefetch("key", load: load)
         try await begun.wait()
         for _ in 0..<10 {
             try cache.remove("key")
-            cache.prefetch("key", revalidating: load)
+            cache.prefetch("key", load: load)
         }
         gate.open()
         #expect(try await cache.value(for: "key") { 9 } == 2)

@@ -19,7 +19,7 @@ struct LoadPauseTests {
         entry: Cache<String, Int>.Entry, wasTried: Bool
     ) {
         let tries = Counter()
-        let entry = try await cache.entry(for: "key", orLoad: options) { _ in
+        let entry = try await cache.entry(for: "key", policy: options) { _ in
             tries.add()
             throw Offline()
         }
@@ -61,7 +61,7 @@ struct LoadPauseTests {
     func behind() async throws {
         let cache = try stale(), gate = Gate()
         let options = LoadOptions(.staleWhileRevalidate, pauseAfterFailure: .seconds(10))
-        let first = try await cache.entry(for: "key", orLoad: options) { _ in
+        let first = try await cache.entry(for: "key", policy: options) { _ in
             try await gate.wait()
             throw Offline()
         }
@@ -82,7 +82,7 @@ struct LoadPauseTests {
     func ends() async throws {
         let cache = try stale()
         #expect(try await fail(cache, options).wasTried)
-        #expect(try await cache.value(for: "key", orLoad: .reload, maxAge: .zero) { 2 } == 2)
+        #expect(try await cache.value(for: "key", policy: .reload, maxAge: .zero) { 2 } == 2)
         let again = try await fail(cache, options)
         #expect(again.wasTried && again.entry.value == 2)
         clock.advance(seconds: -1)
@@ -104,7 +104,7 @@ struct LoadPauseTests {
         options.hardLimit = .seconds(3)
         let begun = Gate(), never = Gate()
         let cancelled = Task { [options] in
-            try await cache.value(for: "key", orLoad: options) {
+            try await cache.value(for: "key", policy: options) {
                 begun.open()
                 try await never.wait()
                 return 2
@@ -116,7 +116,7 @@ struct LoadPauseTests {
 
         let tries = Counter(), sleeps = time.sleeps.count
         let overdue = Task { [options] in
-            try await cache.entry(for: "key", orLoad: options) { _ in
+            try await cache.entry(for: "key", policy: options) { _ in
                 tries.add()
                 try await never.wait()
                 return .value(2)

@@ -36,7 +36,7 @@ struct LockTests {
                 _ = try? cache.allKeys()
                 _ = cache.prefetch("behind") { Node(self) }
                 Task(executorPreference: AtOnce()) {
-                    _ = try? await cache.value(for: "failing", orLoad: LockTests.options) { throw Offline() }
+                    _ = try? await cache.value(for: "absent", policy: LockTests.options) { throw Offline() }
                 }
                 _ = cache.events
                 _ = cache.changes
@@ -107,17 +107,17 @@ struct LockTests {
             }
             clock.advance(seconds: 61)
             for _ in 0..<2 {
-                _ = try? await cache.entry(for: "failing", orLoad: LockTests.options) { _ in
+                _ = try? await cache.entry(for: "failing", policy: LockTests.options) { _ in
                     user.use("loader")
                     throw Failure(user)
                 }
             }
-            _ = try await cache.value(for: "failing", orLoad: .reload) { Node(user) }
+            _ = try await cache.value(for: "failing", policy: .reload) { Node(user) }
             // Those who wait go on within the load's last step.
             await withTaskGroup { group in
                 for _ in 0..<4 {
                     group.addTask(executorPreference: AtOnce()) {
-                        _ = try? await cache.value(for: "b", orLoad: .reload) { Node(user) }
+                        _ = try? await cache.value(for: "b", policy: .reload) { Node(user) }
                         user.use("waiter")
                     }
                 }

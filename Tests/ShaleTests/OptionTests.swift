@@ -35,7 +35,7 @@ struct OptionTests {
             #expect(error?.message.contains(directory.path) == true, "\(error?.message ?? "")")
             #expect(!FileManager.default.fileExists(atPath: directory.path), "\(word)")
         }
-        for age in [Store.Lifetime.seconds(-1), .milliseconds(-1), .of(.nanoseconds(-1))] {
+        for age in [Age.seconds(-1), .milliseconds(-1), Age(.nanoseconds(-1))] {
             fails("maxAge") { try Numbers(at: directory.url, maxAge: age) }
             fails("staleFor") { try Numbers(at: directory.path, staleFor: age) }
         }

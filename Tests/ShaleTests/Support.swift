@@ -160,7 +160,7 @@ struct Offline: Error, Equatable {}
 extension Cache {
     /// A small one in memory.
     static func small(
-        maxAge: Store.Lifetime = .seconds(60), staleFor: Store.Lifetime = .forever, maxEntries: Int? = nil,
+        maxAge: Age = .seconds(60), staleFor: Age = .forever, maxEntries: Int? = nil,
         memoryEntries: Int = 256, memoryBytes: Int = 1 << 20,
         refreshAhead: Double = 0, coder: Coder<Value> = .standard, clock: TestClock = TestClock(),
         limitClock: any Clock<Duration> = ContinuousClock()

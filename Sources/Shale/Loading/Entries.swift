@@ -2,24 +2,26 @@ extension Cache {
     /// First what is stored, even stale; then, unless that was fresh, what is loaded. Throws what the load throws.
     ///
     /// The load begins when the second element is asked for, and ends with the task that asks.
-    public func entries(for key: Key, load: @escaping @Sendable (Key) async throws -> Value) -> Entries {
-        entries(for: key, orLoad: .default) { _ in .value(try await load(key)) }
+    public func entries(
+        for key: Key, policy options: LoadOptions = .default, load: @escaping @Sendable () async throws -> Value
+    ) -> Entries {
+        entries(for: key, policy: options) { _ in .value(try await load()) }
     }
 
-    /// As ``entries(for:load:)``, for a loader that validates. Where it says that nothing was modified, the second element is
+    /// The same for a loader that validates. Where it says that nothing was modified, the second element is
     /// the first with its new age.
     ///
     /// With `staleIfError`, a load that fails ends the sequence, where something was stored, and so does one that reaches
     /// a soft limit; with `reload`, what is fresh is loaded as well.
     public func entries(
-        for key: Key, orLoad options: LoadOptions, _ load: @escaping @Sendable (Entry?) async throws -> Loaded
+        for key: Key, policy options: LoadOptions = .default, load: @escaping @Sendable (Entry?) async throws -> Loaded
     ) -> Entries {
         var options = options
         if options.policy == .staleWhileRevalidate { options.policy = .default }
         return Entries(cache: self, key: key, options: options, load: load)
     }
 
-    /// What ``Cache/entries(for:load:)`` gives.
+    /// What `entries(for:policy:load:)` gives.
     public struct Entries: AsyncSequence, Sendable {
         fileprivate let cache: Cache
         fileprivate let key: Key
@@ -48,7 +50,7 @@ extension Cache {
                 }
                 if step == .over { return nil }
                 step = .over
-                let entry = try await cache.entry(for: key, orLoad: entries.options, entries.load)
+                let entry = try await cache.entry(for: key, policy: entries.options, load: entries.load)
                 return entry.isStale && entry.stamp == first?.stamp ? nil : entry
             }
         }

@@ -156,6 +156,9 @@ struct Hold<Output: Sendable>: Sendable {
         }
     }
 
+    /// A further one; nil where the load has ended or was cancelled.
+    func another() -> Hold? { flight.hold() }
+
     /// Lets go. The load is cancelled if nobody else holds it.
     func release() { flight.release(number) }
 

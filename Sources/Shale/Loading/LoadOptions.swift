@@ -17,7 +17,7 @@ public enum LoadPolicy: Sendable {
 /// ```swift
 /// let careful = LoadOptions(
 ///     .staleIfError, softLimit: .milliseconds(300), hardLimit: .seconds(10), pauseAfterFailure: .seconds(30))
-/// let entry = try await articles.entry(for: url, orLoad: careful) { _ in .value(try await download(url)) }
+/// let entry = try await articles.entry(for: url, policy: careful) { _ in .value(try await download(url)) }
 /// ```
 ///
 /// Options are each caller's own; how the load itself goes is decided by those of the caller who began it. A limit costs
@@ -85,10 +85,5 @@ extension LoadOptions {
     var usableSoftLimit: Duration? {
         guard let softLimit, let hardLimit else { return softLimit }
         return softLimit < hardLimit ? softLimit : nil
-    }
-
-    func jittered(_ age: Store.Lifetime) -> Store.Lifetime {
-        guard jitter > 0, case .of(let duration) = age else { return age }
-        return .of(duration * (1 - jitter * .random(in: 0..<1)))
     }
 }

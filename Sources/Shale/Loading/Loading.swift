@@ -5,15 +5,15 @@ extension Cache {
     public enum Loaded: Sendable {
         /// A value, and how to insert it, see ``Cache/insert(_:for:maxAge:tags:etag:pinned:)``. Its age may be one that the
         /// value itself tells, such as that of the answer it came with.
-        case value(Value, maxAge: Store.Lifetime? = nil, tags: [String] = [], etag: String? = nil, pinned: Bool = false)
+        case value(Value, maxAge: Age? = nil, tags: [String] = [], etag: String? = nil, pinned: Bool = false)
         /// The stored value is still right: it gets a new age, unless it was replaced or removed meanwhile. Nil: the cache's.
-        case notModified(maxAge: Store.Lifetime? = nil)
+        case notModified(maxAge: Age? = nil)
         /// There is no value. For the age, nil: the cache's, whoever would load gets ``LoadError/missing(key:)`` at once, in
         /// all processes; only ``LoadPolicy/reload`` asks again.
         ///
         /// It takes the place of what was stored: reads give nil, also for stale data. It counts as an entry, and
         /// leaves as others do: by an insertion, a removal, a tag, or to make room.
-        case missing(maxAge: Store.Lifetime? = nil, tags: [String] = [])
+        case missing(maxAge: Age? = nil, tags: [String] = [])
     }
 
     /// The fresh value, loaded and stored where there is none.
@@ -42,20 +42,20 @@ extension Cache {
     /// - Throws: What the loader throws, ``LoadError``, `CancellationError`, and `ShaleError` where the store cannot be
     ///   read or the options are out of range.
     public func value(
-        for key: Key, orLoad options: LoadOptions = .default, maxAge: Store.Lifetime? = nil, tags: [String] = [],
-        _ load: @escaping @Sendable () async throws -> Value
+        for key: Key, policy options: LoadOptions = .default, maxAge: Age? = nil, tags: [String] = [],
+        load: @escaping @Sendable () async throws -> Value
     ) async throws -> Value {
-        try await entry(for: key, orLoad: options) { _ in .value(try await load(), maxAge: maxAge, tags: tags) }.value
+        try await entry(for: key, policy: options) { _ in .value(try await load(), maxAge: maxAge, tags: tags) }.value
     }
 
-    /// As ``value(for:orLoad:maxAge:tags:_:)``, for a loader that validates: it is given what is stored, fresh or stale, with its
+    /// As ``value(for:policy:maxAge:tags:load:)``, for a loader that validates: it is given what is stored, fresh or stale, with its
     /// etag, and says what came of it.
     ///
     /// The entry tells what happened: ``Entry/source`` where the value is from, ``Entry/isStale`` whether it is past its age,
     /// ``Entry/error`` why it is served although it was to be loaded.
     public func entry(
-        for key: Key, orLoad options: LoadOptions = .default,
-        _ load: @escaping @Sendable (Entry?) async throws -> Loaded
+        for key: Key, policy options: LoadOptions = .default,
+        load: @escaping @Sendable (Entry?) async throws -> Loaded
     ) async throws -> Entry {
         if let fault = options.fault { throw failure(fault) }
         if options.policy != .reload,
@@ -63,7 +63,7 @@ extension Cache {
         {
             guard entry.isStale || isDueEarly(entry) else { return entry }
             if let paused = pause(of: key, options) { return entry.isStale ? entry.served(for: paused) : entry }
-            _ = try loadBehind(key, insteadOf: entry, options, load)
+            try loadBehind(key, insteadOf: entry, options, load)
             return entry
         }
         if let paused = pause(of: key, options), let stale = try entry(for: key, includingStale: true) {

@@ -15,7 +15,7 @@ extension Cache {
             case .load(nil): answer = try await fetch(key, since: nil, options, load)
             case .load(let lease?):
                 fence.set(.since(lease.fence))
-                answer = try await HeldLease(lease, of: try stored(key), in: store, for: leaseTime).during {
+                answer = try await HeldLease(lease, of: try stored(key), in: store, for: self.options.leaseTime).during {
                     try await fetch(key, since: lease.fence, options, load)
                 }
             }
@@ -44,7 +44,7 @@ extension Cache {
         while true {
             // Where it cannot be had, in a read-only store for one, nobody is told, and the load goes on.
             let lease: Lease?
-            do { lease = try store.lease(storedKey, for: leaseTime) } catch { return .load(nil) }
+            do { lease = try store.lease(storedKey, for: options.leaseTime) } catch { return .load(nil) }
             // With the lease in hand: whoever had it before may have stored the value.
             let current = Result { try freshAnswer(key) }
             if case .success(let answer) = current, answer == nil || answer?.stamp == known {
@@ -94,7 +94,7 @@ extension Cache {
         _ loaded: Loaded, for key: Key, since fence: Condition?, insteadOf present: Entry?, loadTime: Int64,
         _ options: LoadOptions
     ) throws -> Answer {
-        func age(_ maxAge: Store.Lifetime?) -> Store.Lifetime { options.jittered(maxAge ?? self.maxAge) }
+        func age(_ maxAge: Age?) -> Age { (maxAge ?? self.options.maxAge).jittered(by: options.jitter, from: store.now) }
         switch loaded {
         case .value(let value, let maxAge, let tags, let etag, let pinned):
             return .entry(
@@ -116,10 +116,10 @@ extension Cache {
     }
 
     private func renew(
-        _ present: Entry, for key: Key, since fence: Condition?, maxAge: Store.Lifetime
+        _ present: Entry, for key: Key, since fence: Condition?, maxAge: Age
     ) throws(ShaleError) -> Entry {
         do throws(ShaleError) {
-            let storedKey = try stored(key), maxAge = try checked(maxAge)
+            let storedKey = try stored(key), maxAge = try lifetime(maxAge)
             let isRenewed =
                 if let fence { try store.touch(storedKey, if: fence, maxAge: maxAge) } else {
                     try store.touch(storedKey, version: present.version, maxAge: maxAge)
@@ -142,7 +142,7 @@ extension Cache {
 
     /// Whoever waits gets the value that was loaded, whether or not it could be stored, or was replaced at once.
     private func insertLoaded(
-        _ value: Value, for key: Key, since fence: Condition?, maxAge: Store.Lifetime, pinned: Bool, _ meta: Meta
+        _ value: Value, for key: Key, since fence: Condition?, maxAge: Age, pinned: Bool, _ meta: Meta
     ) throws(ShaleError) -> Entry {
         let version = try storeLoaded(value, for: key, since: fence, maxAge: maxAge, pinned: pinned, meta)
         if let version, let known = try? store.entry(for: try stored(key), includingStale: true),
@@ -157,7 +157,7 @@ extension Cache {
     /// stored: that failed, or something has happened to the key since the load was begun, or there is no telling. What is wrong
     /// with it is an error: without one, its loader would be asked again and again, and nobody know why.
     private func storeLoaded(
-        _ value: Value?, for key: Key, since fence: Condition?, maxAge: Store.Lifetime, pinned: Bool, _ meta: Meta
+        _ value: Value?, for key: Key, since fence: Condition?, maxAge: Age, pinned: Bool, _ meta: Meta
     ) throws(ShaleError) -> UInt64? {
         if let fence {
             do throws(ShaleError) {

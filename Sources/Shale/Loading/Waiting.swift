@@ -14,6 +14,14 @@ extension Cache {
             case .missing(let stamp): stamp
             }
         }
+
+        /// The name is that of the key.
+        func value(of name: String) throws(LoadError) -> Value {
+            switch self {
+            case .entry(let entry): return entry.value
+            case .missing: throw .missing(key: name)
+            }
+        }
     }
 
     /// What is stored and fresh, without counting as a use.
@@ -56,14 +64,17 @@ extension Cache {
         throw error
     }
 
-    /// Loads without waiting, up to the hard limit. Nil where there is by now a fresh entry other than the known one.
+    /// Loads without waiting, up to the hard limit, unless there is by now a fresh entry other than the known one.
+    @discardableResult
     func loadBehind(
         _ key: Key, insteadOf known: Entry?, _ options: LoadOptions,
         _ load: @escaping @Sendable (Entry?) async throws -> Loaded
-    ) throws -> Hold<Answer>? {
-        guard case .load(let hold) = try join(key, insteadOf: known?.stamp, options, load) else { return nil }
-        if let hardLimit = options.hardLimit { end(hold, of: key, after: hardLimit, options) }
-        return hold
+    ) throws -> Joined<Answer> {
+        let joined = try join(key, insteadOf: known?.stamp, options, load)
+        if case .load(let hold) = joined, let hardLimit = options.hardLimit {
+            end(hold, of: key, after: hardLimit, options)
+        }
+        return joined
     }
 
     private func end(_ hold: Hold<Answer>, of key: Key, after left: Duration, _ options: LoadOptions) {
@@ -74,7 +85,7 @@ extension Cache {
         }
     }
 
-    private func limit(_ time: Duration) -> TimeLimit { TimeLimit(time: time, clock: limitClock) }
+    private func limit(_ time: Duration) -> TimeLimit { TimeLimit(time: time, clock: options.limitClock) }
 
     /// Joins or begins the load of a key, unless there is by now a fresh entry other than the known one. A reload does not look.
     private func join(
@@ -105,11 +116,11 @@ extension Cache {
     }
 
     func isDueEarly(_ entry: Entry) -> Bool {
-        guard refreshAhead > 0, let expires = entry.expires else { return false }
+        guard options.refreshAhead > 0, let expires = entry.expires else { return false }
         let loadTime = entry.meta.loadTime
         return loadTime > 0
             && RefreshAhead.isDue(
-                left: expires - store.now, mean: Double(loadTime) * refreshAhead, chance: .random(in: 0 ... .max))
+                left: expires - store.now, mean: Double(loadTime) * options.refreshAhead, chance: .random(in: 0 ... .max))
     }
 
     /// Why what is stale is served without a load; nil: no reason.

@@ -81,10 +81,10 @@ extension NetworkResponse {
     var hash: String? { header(NetworkResponse.hashHeader) }
 
     /// Of `Cache-Control`, `max-age` alone counts.
-    var maxAge: Store.Lifetime? {
+    var maxAge: Age? {
         let directives = header("cache-control")?.lowercased().split { $0 == "," || $0 == " " } ?? []
         return directives.lazy.compactMap { $0.hasPrefix("max-age=") ? Int($0.dropFirst(8)) : nil }.first { $0 >= 0 }
-            .map(Store.Lifetime.seconds)
+            .map { .seconds($0) }
     }
 
     /// Names of headers are the same in any case.

@@ -27,10 +27,10 @@ public struct LifeCache: Sendable, Hashable {
         milliseconds.map { age >= $0 } ?? false
     }
 
-    var lifetime: Store.Lifetime {
+    var age: Age {
         switch milliseconds {
         case nil: .forever
-        case let milliseconds? where milliseconds > 0: .of(.milliseconds(milliseconds))
+        case let milliseconds? where milliseconds > 0: .milliseconds(milliseconds)
         default: .zero
         }
     }

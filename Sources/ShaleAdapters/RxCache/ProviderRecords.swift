@@ -40,9 +40,9 @@ extension ProviderCache {
         do {
             if !isEvicting {
                 // Where there was no record, one that another task has stored meanwhile will do.
-                let entry = try await records.entry(for: key, orLoad: record == nil ? .default : .reload) { _ in
+                let entry = try await records.entry(for: key, policy: record == nil ? .default : .reload) { _ in
                     .value(
-                        try await load(), maxAge: provider.lifeCache?.lifetime, tags: key.tags,
+                        try await load(), maxAge: provider.lifeCache?.age, tags: key.tags,
                         pinned: !provider.expirable())
                 }
                 return Reply(source: Source(entry.source), cacheables: try coder.decode(entry.value, of: key.provider))
@@ -111,7 +111,7 @@ extension ProviderCache {
         throws(ShaleError) -> Bool
     {
         try records.insert(
-            data, for: key, maxAge: provider.lifeCache?.lifetime, tags: key.tags, pinned: !provider.expirable(),
+            data, for: key, maxAge: provider.lifeCache?.age, tags: key.tags, pinned: !provider.expirable(),
             if: condition) != nil
     }
 

@@ -37,16 +37,54 @@ public struct ShaleError: Error, Sendable, CustomStringConvertible {
     }
 
     /// Takes the sentence from the thread's error slot, where the engine has just left it.
-    init(_ failure: Failure) {
+    init(_ failure: Failure, in directory: String?) {
         code = Code(rawValue: failure.status.rawValue) ?? .inputOutput
-        message = Message.last
+        message = inSwift(Message.last, in: directory)
         errno = failure.errno
     }
 }
 
+/// What the engine says to those who write C, by what it is called in Swift. It comes last in a sentence, so nothing in a path is
+/// taken for it.
+private let advice: [(inC: String, inSwift: String)] = [
+    (
+        "or max_entries; close its other users first, or pass 0",
+        "or maxEntries; close its other users first, or pass nil"
+    ),
+    (
+        "a read-only handle cannot set capacity or max_entries; leave them 0",
+        "a store that is read-only cannot set capacity or maxEntries; leave them nil"
+    ),
+    ("up to max_entries; unpin or remove some", "up to maxEntries; unpin or remove some"),
+    ("use a larger capacity or segment_size", "use a larger capacity or segmentSize"),
+    (
+        "open it without SHALE_OPEN_MUST_EXIST and SHALE_OPEN_READ_ONLY to create it",
+        "open it without mustExist and isReadOnly to create it"
+    ),
+    ("open the cache without SHALE_OPEN_READ_ONLY to write", "open the store without isReadOnly to write"),
+    ("pass 0, or use another directory", "pass nil, or use another directory"),
+    ("pass none, or use another directory", "pass nil, or use another directory"),
+    ("shale_increment works on those alone", "increment works on those alone"),
+    ("use 0 for the default, SHALE_NEVER or SHALE_NONE", "use nil for the default, .forever or .zero"),
+    ("use NULL for a cache in memory", "use nil for a store in memory"),
+]
+
+/// With the directory in front, unless the sentence names it.
+private func inSwift(_ sentence: String, in directory: String?) -> String {
+    var sentence = sentence
+    if let advice = advice.first(where: { sentence.hasSuffix($0.inC) }) {
+        sentence = sentence.dropLast(advice.inC.count) + advice.inSwift
+    }
+    guard let directory, !directory.isEmpty else { return sentence }
+    // A substring's search without Foundation.
+    let bytes = Array(sentence.utf8), name = Array(directory.utf8)
+    let isNamed = bytes.indices.contains { bytes[$0...].starts(with: name) }
+    return isNamed ? sentence : "\(directory): \(sentence)"
+}
+
 /// Runs a call of the engine with its failure turned into a `ShaleError`.
 @inline(__always)
-func throwing<R>(_ body: () throws(Failure) -> R) throws(ShaleError) -> R {
-    do throws(Failure) { return try body() } catch { throw ShaleError(error) }
+func throwing<R>(in directory: String?, _ body: () throws(Failure) -> R) throws(ShaleError) -> R {
+    do throws(Failure) { return try body() } catch { throw ShaleError(error, in: directory) }
 }
 #endif

@@ -140,10 +140,10 @@ public final class Store: Sendable {
         engine =
             if let directory {
                 try directory.withPath { path throws(ShaleError) in
-                    try throwing { () throws(Failure) in try Engine.open(path, settled) }
+                    try throwing(in: directory) { () throws(Failure) in try Engine.open(path, settled) }
                 }
             } else {
-                try throwing { () throws(Failure) in try Engine.open(nil, settled) }
+                try throwing(in: directory) { () throws(Failure) in try Engine.open(nil, settled) }
             }
         engine.ref.pointee.evictionListener = evictionObservers.listener
     }
@@ -167,7 +167,7 @@ public final class Store: Sendable {
     public func close() throws(ShaleError) {
         guard gate.close() else { return }
         buffers.free()
-        try throwing { () throws(Failure) in try engine.close() }
+        try throwing(in: directory) { () throws(Failure) in try engine.close() }
     }
 
     /// Every call of the engine, which is there until it has returned.
@@ -175,7 +175,7 @@ public final class Store: Sendable {
     func call<R>(_ body: () throws(Failure) -> R) throws(ShaleError) -> R {
         guard gate.enter() else { throw closed() }
         defer { gate.leave() }
-        return try throwing(body)
+        return try throwing(in: directory, body)
     }
 
     @inline(never)

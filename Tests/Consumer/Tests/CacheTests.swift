@@ -37,12 +37,12 @@ struct CacheTests {
         #expect(rocks.statistics.loads == 1)
         try rocks.touch("slate", maxAge: .zero)
         struct Offline: Error {}
-        #expect(try await rocks.value(for: "slate", orLoad: .staleIfError) { throw Offline() }.name == "Slate")
+        #expect(try await rocks.value(for: "slate", policy: .staleIfError) { throw Offline() }.name == "Slate")
         let validated = try await rocks.entry(for: "slate") { $0 == nil ? .value(Rock(name: "Marl")) : .notModified() }
         #expect(validated.value.name == "Slate" && !validated.isStale)
         var seen: [String] = []
         try rocks.touch("slate", maxAge: .zero)
-        for try await entry in rocks.entries(for: "slate", load: { _ in Rock(name: "Shale") }) {
+        for try await entry in rocks.entries(for: "slate", load: { Rock(name: "Shale") }) {
             seen.append(entry.value.name)
         }
         #expect(seen == ["Slate", "Shale"])

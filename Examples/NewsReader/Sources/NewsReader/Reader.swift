@@ -23,7 +23,7 @@ struct Reader {
         var names: [String] = []
         var begun = clock.now
         do {
-            for try await list in lists.entries(for: "all", load: { [client] _ in try await client.articleNames() }) {
+            for try await list in lists.entries(for: "all", load: { [client] in try await client.articleNames() }) {
                 names = list.value
                 try screen.show(
                     .list(count: names.count, source: Source(list.source), milliseconds: milliseconds(since: begun)))
@@ -46,7 +46,7 @@ struct Reader {
         }
         begun = clock.now
         do {
-            let entry = try await articles.entry(for: name, orLoad: .staleIfError) { [client] in
+            let entry = try await articles.entry(for: name, policy: .staleIfError) { [client] in
                 try await client.article(name, unless: $0)
             }
             let source: Source = entry.isStale ? .stale : entry.version == stored?.version ? .revalidated : .network

@@ -1,0 +1,346 @@
+import Foundation
+import Synchronization
+import Testing
+@testable import Shale
+
+@Suite("Ages")
+struct AgeTests {
+    private let clock = TestClock()
+
+    private func expiry(_ maxAge: Age) throws -> Date? {
+        let cache = try Cache<Int, Int>.small(clock: clock)
+        try cache.insert(1, for: 1, maxAge: maxAge)
+        return try #require(try cache.entry(for: 1)).expiresAt
+    }
+
+    @Test("in every unit, up to a date, for a duration, for ever")
+    func units() throws {
+        let timeout = Duration.seconds(7), ten: Int32 = 10
+        for (age, seconds) in [
+            (Age.milliseconds(500), 0.5), (.seconds(90), 90), (.seconds(1.5), 1.5), (.seconds(ten), 10),
+            (.minutes(5), 300), (.minutes(0.5), 30), (.hours(12), 43200), (.hours(1.5), 5400), (.days(2), 172_800),
+            (.days(0.5), 43200), (Age(timeout), 7), (Age(.nanoseconds(1)), 0.001), (.until(clock.date + 25), 25),
+        ] {
+            #expect(try expiry(age) == clock.date + seconds, "\(age)")
+        }
+        for age in [Age.forever, .days(UInt64.max), .hours(1e300), .minutes(.infinity), .seconds(Int.max)] {
+            #expect(try expiry(age) == nil, "\(age)")
+        }
+        #expect(try expiry(.until(.distantFuture)) == .distantFuture)
+    }
+
+    @Test("up to a date that is over: stale at once; what is negative is an error")
+    func past() throws {
+        let cache = try Cache<Int, Int>.small(clock: clock)
+        for age in [Age.zero, .until(clock.date), .until(.distantPast), .seconds(0)] {
+            try cache.insert(1, for: 1, maxAge: age)
+            #expect(try cache.value(for: 1) == nil && cache.entry(for: 1, includingStale: true)?.isStale == true)
+        }
+        for age in [Age.minutes(-1), .days(Int.min), .hours(-1e300), .seconds(.nan), Age(.nanoseconds(-1))] {
+            let error = #expect(throws: ShaleError.self) { try cache.insert(2, for: 1, maxAge: age) }
+            #expect(error?.code == .invalid && error?.message.contains("maxAge") == true)
+        }
+    }
+
+    @Test("an age of the whole cache that ends at a date is each entry's, and loads go by it too")
+    func untilAsDefault() async throws {
+        let end = clock.date + 100
+        let cache = try Cache<Int, Int>.small(maxAge: .until(end), clock: clock)
+        try cache.insert(1, for: 1)
+        clock.advance(seconds: 60)
+        try cache.insert(2, for: 2)
+        #expect(try await cache.value(for: 3) { 3 } == 3)
+        #expect(try await cache.value(for: 4, maxAge: .until(end - 10)) { 4 } == 4)
+        for key in [1, 2, 3] { #expect(try cache.entry(for: key)?.expiresAt == end) }
+        #expect(try cache.entry(for: 4)?.expiresAt == end - 10)
+        try cache.touch(4)
+        #expect(try cache.entry(for: 4)?.expiresAt == end)
+        clock.advance(seconds: 40)
+        #expect(try await cache.allKeys().isEmpty)
+    }
+}
+
+@Suite("Options as one value")
+struct OptionsValueTests {
+    private let directory = TemporaryDirectory(), clock = TestClock()
+
+    @Test("a cache opened with them has them")
+    func opened() throws {
+        var options = Cache<String, Int>.Options(maxAge: .minutes(1), maxEntries: 10, now: clock.now)
+        options.capacity = 2 << 20
+        options.coder = Coder(encode: { Data("\($0 + 1)".utf8) }, decode: { Int(String(decoding: $0, as: UTF8.self))! })
+        options.memoryEntries = 0
+        for cache in [
+            try Cache(at: directory.url, options: options), try Cache(at: directory.path + "-2", options: options),
+            try Cache.inMemory(options: options),
+        ] {
+            try cache.insert(1, for: "a")
+            let entry = try #require(try cache.entry(for: "a"))
+            #expect(entry.value == 2 && entry.expiresAt == clock.date + 60)
+            let statistics = try cache.store.statistics()
+            #expect(statistics.maxEntries == 10 && statistics.capacity == 2 << 20)
+        }
+        try FileManager.default.removeItem(atPath: directory.path + "-2")
+    }
+
+    @Test("without maxEntries there is no limit of entries, in memory either")
+    func unlimited() throws {
+        #expect(try Cache<String, Int>.inMemory().store.statistics().maxEntries == 0)
+        #expect(try Cache<String, Int>(at: directory.url).store.statistics().maxEntries == 0)
+    }
+
+    @Test("options of the store are an error for one of its caches, and so is what is out of range")
+    func ofTheStore() throws {
+        let store = try Store(at: directory.path, options: .init(capacity: 2 << 20))
+        for options in [
+            Cache<String, Int>.Options(maxEntries: 1), .init(capacity: 1 << 20), .init(eviction: .lru),
+            .init(now: { Date() }), .init(memoryBytes: -1),
+        ] {
+            let error = #expect(throws: ShaleError.self) { try Cache(in: store, named: "c", options: options) }
+            #expect(error?.code == .invalid && error?.message.contains(directory.path) == true)
+        }
+        #expect(try Cache<String, Int>(in: store, named: "c", options: .init(maxAge: .seconds(1)))["a"] == nil)
+        #expect(throws: ShaleError.self) { try Cache<String, Int>(at: URL(string: "https://a.b")!, options: .init()) }
+    }
+}
+
+@Suite("Many entries", .timeLimit(.minutes(10)))
+struct WalkTests {
+    private let clock = TestClock()
+
+    private func filled() throws -> (Cache<Int, String>, others: Cache<Int, String>) {
+        let cache = try Cache<Int, String>.small(clock: clock)
+        let others = try Cache<Int, String>(in: cache.store, named: "others")
+        try cache.insert(contentsOf: (0..<20).map { (key: $0, value: "\($0)") }, maxAge: .seconds(50), tags: ["t"])
+        try others.insert("other", for: 1)
+        return (cache, others)
+    }
+
+    @Test("insert(contentsOf:), count, contains")
+    func counting() async throws {
+        let (cache, others) = try filled()
+        #expect(try await cache.count() == 20 && others.count() == 1)
+        #expect(try cache.entry(for: 5)?.tags == ["t"] && cache.entry(for: 5)?.expiresAt == clock.date + 50)
+        let before = try cache.store.statistics(), own = cache.statistics
+        #expect(try cache.contains(5) && !cache.contains(20))
+        #expect(try cache.store.statistics().hits == before.hits && cache.statistics == own)
+        try cache.insert(contentsOf: [(key: 5, value: "a"), (key: 5, value: "b")])
+        #expect(cache[5] == "b")
+        await #expect(throws: LoadError.self) { try await cache.entry(for: 30) { _ in .missing() } }
+        #expect(try !cache.contains(30))
+        #expect(try await cache.count() == 20)
+        clock.advance(seconds: 50)
+        #expect(try await cache.count() == 1 && cache.contains(5) && !cache.contains(6))
+        try await cache.sync()
+    }
+
+    @Test("removeAll(where:) removes what satisfies it, of this cache, and tells of it")
+    func removing() async throws {
+        let (cache, others) = try filled()
+        try cache.insert("stale", for: 100, maxAge: .zero)
+        var changes = cache.changes.makeAsyncIterator()
+        #expect(try await cache.removeAll { key, value in key % 2 == 0 && value == "\(key)" } == 10)
+        #expect(Set(try await cache.allKeys()) == Set(stride(from: 1, to: 20, by: 2)))
+        guard case .removed = await changes.next() else { Issue.record("not told"); return }
+        #expect(try others.value(for: 1) == "other")
+        #expect(try cache.entry(for: 100, includingStale: true) != nil)
+        await #expect(throws: Offline.self) { try await cache.removeAll { _, _ in throw Offline() } }
+        #expect(try await cache.count() == 10)
+    }
+
+    @Test("removeAll(where:) leaves what was replaced since it was looked at; the predicate may use the cache")
+    func replacedMeanwhile() throws {
+        let (cache, _) = try filled()
+        let removed = try cache.removeAll { key, value in
+            if key == 7 { try cache.insert("new", for: 7) }
+            return value != "new"
+        }
+        #expect(removed == 19 && cache[7] == "new")
+    }
+
+    @Test("the subscript with a default")
+    func defaults() throws {
+        let cache = try Cache<String, Int>.small()
+        #expect(cache["a", default: 3] == 3 && cache["a"] == nil)
+        cache["a", default: 3] += 1
+        cache["a", default: 3] += 1
+        #expect(cache["a"] == 5)
+    }
+
+    @Test("asynchronous forms wait on no task's thread")
+    func asynchronous() async throws {
+        let (cache, _) = try filled()
+        // As many as would hold up every thread that tasks have, twice, until the last of them has begun.
+        let count = 2 * ProcessInfo.processInfo.activeProcessorCount, begun = Mutex(0)
+        let all = DispatchSemaphore(value: 0)
+        try await withThrowingTaskGroup(of: Int.self) { group in
+            for _ in 0..<count {
+                group.addTask {
+                    let isFirst = Mutex(true)
+                    return try await cache.removeAll { _, _ in
+                        let first = isFirst.withLock { first in
+                            defer { first = false }
+                            return first
+                        }
+                        if first {
+                            let number = begun.withLock { begun in
+                                begun += 1
+                                return begun
+                            }
+                            if number == count { for _ in 1..<count { all.signal() } } else { all.wait() }
+                        }
+                        return false
+                    }
+                }
+            }
+            for try await removed in group { #expect(removed == 0) }
+        }
+    }
+}
+
+@Suite("A prefetch knows what it comes to", .timeLimit(.minutes(10)))
+struct PrefetchTests {
+    @Test("the value, for any number of tasks, before the load's end and after")
+    func value() async throws {
+        let cache = try Cache<String, Int>.small(), gate = Gate(), loads = Counter()
+        let prefetch = cache.prefetch("key") {
+            try await gate.wait()
+            return loads.add()
+        }
+        async let first = prefetch.value
+        async let second = prefetch.value
+        gate.open()
+        #expect(try await first == 1)
+        #expect(try await second == 1)
+        #expect(try await prefetch.value == 1)
+        // What is there and fresh is not loaded.
+        #expect(try await cache.prefetch("key") { loads.add() }.value == 1)
+        #expect(loads.count == 1)
+    }
+
+    @Test("its error: the loader's, that of wrong options, or that there is no value")
+    func errors() async throws {
+        let cache = try Cache<String, Int>.small()
+        await #expect(throws: Offline.self) { try await cache.prefetch("key") { throw Offline() }.value }
+        await #expect(throws: ShaleError.self) {
+            try await cache.prefetch("key", policy: LoadOptions(jitter: 2)) { 1 }.value
+        }
+        await #expect(throws: LoadError.self) {
+            try await cache.prefetch("key") { _ in .missing() }.value
+        }
+        await #expect(throws: LoadError.self) { try await cache.prefetch("key") { 1 }.value }
+    }
+
+    @Test("cancelled, it has no value, unless others wait; a task that is cancelled stops waiting alone")
+    func cancelled() async throws {
+        let cache = try Cache<String, Int>.small(), gate = Gate(), begun = Gate()
+        let load: @Sendable () async throws -> Int = {
+            begun.open()
+            try await gate.wait()
+            return 1
+        }
+        let alone = cache.prefetch("alone", load: load)
+        try await begun.wait()
+        alone.cancel()
+        await #expect(throws: CancellationError.self) { try await alone.value }
+
+        let prefetch = cache.prefetch("key", load: load)
+        let waiter = Task { try await prefetch.value }
+        waiter.cancel()
+        await #expect(throws: CancellationError.self) { try await waiter.value }
+        let other = Task { try await cache.value(for: "key", load: load) }
+        gate.open()
+        #expect(try await prefetch.value == 1)
+        #expect(try await other.value == 1)
+    }
+}
+
+@Suite("A cache behind a protocol")
+struct CachingTests {
+    private final class Fake: Caching {
+        private let values = Mutex<[String: Int]>([:])
+        subscript(key: String) -> Int? {
+            get { values.withLock { $0[key] } }
+            set { values.withLock { $0[key] = newValue } }
+        }
+        func value(
+            for key: String, policy: LoadOptions, load: @escaping @Sendable () async throws -> Int
+        ) async throws -> Int {
+            if let value = self[key], policy.policy != .reload { return value }
+            let value = try await load()
+            self[key] = value
+            return value
+        }
+        func removeAll() { values.withLock { $0 = [:] } }
+    }
+
+    @Test("a cache and a test's own serve the same code")
+    func both() async throws {
+        for cache: any Caching<String, Int> in [Fake(), try Cache<String, Int>.small()] {
+            cache["a"] = 1
+            #expect(cache["a"] == 1)
+            #expect(try await cache.value(for: "a") { 2 } == 1)
+            #expect(try await cache.value(for: "a", policy: .reload) { 2 } == 2)
+            #expect(try await cache.value(for: "b") { 3 } == 3)
+            cache["a"] = nil
+            #expect(cache["a"] == nil && cache["b"] == 3)
+            try cache.removeAll()
+            #expect(cache["b"] == nil)
+        }
+    }
+}
+
+@Suite("Errors say what to do, in Swift")
+struct ErrorTests {
+    private let directory = TemporaryDirectory()
+
+    private func errors() throws -> [ShaleError] {
+        func error(_ body: () throws -> Void) -> ShaleError? {
+            do { try body() } catch { return error as? ShaleError }
+            return nil
+        }
+        let path = directory.path
+        func open(_ change: (inout Store.Options) -> Void) throws {
+            var options = Store.Options()
+            change(&options)
+            _ = try Store(at: path, options: options)
+        }
+        var all = [error { try open { $0.mustExist = true } }]
+        let store = try Store(at: path, options: .init(capacity: 1 << 20))
+        try store.set("1", for: "key")
+        var readOnly = Store.Options()
+        readOnly.isReadOnly = true
+        let reader = try Store(at: path, options: readOnly)
+        all += [
+            error { try open { $0.capacity = 2 << 20 } }, error { try open { $0.maxEntries = 5 } },
+            error { try open { $0.shards = 2 } }, error { try open { $0.segmentSize = 1 << 20 } },
+            error { try open { $0.eviction = .adaptive } }, error { try open { $0.maxAge = .milliseconds(-5) } },
+            error {
+                try open {
+                    $0.isReadOnly = true
+                    $0.maxEntries = 3
+                }
+            },
+            error { _ = try Store(at: "") }, error { try reader.set("1", for: "key") },
+            error { try store.set("1", for: "") }, error { try store.set("1", for: "key", maxAge: .milliseconds(-5)) },
+            error { try store.set("1", for: "key", tags: [""]) }, error { try store.increment("key") },
+            error { try store.set([UInt8](repeating: 0, count: 1 << 20), for: "key") },
+            error { _ = try store.lease("key", for: .seconds(7200)) },
+        ]
+        for i in all.indices { #expect(all[i] != nil, "\(i)") }
+        return all.compactMap(\.self)
+    }
+
+    @Test("none speaks C; each names the directory; the description is the localized one")
+    func swift() throws {
+        for error in try errors() {
+            for word in ["SHALE_", "NULL", "pass 0", "them 0", "use 0", "max_entries", "segment_size", "shale_", "handle"] {
+                #expect(!error.message.contains(word), "\(error.message)")
+            }
+            #expect(error.message.contains(directory.path) || error.message.contains("path is empty"), "\(error.message)")
+            #expect(error.localizedDescription == error.message)
+        }
+        let load: any Error = LoadError.missing(key: "k")
+        #expect(load.localizedDescription == "k is known to be missing")
+    }
+}
