@@ -37,6 +37,58 @@ struct SiestaResourceTests {
         #expect(stories.readEntity(forKey: url)?.content.title == "loaded")
     }
 
+    @MainActor private final class Screen {
+        var titles: [String?] = []
+        func show(_ resource: Resource, until title: String) async {
+            for await update in await resource.events {
+                titles.append(update.latestData?.title)
+                if update.event == .error { titles.append("\(update.latestError.map { "\($0)" } ?? "none")") }
+                if titles.last == title { return }
+            }
+        }
+    }
+
+    @Test("E1 The events are a sequence, which a screen on the main actor can show")
+    @MainActor func events() async throws {
+        stories.writeEntity(.story("stored"), forKey: url)
+        let isOnline = Mutex(false)
+        let resource = resource(stories) { _ in
+            if isOnline.withLock({ $0 }) { return .newData(.story("loaded")) }
+            throw SiestaSupport.Offline()
+        }
+        let screen = Screen()
+        let showing = Task { await screen.show(resource, until: "loaded") }
+        // The cache is read by the first who observes.
+        while screen.titles.last != "stored" { await Task.yield() }
+        _ = try? await resource.load()
+        isOnline.withLock { $0 = true }
+        try await resource.load()
+        await showing.value
+        #expect(
+            screen.titles == [nil, "stored", "stored", "stored", "Offline()", "stored", "loaded"], "\(screen.titles)")
+    }
+
+    @Test("The sequence of events ends with the resource, and is forgotten with its reader")
+    func eventsEnd() async throws {
+        var resource: Resource? = resource(nil) { _ in .newData(.story("loaded")) }
+        var events = try #require(await resource?.events).makeAsyncIterator()
+        do {
+            let dropped = await resource?.events
+            _ = dropped
+        }
+        let cancelled = Task { [events = await resource?.events] in
+            if let events { for await _ in events {} }
+        }
+        cancelled.cancel()
+        await cancelled.value
+        try await resource?.load()
+        #expect(await resource?.observers.count == 1)
+        resource = nil
+        var seen: [ResourceEvent] = []
+        while let update = await events.next() { seen.append(update.event) }
+        #expect(seen == [.observerAdded, .requested, .newData(.network)])
+    }
+
     @Test("E2 A miss leaves the resource empty until the load")
     func miss() async throws {
         let cache = Watched(stories)

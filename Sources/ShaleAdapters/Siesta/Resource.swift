@@ -62,6 +62,10 @@ public actor Resource {
         self.loader = loader
     }
 
+    deinit {
+        for observer in observers { observer.end() }
+    }
+
     // MARK: Loading
 
     public var isLoading: Bool { currentLoad != nil }
