@@ -29,7 +29,13 @@ let package = Package(
     dependencies: documentation ? [.package(url: "https://github.com/swiftlang/swift-docc-plugin", from: "1.5.0")] : [],
     targets: [
         // A header with inline shims, and C files for what has to be a function or a variable.
-        .target(name: "CShalePlatform", linkerSettings: [.linkedLibrary("lz4")]),
+        .target(name: "CShalePlatform", dependencies: ["CLZ4"]),
+        // What has to be installed to build. (XXH3 is all in its header.)
+        .systemLibrary(
+            name: "CLZ4", pkgConfig: "liblz4",
+            providers: [
+                .apt(["liblz4-dev", "libxxhash-dev"]), .yum(["lz4-devel", "xxhash-devel"]), .brew(["lz4", "xxhash"]),
+            ]),
         // The C interface's header: the contract that ShaleC implements.
         .systemLibrary(name: "CShale", path: "Include"),
         .target(name: "ShaleCore", dependencies: ["CShalePlatform"]),

@@ -28,4 +28,4 @@ print("loads:", rocks.statistics.loads)
 
 // One call forgets all that carries a tag.
 try rocks.removeAll(tagged: "metamorphic")
-print("left:", try rocks.allKeys())
+print("left:", try await rocks.allKeys())
