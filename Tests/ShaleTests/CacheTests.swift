@@ -57,9 +57,9 @@ struct CacheTests {
         }
     }
 
-    @Test("S5 The number of entries is bounded, by default to 50; the least recently used leave first")
+    @Test("S5 The number of entries is bounded; the least recently used leave first")
     func entryCount() throws {
-        let cache = try Cache<Int, Int>.inMemory(capacity: 4 << 20)
+        let cache = try Cache<Int, Int>.inMemory(maxEntries: 50, capacity: 4 << 20)
         for i in 0..<50 { cache[i] = i }
         #expect(cache[0] == 0)
         cache[50] = 50

@@ -61,7 +61,14 @@ private let advice: [(inC: String, inSwift: String)] = [
         "open it without SHALE_OPEN_MUST_EXIST and SHALE_OPEN_READ_ONLY to create it",
         "open it without mustExist and isReadOnly to create it"
     ),
-    ("open the cache without SHALE_OPEN_READ_ONLY to write", "open the store without isReadOnly to write"),
+    (
+        "this handle is read-only; open the cache without SHALE_OPEN_READ_ONLY to write",
+        "the store is open read-only; open it without isReadOnly to write"
+    ),
+    (
+        "since this read-only handle was opened; open it again",
+        "since this read-only store was opened; open it again"
+    ),
     ("pass 0, or use another directory", "pass nil, or use another directory"),
     ("pass none, or use another directory", "pass nil, or use another directory"),
     ("shale_increment works on those alone", "increment works on those alone"),

@@ -1,0 +1,88 @@
+import Logging
+import Metrics
+import Shale
+
+/// Reports what a cache does: numbers through swift-metrics, failures through swift-log.
+///
+/// ```swift
+/// let monitor = CacheMonitor(articles, name: "articles")
+/// try await withThrowingDiscardingTaskGroup { group in
+///     group.addTask { await monitor.run() }
+///     …
+/// }
+/// ```
+///
+/// Counters, with the dimension `cache`, are of this cache object: `shale_hits` (with `source`), `shale_misses`, `shale_loads`,
+/// `shale_failed_loads`, `shale_unstored`, `shale_conflicts`, `shale_failed_writes`, `shale_undecodable`. So is the timer `shale_load`.
+/// Gauges are of its whole store, in all processes: `shale_store_entries`, `shale_store_bytes`.
+public final class CacheMonitor<Key: Hashable & Codable & Sendable, Value: Codable & Sendable>: Sendable {
+    private let cache: Cache<Key, Value>
+    private let logger: Logger
+    private let metrics: Instruments
+    private let reported: Reported
+
+    /// - Parameters:
+    ///   - cache: What is watched. The monitor keeps it open.
+    ///   - name: The dimension `cache` of every metric, and the logger's metadata `cache`.
+    ///   - logger: Gets failed loads and values that do not decode as warnings, lost writes as errors, and conflicts at the level `debug`.
+    ///   - factory: Where metrics go.
+    public init(
+        _ cache: Cache<Key, Value>, name: String, logger: Logger = Logger(label: "shale"),
+        factory: any MetricsFactory = MetricsSystem.factory
+    ) {
+        self.cache = cache
+        var logger = logger
+        logger[metadataKey: "cache"] = .string(name)
+        self.logger = logger
+        metrics = Instruments(name: name, factory: factory)
+        reported = Reported(cache.statistics)
+    }
+
+    /// Reports until its task is cancelled: loads and failures as they happen, counters and gauges at each interval and at the end.
+    public func run(every interval: Duration = .seconds(10)) async {
+        let events = cache.events
+        await withTaskGroup { group in
+            group.addTask { for await event in events { self.tell(of: event) } }
+            group.addTask {
+                while (try? await Task.sleep(for: interval)) != nil { self.report() }
+            }
+        }
+        report()
+    }
+
+    /// Adds what was counted since the last report, or since the monitor was made.
+    public func report() {
+        let (before, now) = reported.replace(with: cache.statistics)
+        metrics.memoryHits.increment(by: now.memoryHits - before.memoryHits)
+        metrics.storeHits.increment(by: now.storeHits - before.storeHits)
+        metrics.misses.increment(by: now.misses - before.misses)
+        metrics.loads.increment(by: now.loads - before.loads)
+        metrics.failedLoads.increment(by: now.failedLoads - before.failedLoads)
+        metrics.unstored.increment(by: now.unstored - before.unstored)
+        metrics.conflicts.increment(by: now.conflicts - before.conflicts)
+        metrics.failedWrites.increment(by: now.failedWrites - before.failedWrites)
+        metrics.undecodable.increment(by: now.undecodable - before.undecodable)
+        do {
+            let store = try cache.store.statistics()
+            metrics.entries.record(Double(store.entries))
+            metrics.bytes.record(Double(store.dataBytes))
+        } catch { logger.warning("the store's statistics cannot be read: \(error)") }
+    }
+
+    private func tell(of event: Cache<Key, Value>.Event) {
+        switch event {
+        case .loadEnded(let key, let time, let error):
+            metrics.load.recordNanoseconds(Int64(clamping: Int128((time / .nanoseconds(1)).rounded())))
+            if let error, !(error is CancellationError) {
+                logger.warning("a load has failed: \(error)", metadata: ["key": "\(key)"])
+            }
+        case .undecodable(let key):
+            logger.warning("a stored value did not decode, and is removed", metadata: ["key": "\(key)"])
+        case .writeFailed(let key, let error):
+            logger.error("a write was lost: \(error)", metadata: ["key": "\(key)"])
+        case .conflict(let key):
+            logger.debug("what was loaded is not stored: the key has changed", metadata: ["key": "\(key)"])
+        case .hit, .miss, .loadBegan: break
+        }
+    }
+}
