@@ -321,9 +321,8 @@ public final class Cache<Key: Hashable & Codable & Sendable, Value: Codable & Se
             if version != nil { memory.remove(place) }
             return version
         }
-        keep(
-            MemoryTier.Item(value: compact(value), version: version, storedKey: storedKey, cost: bytes.count), at: place
-        )
+        let kept = memory.mayKeep(cost: bytes.count) ? compact(value) : value
+        keep(MemoryTier.Item(value: kept, version: version, storedKey: storedKey, cost: bytes.count), at: place)
         broadcast.send(.inserted(key, version: version))
         return version
     }

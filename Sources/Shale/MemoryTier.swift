@@ -32,6 +32,8 @@ final class MemoryTier<Key: Hashable & Sendable, Value: Sendable>: Sendable {
         self.maxCost = maxCost
     }
 
+    func mayKeep(cost: Int) -> Bool { maxEntries > 0 && cost <= maxCost }
+
     /// Makes it the most recently used.
     @inlinable
     func item(for key: MemoryKey<Key>) -> Item? {

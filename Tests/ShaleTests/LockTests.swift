@@ -112,7 +112,8 @@ struct LockTests {
                     throw Failure(user)
                 }
             }
-            _ = try await cache.value(for: "failing", policy: .reload) { Node(user) }
+            // Else the next failure takes the place of this one.
+            if round % 2 == 0 { _ = try await cache.value(for: "failing", policy: .reload) { Node(user) } }
             // Those who wait go on within the load's last step.
             await withTaskGroup { group in
                 for _ in 0..<4 {

@@ -41,10 +41,10 @@ public struct ShalePersistDriver: PersistDriver {
         }
         while true {
             let present = try store.entry(for: key)
-            let condition = present.map { Condition.ifVersion($0.version) } ?? .ifAbsent
             // Nil: somebody else was there in between.
             if let version = try store.set(
-                bytes, for: key, maxAge: lifetime(until: present?.expiresAt), stale: .zero, condition: condition)
+                bytes, for: key, maxAge: lifetime(until: present?.expiresAt), stale: .zero,
+                condition: present.map { .ifVersion($0.version) } ?? .ifAbsent)
             {
                 try keep(present?.expiresAt, of: key, version)
                 return

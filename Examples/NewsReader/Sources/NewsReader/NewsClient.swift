@@ -29,9 +29,9 @@ struct NewsClient: Sendable {
         let response = try await get("/articles/\(name)", etag: stored?.etag)
         let maxAge = response.headers.first(name: "Cache-Control").flatMap { $0.wholeMatch(of: /max-age=(\d+)/) }
             .flatMap { Int($0.1) }
-        if response.status == .notModified { return .notModified(maxAge: maxAge.map(Age.seconds)) }
+        if response.status == .notModified { return .notModified(maxAge: maxAge.map { .seconds($0) }) }
         return .value(
-            Article(text: try await body(of: response)), maxAge: maxAge.map(Age.seconds),
+            Article(text: try await body(of: response)), maxAge: maxAge.map { .seconds($0) },
             etag: response.headers.first(name: "ETag"))
     }
 
