@@ -72,7 +72,8 @@ public final class Cache<Key: Hashable & Codable & Sendable, Value: Codable & Se
 
     /// The same, with the options one by one.
     public convenience init(
-        at directory: String, maxAge: Age = .hours(12), staleFor: Age = .forever, maxEntries: Int? = nil, capacity: Int? = nil,
+        at directory: String, maxAge: Age = .hours(12), staleFor: Age = .forever, maxEntries: Int? = nil,
+        capacity: Int? = nil,
         eviction: Eviction? = nil, memoryEntries: Int = 256, memoryBytes: Int = 32 << 20, refreshAhead: Double = 0,
         leaseTime: Duration = .seconds(10), coder: Coder<Value> = .standard, now: (@Sendable () -> Date)? = nil,
         limitClock: any Clock<Duration> = ContinuousClock()
@@ -87,7 +88,8 @@ public final class Cache<Key: Hashable & Codable & Sendable, Value: Codable & Se
 
     /// The same, in a directory that a file URL names.
     public convenience init(
-        at directory: URL, maxAge: Age = .hours(12), staleFor: Age = .forever, maxEntries: Int? = nil, capacity: Int? = nil,
+        at directory: URL, maxAge: Age = .hours(12), staleFor: Age = .forever, maxEntries: Int? = nil,
+        capacity: Int? = nil,
         eviction: Eviction? = nil, memoryEntries: Int = 256, memoryBytes: Int = 32 << 20, refreshAhead: Double = 0,
         leaseTime: Duration = .seconds(10), coder: Coder<Value> = .standard, now: (@Sendable () -> Date)? = nil,
         limitClock: any Clock<Duration> = ContinuousClock()
@@ -125,7 +127,8 @@ public final class Cache<Key: Hashable & Codable & Sendable, Value: Codable & Se
     public convenience init(in store: Store, named name: String, options: Options) throws(ShaleError) {
         if options.isOfStore {
             throw ShaleError(
-                "maxEntries, capacity, eviction and now are the store's: give them to it", in: store.directory, named: name)
+                "maxEntries, capacity, eviction and now are the store's: give them to it", in: store.directory,
+                named: name)
         }
         try self.init(in: store, name, options)
     }

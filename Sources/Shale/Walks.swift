@@ -18,7 +18,10 @@ extension Cache {
     /// The keys of all fresh entries, in no promised order. Reads the whole store.
     public func allKeys() throws(ShaleError) -> [Key] {
         var found = Set<Key>()
-        try forEachFresh { key, _, _ in found.insert(key) }
+        try forEachFresh { key, _, _ in
+            found.insert(key)
+            return true
+        }
         return Array(found)
     }
 
@@ -31,11 +34,12 @@ extension Cache {
     public func removeAll(where shouldBeRemoved: (Key, Value) throws -> Bool) throws -> Int {
         var removed = 0
         var failure: (any Error)?
-        try forEachFresh(while: { failure == nil }) { key, known, bytes in
+        try forEachFresh { key, known, bytes in
             do {
-                guard let value = try? coder.decode(Data(bytes)), try shouldBeRemoved(key, value) else { return }
+                guard let value = try? coder.decode(Data(bytes)), try shouldBeRemoved(key, value) else { return true }
                 if try remove(key, version: known.version) { removed += 1 }
             } catch { failure = error }
+            return failure == nil
         }
         if let failure { throw failure }
         return removed
@@ -79,13 +83,11 @@ extension Cache {
         try removeAll(where: shouldBeRemoved)
     }
 
-    /// The walk may come by an entry twice.
-    private func forEachFresh(
-        while isGoing: () -> Bool = { true }, _ body: (Key, Store.Entry, UnsafeRawBufferPointer) -> Void
-    ) throws(ShaleError) {
+    /// Until the body returns false. The walk may come by an entry twice.
+    private func forEachFresh(_ body: (Key, Store.Entry, UnsafeRawBufferPointer) -> Bool) throws(ShaleError) {
         try store.forEach { bytes, known, value in
-            if !Meta.isMissing(known.meta), let key = keys.decode(bytes) { body(key, known, value) }
-            return isGoing()
+            guard !Meta.isMissing(known.meta), let key = keys.decode(bytes) else { return true }
+            return body(key, known, value)
         }
     }
 }

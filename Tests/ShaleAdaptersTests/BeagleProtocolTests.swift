@@ -56,7 +56,9 @@ struct BeagleProtocolTests {
         #expect(try await offered.fetch(url: "/home", additionalData: nil) == "stored")
         let declared: any Screens = client
         let got = Mutex<String?>(nil)
-        #expect(declared.fetch(url: "/home", additionalData: nil) { result in got.withLock { $0 = try? result.get() } } == nil)
+        #expect(
+            declared.fetch(url: "/home", additionalData: nil) { result in got.withLock { $0 = try? result.get() } }
+                == nil)
         #expect(got.withLock { $0 } == "stored")
     }
 }

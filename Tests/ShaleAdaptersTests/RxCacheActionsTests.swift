@@ -261,7 +261,7 @@ struct RxCacheActionsTests {
             { _ in true },
             replace: { mock in
                 // Through another object, as another process would.
-                if calls.withLock({ 
+                if calls.withLock({
                     $0 += 1
                     return $0
                 }) == 1 {

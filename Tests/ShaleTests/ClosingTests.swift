@@ -42,7 +42,8 @@ struct ClosingTests {
             }
             var waiter: Task<Int, any Error>?
             switch way {
-            case "behind": #expect(try await cache.entry(for: "key", policy: .staleWhileRevalidate, load: load).value == 1)
+            case "behind":
+                #expect(try await cache.entry(for: "key", policy: .staleWhileRevalidate, load: load).value == 1)
             case "refresh ahead": #expect(try await cache.entry(for: "key", load: load).source != .loader)
             case "prefetch": cache.prefetch("key", load: load)
             default: waiter = Task { try await cache.entry(for: "key", load: load).value }

@@ -328,10 +328,13 @@ struct ErrorTests {
     @Test("none speaks C; each names the directory; the description is the localized one")
     func swift() throws {
         for error in try errors() {
-            for word in ["SHALE_", "NULL", "pass 0", "them 0", "use 0", "max_entries", "segment_size", "shale_", "handle"] {
+            for word in [
+                "SHALE_", "NULL", "pass 0", "them 0", "use 0", "max_entries", "segment_size", "shale_", "handle",
+            ] {
                 #expect(!error.message.contains(word), "\(error.message)")
             }
-            #expect(error.message.contains(directory.path) || error.message.contains("path is empty"), "\(error.message)")
+            #expect(
+                error.message.contains(directory.path) || error.message.contains("path is empty"), "\(error.message)")
             #expect(error.localizedDescription == error.message)
         }
         let load: any Error = LoadError.missing(key: "k")

@@ -486,7 +486,9 @@ struct LoadingTests {
         }
     }
 
-    @Test("what is wrong with the caller's own options is an error of the load, not a value that is loaded again and again")
+    @Test(
+        "what is wrong with the caller's own options is an error of the load, not a value that is loaded again and again"
+    )
     func ownErrors() async throws {
         let cache = try Cache<String, Int>.small(), loads = Counter()
         let eight = (0..<8).map(String.init)

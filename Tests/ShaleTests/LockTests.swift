@@ -143,7 +143,9 @@ struct LockTests {
                 looking.open()
                 mayGo.wait()
                 return 1
-            } load: { _ in 2 }
+            } load: { _ in
+                2
+            }
         }
         try await looking.wait()
         guard case .load(let hold) = try loader.join("other", while: { _ in true }, unless: { nil }, load: { _ in 3 })
@@ -177,7 +179,9 @@ struct LockTests {
                     mayGo.wait()
                 }
                 return found
-            } load: { try await load($0) }
+            } load: {
+                try await load($0)
+            }
         }
         try await looking.wait()
         while case .load(let hold) = try loader.join(

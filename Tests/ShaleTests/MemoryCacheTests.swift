@@ -27,7 +27,9 @@ struct MemoryCacheTests {
         #expect(now[1] == 1)
     }
 
-    @Test("S2 A value is returned only while now is before its expiration; the read that finds an expired one discards it")
+    @Test(
+        "S2 A value is returned only while now is before its expiration; the read that finds an expired one discards it"
+    )
     func expires() {
         final class Value {}
         let cache = cache(String.self, Value.self, lifetime: 10)
@@ -216,7 +218,8 @@ struct MemoryCacheTests {
         return try decoder.decode(MemoryCache<Key, Value>.self, from: Data(text.utf8))
     }
 
-    @Test("S7, S8 It is Codable where its parts are: expired entries stay out, expirations and the order of use survive")
+    @Test(
+        "S7, S8 It is Codable where its parts are: expired entries stay out, expirations and the order of use survive")
     func coded() throws {
         let cache = cache(String.self, Double.self, lifetime: 10)
         cache["old"] = 1

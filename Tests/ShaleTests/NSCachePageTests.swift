@@ -16,7 +16,8 @@ struct NSCachePageTests {
             text.split(separator: "\n").map { $0.trimmingCharacters(in: .whitespaces) }
         }
         let page = try String(
-            contentsOf: file.appendingPathComponent("../../../Documentation/coming-from-nscache.md").standardizedFileURL,
+            contentsOf: file.appendingPathComponent("../../../Documentation/coming-from-nscache.md")
+                .standardizedFileURL,
             encoding: .utf8)
         let here = Set(lines(try String(contentsOf: file, encoding: .utf8)))
         let parts = page.components(separatedBy: "```")

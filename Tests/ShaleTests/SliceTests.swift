@@ -33,7 +33,9 @@ struct SliceTests {
             #expect(entry.source == .memory && entry.value == slice && entry.value.startIndex == 0)
             let isShared = entry.value.withUnsafeBytes { kept in
                 whole.withUnsafeBytes { whole in
-                    kept.baseAddress.map { whole.baseAddress.unsafelyUnwrapped...whole.baseAddress.unsafelyUnwrapped + whole.count ~= $0 }
+                    kept.baseAddress.map {
+                        whole.baseAddress.unsafelyUnwrapped...whole.baseAddress.unsafelyUnwrapped + whole.count ~= $0
+                    }
                 }
             }
             #expect(isShared == false)

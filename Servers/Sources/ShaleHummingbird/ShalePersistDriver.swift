@@ -28,7 +28,8 @@ public struct ShalePersistDriver: PersistDriver {
 
     public func create(key: String, value: some Codable & Sendable, expires: Duration?) async throws {
         let version = try store.set(
-            JSONEncoder().encode(value), for: prefix + key, maxAge: lifetime(expires), stale: .zero, condition: .ifAbsent)
+            JSONEncoder().encode(value), for: prefix + key, maxAge: lifetime(expires), stale: .zero,
+            condition: .ifAbsent)
         if version == nil { throw PersistError.duplicate }
     }
 

@@ -65,7 +65,9 @@ struct PersistTests {
     }
 
     /// Sends requests, in their order; each is a method, a path, what is sent, and what comes: a body, or a status.
-    private func expect(_ steps: [(HTTPRequest.Method, String, String?, String)], then: () throws -> Void = {}) async throws {
+    private func expect(_ steps: [(HTTPRequest.Method, String, String?, String)], then: () throws -> Void = {})
+        async throws
+    {
         let (app, _) = try site()
         try await app.test(.router) { client in
             for (method, path, body, expected) in steps {
@@ -73,8 +75,10 @@ struct PersistTests {
                     clock.advance(by: seconds * 1000)
                     continue
                 }
-                try await client.execute(uri: path, method: method, body: body.map { ByteBuffer(string: $0) }) { response in
-                    let got = response.body.readableBytes > 0 && response.status == .ok
+                try await client.execute(uri: path, method: method, body: body.map { ByteBuffer(string: $0) }) {
+                    response in
+                    let got =
+                        response.body.readableBytes > 0 && response.status == .ok
                         ? String(buffer: response.body) : "\(response.status.code)"
                     #expect(got == expected, "\(method) \(path)")
                 }
@@ -162,7 +166,8 @@ struct PersistTests {
 
     // MARK: This driver's own
 
-    @Test("without expires, a value keeps its time to the millisecond, however often it is set; an expired one has none")
+    @Test(
+        "without expires, a value keeps its time to the millisecond, however often it is set; an expired one has none")
     func keepsTime() async throws {
         // This clock moves on while it is looked at.
         let looks = Mutex(0), clock = clock
@@ -194,7 +199,9 @@ struct PersistTests {
         #expect(try await persist.get(key: "b", as: Int.self) == 2)
     }
 
-    @Test("of many who create one key, one succeeds; through several drivers, and after a restart what was stored is there")
+    @Test(
+        "of many who create one key, one succeeds; through several drivers, and after a restart what was stored is there"
+    )
     func shared() async throws {
         defer { try? FileManager.default.removeItem(at: directory) }
         do {

@@ -33,7 +33,8 @@ struct MonitorTests {
     private let metrics = TestMetrics(), lines = Log.Lines()
 
     private func monitor(_ cache: Cache<String, Int>) -> CacheMonitor<String, Int> {
-        CacheMonitor(cache, name: "c", logger: Logger(label: "test") { [lines] _ in Log(lines: lines) }, factory: metrics)
+        CacheMonitor(
+            cache, name: "c", logger: Logger(label: "test") { [lines] _ in Log(lines: lines) }, factory: metrics)
     }
 
     private func counted(_ label: String, _ more: (String, String)...) throws -> Int64 {
@@ -88,7 +89,9 @@ struct MonitorTests {
         while !lines.all.contains(where: { $0.hasPrefix("debug c changed") }) { await Task.yield() }
         running.cancel()
         await running.value
-        for start in ["warning c failing: a load has failed: Offline()", "error c lost:", "warning c bad:", "debug c changed:"] {
+        for start in [
+            "warning c failing: a load has failed: Offline()", "error c lost:", "warning c bad:", "debug c changed:",
+        ] {
             #expect(lines.all.contains { $0.hasPrefix(start) }, "\(start): \(lines.all)")
         }
         #expect(try counted("failed_writes") == 1)

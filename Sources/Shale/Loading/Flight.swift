@@ -86,7 +86,9 @@ final class Flight<Output: Sendable>: Sendable {
                 state.holders[number]?.waiter = continuation
                 return nil
             }
-            if let call { continuation.resume(with: call) } else if let limit {
+            if let call {
+                continuation.resume(with: call)
+            } else if let limit {
                 set(limit.timer { self.stopWaiting(number) }, for: number)
             }
         }

@@ -20,16 +20,20 @@ extension Cache {
         do {
             if let fault = options.fault { throw failure(fault) }
             switch try loadBehind(key, insteadOf: nil, options, load) {
-            case .stored(let answer): return Prefetch(release: {}) { try answer.value(of: name) }
+            case .stored(let answer): return Prefetch(release: {}, output: { try answer.value(of: name) })
             case .load(let hold):
-                return Prefetch(release: hold.release) {
-                    // Each who waits holds the load; what is over has its result for all.
-                    guard let answer = try await (hold.another() ?? hold).output() else { throw CancellationError() }
-                    return try answer.value(of: name)
-                }
+                return Prefetch(
+                    release: hold.release,
+                    output: {
+                        // Each who waits holds the load; what is over has its result for all.
+                        guard let answer = try await (hold.another() ?? hold).output() else {
+                            throw CancellationError()
+                        }
+                        return try answer.value(of: name)
+                    })
             }
         } catch {
-            return Prefetch(release: {}) { throw error }
+            return Prefetch(release: {}, output: { throw error })
         }
     }
 }

@@ -15,7 +15,8 @@ extension Cache {
             case .load(nil): answer = try await fetch(key, since: nil, options, load)
             case .load(let lease?):
                 fence.set(.since(lease.fence))
-                answer = try await HeldLease(lease, of: try stored(key), in: store, for: self.options.leaseTime).during {
+                answer = try await HeldLease(lease, of: try stored(key), in: store, for: self.options.leaseTime).during
+                {
                     try await fetch(key, since: lease.fence, options, load)
                 }
             }
@@ -94,7 +95,9 @@ extension Cache {
         _ loaded: Loaded, for key: Key, since fence: Condition?, insteadOf present: Entry?, loadTime: Int64,
         _ options: LoadOptions
     ) throws -> Answer {
-        func age(_ maxAge: Age?) -> Age { (maxAge ?? self.options.maxAge).jittered(by: options.jitter, from: store.now) }
+        func age(_ maxAge: Age?) -> Age {
+            (maxAge ?? self.options.maxAge).jittered(by: options.jitter, from: store.now)
+        }
         switch loaded {
         case .value(let value, let maxAge, let tags, let etag, let pinned):
             return .entry(

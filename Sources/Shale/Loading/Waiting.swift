@@ -120,7 +120,8 @@ extension Cache {
         let loadTime = entry.meta.loadTime
         return loadTime > 0
             && RefreshAhead.isDue(
-                left: expires - store.now, mean: Double(loadTime) * options.refreshAhead, chance: .random(in: 0 ... .max))
+                left: expires - store.now, mean: Double(loadTime) * options.refreshAhead,
+                chance: .random(in: 0 ... .max))
     }
 
     /// Why what is stale is served without a load; nil: no reason.

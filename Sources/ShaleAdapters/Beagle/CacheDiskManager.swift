@@ -73,7 +73,8 @@ public final class CacheDiskManager: Sendable {
     func stamped(_ reference: CacheReference) -> CacheReference {
         CacheReference(
             // A slice would keep all of its data in memory.
-            identifier: reference.identifier, data: Data(reference.data), hash: reference.hash, maxAge: reference.maxAge,
+            identifier: reference.identifier, data: Data(reference.data), hash: reference.hash,
+            maxAge: reference.maxAge,
             timeOfCreation: now())
     }
 

@@ -98,7 +98,8 @@ extension ProviderCache {
         if !isExpired || useExpiredDataIfLoaderNotAvailable,
             let value = try? coder.decode(entry.value, of: key.provider)
         {
-            return Record(reply: Reply(source: Source(entry.source), cacheables: value), isExpired: isExpired,
+            return Record(
+                reply: Reply(source: Source(entry.source), cacheables: value), isExpired: isExpired,
                 version: entry.version)
         }
         // By its version: another one may have been stored since.

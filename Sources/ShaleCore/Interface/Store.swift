@@ -467,7 +467,9 @@ private final class BufferPool: Sendable {
     func take() -> ValueBuffer { (idle.withLockIfAvailable { $0.buffers.popLast() } ?? nil) ?? ValueBuffer() }
     func give(_ buffer: ValueBuffer) {
         let kept = idle.withLockIfAvailable { free in
-            guard !free.isOver, free.buffers.count < BufferPool.most, buffer.capacity <= BufferPool.largest else { return false }
+            guard !free.isOver, free.buffers.count < BufferPool.most, buffer.capacity <= BufferPool.largest else {
+                return false
+            }
             free.buffers.append(buffer)
             return true
         }
