@@ -1,10 +1,17 @@
-import Dispatch
 #if canImport(FoundationEssentials)
 import FoundationEssentials
 #else
 import Foundation
 #endif
 import ShaleCore
+
+#if canImport(Glibc)
+import Glibc
+#elseif canImport(Musl)
+import Musl
+#else
+import Dispatch
+#endif
 
 /// What looks at many entries, or waits for the disk. The asynchronous forms do the same on a thread of their own, so that no task of the
 /// caller's waits for it; in an asynchronous function they are the ones that are called. One whose task is cancelled goes to its end.
@@ -95,6 +102,28 @@ extension Cache {
 /// On a thread that may wait: the tasks' own are few, and all wait with one of them.
 private func onThread<R: Sendable, E: Error>(_ body: @escaping @Sendable () throws(E) -> R) async -> Result<R, E> {
     await withCheckedContinuation { continuation in
-        DispatchQueue.global().async { continuation.resume(returning: Result { () throws(E) in try body() }) }
+        beginThread { continuation.resume(returning: Result { () throws(E) in try body() }) }
     }
 }
+
+#if canImport(Glibc) || canImport(Musl)
+private final class Job: Sendable {
+    let run: @Sendable () -> Void
+    init(_ run: @escaping @Sendable () -> Void) { self.run = run }
+}
+
+/// Here, Dispatch's threads are those of tasks. Where there is no thread left, the caller's does it.
+private func beginThread(_ run: @escaping @Sendable () -> Void) {
+    let job = Unmanaged.passRetained(Job(run))
+    var thread = pthread_t()
+    let status = pthread_create(
+        &thread, nil,
+        { argument in
+            if let argument { Unmanaged<Job>.fromOpaque(argument).takeRetainedValue().run() }
+            return nil
+        }, job.toOpaque())
+    if status == 0 { pthread_detach(thread) } else { job.takeRetainedValue().run() }
+}
+#else
+private func beginThread(_ run: @escaping @Sendable () -> Void) { DispatchQueue.global().async(execute: run) }
+#endif
