@@ -2,6 +2,7 @@
 # make demo     does all set-up, then runs the main job on this machine's real data
 # make demo-swift  a news reader in Swift and its server, killed and restarted on the way
 # make test     does all set-up, then runs every test; ends with "N passed, M failed"
+# make test-servers  tests the Swift package for servers; its web framework takes minutes to build
 # make lint     looks how the code is written; Scripts/lint --fix formats it first
 # make documentation   writes the Swift products' documentation into build/documentation
 #
@@ -21,7 +22,7 @@ NEWS = $(BUILD)-news
 PACKAGES = cmake ninja-build gcc g++ pkg-config liblz4-dev libxxhash-dev lz4 python3 python3-venv strace valgrind
 PEERS = liblmdb-dev librocksdb-dev libleveldb-dev libtkrzw-dev libkyotocabinet-dev libsqlite3-dev memcached redis-server
 
-.PHONY: all setup demo demo-swift lint test stress fuzz mutants bench bench-quick bench-program bench-python bench-swift clean
+.PHONY: all setup demo demo-swift lint test test-servers stress fuzz mutants bench bench-quick bench-program bench-python bench-swift clean
 
 all: setup
 	cmake -S . -B $(BUILD) -G Ninja
@@ -44,6 +45,10 @@ lint:
 
 test: all
 	Scripts/test $(BUILD)
+
+test-servers:
+	@Scripts/setup git liblz4-dev libxxhash-dev
+	swift test --package-path Servers
 
 # A link that leads nowhere is an error.
 .PHONY: documentation
@@ -94,4 +99,4 @@ bench-program: setup
 	$(BENCH)/venv/bin/pip install -q --disable-pip-version-check -r Benchmarks/report/requirements.txt
 
 clean:
-	rm -rf $(BUILD) $(BENCH) $(BENCH)-swift $(NEWS) .build .build-embedded .build-documentation Tests/Consumer/.build-consumer Tests/Consumer/.build-first
+	rm -rf $(BUILD) $(BENCH) $(BENCH)-swift $(NEWS) .build .build-embedded .build-documentation Tests/Consumer/.build-consumer Tests/Consumer/.build-first Servers/.build
