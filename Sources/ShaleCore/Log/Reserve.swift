@@ -17,7 +17,7 @@ extension Log {
     /// Frames that cleaning keeps free.
     var wantedFree: Int { wantedFree(of: usableFrames, loss) }
     @inline(__always) func wantedFree(of usable: Int, _ loss: Int) -> Int {
-        max(ampleReserve(of: usable, loss) + 1, (isAdaptive ? 0 : usable / Share.free) + loss)
+        max(Log.reserve + 1, (isAdaptive ? Log.reserve : usable / Share.free) + loss)
     }
 
     /// Live bytes at most, so that a whole round of cleaning always gains something.
@@ -67,8 +67,8 @@ extension Log {
 
     /// Beside pinned entries two for what is not pinned, where there are so many: with one, the cleaner may have to evict
     /// what it has come to.
-    var ampleReserve: Int { ampleReserve(of: usableFrames, loss) }
-    func ampleReserve(of frames: Int, _ loss: Int) -> Int {
+    @inline(never) var ampleReserve: Int {
+        let frames = usableFrames, loss = loss
         if loss == 0 { return Log.reserve }
         let reserve = loss + Log.reserve
         return self.frames(for: header[Field.pinnedBytes], most: header[Field.pinnedMost]) < frames
@@ -77,7 +77,7 @@ extension Log {
 
     /// Whether so many pinned bytes can be kept in so many frames: once they are copied, the cleaner has its reserve,
     /// and a frame is free. An eighth of what may be live is left to other entries.
-    func pinsFit(_ bytes: Int, most: Int, in frames: Int) -> Bool {
+    @inline(never) func pinsFit(_ bytes: Int, most: Int, in frames: Int) -> Bool {
         if bytes == 0 { return true }
         let loss = loss(bytes, most: most)
         return self.frames(for: bytes, most: most) <= frames && bytes <= liveLimit(of: frames, loss) / 8 * 7

@@ -116,6 +116,7 @@ struct Cleaner {
         -> Bool
     {
         if !isPinned, !shard.spares(length) {
+            if shard.keeps(slot, change) { throw log.filled() }
             shard.evictWhole(slot, &change)
             return false
         }

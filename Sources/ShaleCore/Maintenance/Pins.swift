@@ -106,10 +106,20 @@ extension Shard {
         return longest < most
     }
 
+    /// Whether what is pinned could be admitted beside a table that is as full as it may be. (An older library may have
+    /// pinned more.)
+    private var wasAdmitted: Bool {
+        let buckets = header[Field.pinned] * 64 / (Load.full + 1) / 4
+        let index = geometry.shardIndexBytes(buckets: max(Table.leastBuckets, buckets))
+        return log.pinsFit(in: log.budgetedFrames(beside: index))
+    }
+
     /// Before a record pins: that it can be kept, and that the frames for it are on disk, as a full one gives no more.
     /// Where not, nothing has changed.
     @inline(never)
     func admitPin(_ length: Int, most longest: Int, _ change: inout Change) throws(Failure) -> Int {
+        // What takes no more than what it replaces was admitted with that, maybe beside a smaller table.
+        if length <= change.replaced, longest <= header[Field.pinnedMost], wasAdmitted { return 0 }
         func fits() -> Bool {
             log.pinsFit(
                 header[Field.pinnedBytes] - change.replaced + length, most: max(header[Field.pinnedMost], longest),

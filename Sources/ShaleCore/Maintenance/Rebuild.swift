@@ -82,7 +82,7 @@ struct Rebuild {
         dropGonePins()
         var change = Change.withoutTime
         // Its size was guessed before anything was known of pins.
-        if !log.pinsFit(in: log.budgetedFrames) { _ = shard.shrinkTable(&change) }
+        shard.shrinkTableForPins(&change)
         enforceLimits(&change)
         reclaimDeadTail(&change)
         header[Field.rebuilds] += 1

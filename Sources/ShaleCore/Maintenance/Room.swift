@@ -60,7 +60,8 @@ extension Shard {
                 victims.sweep(buckets: 64) { dropIfGone($0, &change) }
             }
         }
-        if usable - log.count < log.wantedFree(of: usable, loss) {
+        let wanted = max(log.wantedFree(of: usable, loss), change.keepsOwn ? reserve(for: change) + 1 : 0)
+        if usable - log.count < wanted {
             // (Here the adaptive policy evicts: the next call has the frames.)
             if isAdaptive, header[Field.pinnedMost] & 1 != 0 { _ = lookForLongestPin() }
             var left = length * Shard.cleanedForEach + log.segmentSize / 256
@@ -69,19 +70,25 @@ extension Shard {
                 if cleaned == 0 { break }
                 left -= cleaned
             }
-            try regainReserve(log.ampleReserve(of: usable, loss), &change)
+            if change.keepsOwn { try regainReserve(&change) }
         }
         if length > log.headRoom || log.freeFrames < needed {
             try makeHeadRoom(length, live: live, needed: needed, &change)
         }
     }
 
+    /// Frames that are left to the cleaner: more for a call whose own entry must not make room.
+    @inline(never) private func reserve(for change: borrowing Change) -> Int {
+        change.keepsOwn ? log.ampleReserve : log.reserve
+    }
+
     /// Where much that is current lies in a row, cleaning gains nothing, and each append takes some of the head that the
-    /// cleaner has begun. Beside what is pinned it would come to evict what it should copy, so it goes on until its frames
-    /// are free again.
+    /// cleaner has begun. It would come to evict what it should copy, also the call's own entry, so it goes on until its
+    /// frames are free again; twice round the log at most for a call.
     @inline(never)
-    private func regainReserve(_ reserve: Int, _ change: inout Change) throws(Failure) {
-        for _ in 0..<2 * log.count where log.availableFrames < reserve {
+    private func regainReserve(_ change: inout Change) throws(Failure) {
+        while log.availableFrames < reserve(for: change), change.regained < 2 * log.count {
+            change.regained += 1
             let tail = log.queued(0)
             while log.count > 1, log.queued(0) == tail {
                 if try clean(isAhead: true, &change) == 0 { return }
@@ -93,7 +100,7 @@ extension Shard {
     private func makeHeadRoom(_ length: Int, live: Bool, needed: Int, _ change: inout Change) throws(Failure) {
         var rounds = 0, idle = 0
         while length > log.headRoom || log.freeFrames < needed {
-            let reserve = max(log.ampleReserve, needed)
+            let reserve = max(reserve(for: change), needed)
             if log.availableFrames > reserve {
                 do throws(Failure) {
                     try provideHead(length, reserve)
@@ -228,17 +235,17 @@ extension Shard {
         }
     }
 
-    /// Evicts what is left in the tail's segment. False where nothing is, or where some of it is pinned.
+    /// Evicts what is left in the tail's segment. False where nothing is, or where some of it has to stay.
     private func evictTail(_ change: inout Change) -> Bool {
         let low = log.location(frame: log.queued(0), offset: log.tailOffset),
             high = log.location(frame: log.queued(0), offset: log.segmentSize - 8)
-        var found = 0, hasPinned = false
-        forEachSlot { _, word0 in
+        var found = 0, kept = 0
+        forEachSlot { slot, word0 in
             guard needs(word0, from: low, through: high) else { return }
             found += 1
-            if Slot.isPinned(word0) { hasPinned = true }
+            if Slot.isPinned(word0) || keeps(slot, change) { kept += 1 }
         }
-        if found == 0 || hasPinned { return false }
+        if found == 0 || kept > 0 { return false }
         forEachSlot { slot, word0 in
             // (A value goes with all its parts.)
             if needs(word0, from: low, through: high) { evictWhole(slot, &change) }
@@ -435,6 +442,7 @@ extension Shard {
     func applyBudget(from budget: Int, _ change: inout Change) throws(Failure) {
         // The table first: what it gives back, the segments need not.
         _ = shrinkTable(downTo: geometry.shardBudget / 8, &change)
+        shrinkTableForPins(&change)
         var rounds = 0
         var isOver: Bool { header[Field.allocated] * log.segmentSize + header[Field.tablePages] > geometry.shardBudget }
         // (The log may fill all that is left, and the cleaner needs its reserve.)
@@ -474,18 +482,31 @@ extension Shard {
     }
 
     /// Makes the table as small as its entries allow, but no smaller than so many bytes. False where it is already.
-    func shrinkTable(downTo least: Int = 0, _ change: inout Change) -> Bool {
+    /// `fullest`: sixty-fourths of the slots that may be in use then.
+    func shrinkTable(downTo least: Int = 0, fullest: Int = Load.shrunk * 5 / 4, _ change: inout Change) -> Bool {
         let before = header[Field.tablePages]
         while table.shape.mode != Table.Shape.Mode.steady { table.advance(Int.max) { evict($0, &change) } }
         if before > geometry.shardIndexBytes(buckets: table.shape.buckets) { shrinkPages(table.shape.buckets) }
         while header[Field.tablePages] > least, table.shape.buckets > Table.leastBuckets,
-            header[Field.used] * 64 < table.shape.buckets * 4 * Load.shrunk
+            header[Field.used] * 64 < Table.Shape.shrunk(table.shape.buckets) * 4 * fullest
         {
             table.begin(Table.Shape.Mode.shrinking)
             table.advance(Int.max) { evict($0, &change) }
             shrinkPages(table.shape.buckets)
         }
         return header[Field.tablePages] < before
+    }
+
+    /// What is pinned was admitted beside a table that was as full as it may be. Where a larger one leaves hardly any room
+    /// to other entries, it is made smaller, and what is not pinned leaves for that.
+    @inline(never) func shrinkTableForPins(_ change: inout Change) {
+        if !log.pinsFit(in: log.budgetedFrames) { _ = shrinkTable(&change) }
+        var isCrowded: Bool { header[Field.pinnedBytes] > log.liveLimit(of: log.budgetedFrames, log.loss) / 16 * 15 }
+        while isCrowded, !shrinkTable(fullest: Load.full + 1, &change) {
+            let aim = header[Field.used] - max(1, table.shape.buckets / 8)
+            while header[Field.used] > aim, evict(&change) {}
+            if header[Field.used] > aim { break }
+        }
     }
 
     /// Gives back the pages beyond the table's size.

@@ -39,7 +39,7 @@ struct SecondChance {
     @inline(never)
     private func judgeEntry(_ slot: Memory, _ length: Int, _ change: inout Change) -> Verdict {
         if Slot.isPinned(slot.u64(0)) || shard.isOwn(slot, change) { return .stays }
-        if isTight(length) { return .forcedOut }
+        if isTight(length, isAmple: change.keepsOwn) { return .forcedOut }
         return !mustEvict && log.isSparse || takeUse(slot) > 0 ? .stays : .leaves
     }
 
@@ -48,15 +48,16 @@ struct SecondChance {
     func judgePart(_ slot: Memory, _ key: PartKey, _ length: Int, _ change: inout Change) -> Verdict {
         guard shard.isAdaptive else { return .stays }
         if Slot.isPinned(slot.u64(0)) || key.owner == change.key?.hash { return .stays }
-        if isTight(length) { return .forcedOut }
+        if isTight(length, isAmple: change.keepsOwn) { return .forcedOut }
         // (The owner of a part is evicted after the lock, and only so many at once.)
         if !mustEvict && log.isSparse || change.blobCount == Change.mostBlobs { return .stays }
         return uses(ofOwner: key) > 0 ? .stays : .leaves
     }
 
     /// (Below LRU's live limit, cleaning gains whatever it copies.)
-    private func isTight(_ length: Int) -> Bool {
-        length > log.headRoom && log.availableFrames < log.ampleReserve && header[Field.live] > log.liveLimit
+    private func isTight(_ length: Int, isAmple: Bool) -> Bool {
+        length > log.headRoom && log.availableFrames < (isAmple ? log.ampleReserve : Log.reserve)
+            && header[Field.live] > log.liveLimit
     }
 
     /// How many uses an entry had left, before this took one.

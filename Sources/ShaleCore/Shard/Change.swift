@@ -15,6 +15,8 @@ struct Change {
     let key: Key?
     /// Its entry makes no room: the lock is released before it is replaced.
     var keepsOwn = false
+    /// Segments that were cleaned for want of frames, lest it should.
+    var regained = 0
     /// It had to make room all the same: what the call finds of it is no other's doing.
     var ownIsGone = false
     /// Pinned bytes of the entry that is about to be replaced.

@@ -120,6 +120,15 @@ extension Shard {
         return holds(key, Slot.location(word0))
     }
 
+    /// Whether a slot is, or is a part of, what the call is to replace, and may not make room for it.
+    @inline(never) func keeps(_ slot: Memory, _ change: borrowing Change) -> Bool {
+        if !change.keepsOwn { return false }
+        let word0 = slot.u64(0)
+        guard Slot.isPart(word0) else { return isOwn(slot, change) }
+        guard let key = partKey(of: word0) else { return false }
+        return key.owner == change.key?.hash && !isBeingWritten(key.blob)
+    }
+
     /// With a part goes the value that it belongs to, where that is in this shard: without one part it is nothing.
     func evictWhole(_ slot: Memory, isForced: Bool = true, _ change: inout Change) {
         #if SHALE_FAULTS

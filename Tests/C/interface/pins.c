@@ -287,8 +287,95 @@ static void test_a_condition_comes_first(void) {
     free(directory);
 }
 
+/* With a new index, whose table is larger than the one beside which they were admitted, and with a smaller capacity, those
+ * that are pinned can be set again, and a byte more. */
+static shale_status put_number(uint32_t number, size_t size, uint32_t flags) {
+    shale_set_options options = {.struct_size = sizeof options, .flags = flags | SHALE_SET_UNCOMPRESSED};
+    return shale_set(cache, &number, sizeof number, bytes, size, &options);
+}
+static void set_all_again(uint32_t count, size_t size, uint64_t capacity) {
+    uint32_t refused = 0, missing = 0;
+    shale_value value = SHALE_VALUE_INIT;
+    for (uint32_t i = 0; i < count; i++) {
+        missing += shale_get(cache, &i, sizeof i, SHALE_GET_INFO, &value) != SHALE_OK;
+        refused += put_number(i, size, SHALE_SET_PINNED) != SHALE_OK;
+    }
+    shale_value_free(&value);
+    for (uint32_t i = 0; i < 100; i++)
+        refused += put_number(count + i, 1, 0) != SHALE_OK;
+    if (!CHECK_EQUAL(0, refused) | !CHECK_EQUAL(0, missing))
+        fprintf(stderr, "  %" PRIu64 " bytes, pins of %zu\n", capacity, size);
+}
+static void test_full_of_pins(void) {
+    static const struct {
+        uint64_t capacity;
+        size_t size;
+    } cases[] = {{1 << 20, 203}, {1 << 20, 800}, {3298576, 813}, {3448576, 20}, {5 << 20, 100}};
+    for (size_t i = 0; i < 2 * (sizeof cases / sizeof *cases); i++) {
+        uint64_t capacity = cases[i / 2].capacity;
+        size_t size = cases[i / 2].size;
+        char *directory = path_to("full of pins");
+        cache = require_open(directory,
+                             (shale_options){.capacity = capacity, .shards = 1, .eviction = (int32_t)(i % 2)});
+        uint32_t count = 0;
+        while (put_number(count, size, SHALE_SET_PINNED) == SHALE_OK)
+            count++;
+        set_all_again(count, size, capacity);
+        CHECK_STATUS(SHALE_OK, shale_close(cache));
+        remove_index(directory);
+        cache = require_open(directory, (shale_options){0});
+        set_all_again(count, size, capacity);
+        CHECK_STATUS(SHALE_OK, shale_close(cache));
+        remove_tree(directory);
+        free(directory);
+    }
+}
+static void test_smaller_and_smaller(void) {
+    char *directory = path_to("smaller");
+    uint64_t capacity = 2 << 20;
+    unsigned accepted = 0;
+    cache = require_open(directory, (shale_options){.capacity = capacity, .shards = 1});
+    for (uint32_t i = 0; i < 4000; i++)
+        CHECK_STATUS(SHALE_OK, put_number(i, 100, SHALE_SET_PINNED));
+    for (uint32_t i = 0; i < 1000; i++)
+        CHECK_STATUS(SHALE_OK, put_number(10000 + i, 0, 0));
+    CHECK_STATUS(SHALE_OK, shale_close(cache));
+    for (; capacity > 1 << 20; capacity -= 20000) {
+        shale_options options = {.struct_size = sizeof options, .capacity = capacity};
+        if (shale_open(directory, &options, &cache) != SHALE_OK)
+            break;
+        accepted++;
+        set_all_again(4000, 100, capacity);
+        CHECK_STATUS(SHALE_OK, shale_close(cache));
+    }
+    CHECK(accepted > 5);
+    remove_tree(directory);
+    free(directory);
+}
+
+/* One small pin makes no set dearer: what is copied for each byte is as much as without it, and a half at most. */
+static double copied_for_each_byte(bool is_pinned, int32_t policy) {
+    enum { sets = 50000, size = 100 };
+    cache = require_open(NULL, (shale_options){.capacity = 1 << 20, .shards = 1, .eviction = policy});
+    if (is_pinned)
+        CHECK_STATUS(SHALE_OK, put_number(UINT32_MAX, 1, SHALE_SET_PINNED));
+    random_source keys = {7};
+    for (uint32_t i = 0; i < sets; i++)
+        CHECK_STATUS(SHALE_OK, put_number((uint32_t)random_below(&keys, 20000), size, 0));
+    double copied = (double)stats_of(cache).cleaned_bytes / (sets * size);
+    CHECK_STATUS(SHALE_OK, shale_close(cache));
+    return copied;
+}
+static void test_cost_of_a_pin(void) {
+    for (int32_t policy = 0; policy < 2; policy++)
+        CHECK(copied_for_each_byte(true, policy) <= copied_for_each_byte(false, policy) * 1.5 + 0.5);
+}
+
 int main(void) {
     watch(170);
+    RUN(test_full_of_pins);
+    RUN(test_smaller_and_smaller);
+    RUN(test_cost_of_a_pin);
     RUN(test_pinned_large_values_stay);
     RUN(test_a_condition_comes_first);
     RUN(test_pins_never_jam_a_shard);
