@@ -75,6 +75,7 @@ extension Engine {
         head[IndexHead.ownInode] = files.indexIdentity.inode
         head[IndexHead.dataDevice] = files.dataIdentity.device
         head[IndexHead.dataInode] = files.dataIdentity.inode
+        head[IndexHead.generation] = ref.pointee.data.u64(Superblock.generation)
         head.release(IndexHead.magic, IndexHead.magicValue)
     }
 

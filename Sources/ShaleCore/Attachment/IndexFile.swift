@@ -16,7 +16,21 @@ extension Attachment {
         if isTrusted, !mustReplace, let engine = try useIndex(files) { return engine }
         if configuration.isReadOnly { return try makePrivateIndex(&files) }
         try removeCleanMark(files, index: nil)
+        if !isNew { data.release(Superblock.generation, data.u64(Superblock.generation) &+ 2) }
         return try replaceIndex(&files)
+    }
+
+    /// Whether no other index has been in use since a first writer left this one its number. (Who was killed between
+    /// the two stores of `raiseGeneration` has raised the index's alone.)
+    func isOfGeneration(_ generation: UInt64) -> Bool {
+        generation &- data.acquire(Superblock.generation) <= 1
+    }
+
+    /// By its first writer, before it changes anything.
+    private func raiseGeneration(_ index: IndexHead) {
+        let next = data.u64(Superblock.generation) &+ 1
+        index.release(IndexHead.generation, next)
+        data.release(Superblock.generation, next)
     }
 
     private func openIndex(_ files: inout CacheFiles) throws(Failure) -> Trust {
@@ -54,6 +68,7 @@ extension Attachment {
         let engine = try finish(files, index: index) { engine throws(Failure) in
             if isAtRest { isUsable = try engine.isConsistent() && !(isReadOnly && engine.isHalfRebuilt) }
             if isSoleWriter, isUsable {
+                raiseGeneration(IndexHead(at: index))
                 try Holes(engine: engine.ref).partAll()
                 try removeCleanMark(files, index: IndexHead(at: index))
                 try engine.initialiseLocks()

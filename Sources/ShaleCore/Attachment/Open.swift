@@ -63,7 +63,6 @@ struct Attachment {
         }
         let recorded = block
         let change = try block.change(to: configuration, files, isSoleWriter: isSoleWriter)
-        if isSoleWriter, !isNew { try Superblock.raiseGeneration(files) }
         if change == .grow { try recoverReplacedIndex(of: recorded, &files, configuration) }
         let geometry = Geometry(block)
         let data = try files.mapData(geometry, writable: !configuration.isReadOnly)

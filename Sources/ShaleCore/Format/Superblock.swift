@@ -9,7 +9,8 @@ struct Superblock {
     static let copies = (0, Sizes.superblockCopy)
     /// Not zero: the nonce that a clean close left in both files.
     static let cleanMark = Sizes.superblockMarks
-    /// Counts index files and lone attachments: a read-only user that made its own index watches it.
+    /// Counts index files (by two) and sole writers, before they change anything: a read-only user that made its own
+    /// index watches it, and an index that is behind was away meanwhile.
     static let generation = Sizes.superblockMarks + 8
 
     var sequence: UInt64 = 1
@@ -97,14 +98,6 @@ struct Superblock {
             }
         }
         isSettled = true
-    }
-
-    /// Before the first writer changes anything: who reads by an index of its own can't follow it from here on.
-    static func raiseGeneration(_ files: CacheFiles) throws(Failure) {
-        var word: UInt64 = 0
-        guard try files.readData(generation, into: &word, 8) else { return }
-        word &+= 1
-        try files.writeData(&word, 8, at: generation)
     }
 }
 

@@ -3,7 +3,7 @@ struct IndexHead: MappedWords {
     typealias Word = MappedWord<IndexHead>
     static let size = Sizes.indexHead
     static let magicValue: UInt64 = 0x5844_4E49_454C_4853 // "SHLEINDX"
-    static let versionValue: UInt64 = 8
+    static let versionValue: UInt64 = 9
 
     let at: Memory
 
@@ -14,6 +14,8 @@ struct IndexHead: MappedWords {
     static let cleanMark = Word(80), pidNamespace = Word(88), libc = Word(96)
     /// Not zero once another index file has taken this one's place.
     static let retired = Word(104)
+    /// The data file's when its last sole writer came.
+    static let generation = Word(112)
 
     static let lsn = Word(512)
     static let dictionaryLock = Word(576), dictionaryCurrent = Word(640), dictionaryLast = Word(648),

@@ -5,7 +5,9 @@
  *
  * directory [number of copies] [seed] */
 #include "check.h"
+#include "files.h"
 #include "gate.h"
+#include "layout.h"
 #include "pattern.h"
 
 #include <stdatomic.h>
@@ -195,6 +197,60 @@ static void copy(const char *from, const char *to) {
     run_program((const char *const[]){"cp", "-a", from, to, NULL});
 }
 
+/* An index that was elsewhere while the cache was written to says nothing of it. */
+static void test_an_index_comes_back(void) {
+    char *path = path_to("comes-back"), *there = path_to("comes-back/shale.index"), *kept = path_to("kept.index");
+    shale_cache *cache = open_cache(path);
+    fill(cache, "it", 1);
+    CHECK_STATUS(SHALE_OK, set_text(cache, "to remove", "value", NULL));
+    CHECK_STATUS(SHALE_OK, shale_close(cache));
+    for (int other = 0; other < 2; other++) {
+        CHECK(rename(there, kept) == 0);
+        cache = open_cache(path);
+        fill(cache, "it", 2);
+        CHECK_STATUS(SHALE_OK, set_text(cache, "to remove", "value", NULL));
+        CHECK_STATUS(SHALE_OK, shale_remove(cache, "to remove", 9, 0));
+        CHECK_STATUS(SHALE_OK, shale_close(cache));
+        CHECK(rename(kept, there) == 0);
+        cache = other == 0 ? open_cache(path) : require_open(path, read_only);
+        check_filled(cache, "it", 2);
+        shale_value value = SHALE_VALUE_INIT;
+        CHECK_STATUS(SHALE_MISS, shale_get(cache, "to remove", 9, SHALE_GET_PEEK, &value));
+        CHECK_STATUS(SHALE_OK, shale_close(cache));
+    }
+    free(path);
+    free(there);
+    free(kept);
+}
+
+/* Whether the index that `change` was added to the generation of is the one that is used. */
+static bool is_kept(const char *path, uint64_t change) {
+    shale_cache *cache = open_cache(path);
+    fill(cache, "it", 1);
+    check_filled(cache, "it", 1);
+    CHECK_STATUS(SHALE_OK, shale_close(cache));
+    mapped_file index = map_file(path, "shale.index");
+    *(uint64_t *)(void *)(index.bytes + index_generation) += change;
+    unmap_file(&index);
+    cache = open_cache(path);
+    bool kept = stats_of(cache).hits > 0;
+    check_filled(cache, "it", 1);
+    CHECK_STATUS(SHALE_OK, shale_close(cache));
+    return kept;
+}
+
+/* A first writer raises the index's generation, then the data file's. */
+static void test_a_first_writer_is_killed_between_generations(void) {
+    char *path = path_to("generations");
+    CHECK(is_kept(path, 0));
+    CHECK(is_kept(path, 1));
+    CHECK(is_kept(path, 0));
+    CHECK(!is_kept(path, 2));
+    CHECK(!is_kept(path, (uint64_t)-1));
+    CHECK(is_kept(path, 0));
+    free(path);
+}
+
 static void test_a_copy_at_rest(void) {
     char *original = path_to("original"), *copied = path_to("copied"), *foreign = path_to("foreign");
     shale_cache *cache = open_cache(original);
@@ -303,6 +359,8 @@ int main(int argument_count, char **arguments) {
     RUN(test_the_index_is_deleted);
     RUN(test_the_data_is_deleted);
     RUN(test_the_directory_is_renamed);
+    RUN(test_an_index_comes_back);
+    RUN(test_a_first_writer_is_killed_between_generations);
     RUN(test_a_copy_at_rest);
     RUN(test_copies_in_use);
     if (check_failures)
