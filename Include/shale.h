@@ -308,9 +308,9 @@ shale_status shale_sync(shale_cache *SHALE_NULLABLE cache);
 
 /* Stores a value. Values up to a quarter of the capacity, and up to 1 GiB; key,
  * meta and tags together fit into a segment (128 KiB at the least).
- * CONFLICT where a condition does not hold. A large value (more than an eighth
- * of a segment) that is set with a condition, or pinned, has to fit beside the
- * one that it replaces: FULL where it does not. Errors: INVALID, TOO_LARGE,
+ * CONFLICT where a condition does not hold. A large value (more than 16 KiB, and
+ * more than a thirty-second of a segment) that is set with a condition, or
+ * pinned, has to fit beside the one that it replaces: FULL where it does not. Errors: INVALID, TOO_LARGE,
  * FULL, MEMORY, PERMISSION. */
 shale_status shale_set(shale_cache *SHALE_NULLABLE cache, const void *SHALE_NULLABLE key, size_t key_size,
                        const void *SHALE_NULLABLE value, size_t value_size,

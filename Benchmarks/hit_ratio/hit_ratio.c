@@ -6,15 +6,21 @@
  *     hit_ratio [--json FILE] TRACE...
  *     hit_ratio [--json FILE] --synthetic
  *
- * With --bytes the values have sizes, and 1, 5 and 10 % of the bytes of all keys
- * fit: for an ideal LRU list, in which every byte can be used at once, and for
- * Shale with either policy of eviction. What is larger than a sixteenth of the
- * capacity is not stored.
+ * With --bytes the values have sizes, and the capacity is in bytes: for an ideal
+ * LRU list, in which every byte can be used at once, and for Shale with either
+ * policy of eviction. What is larger than a sixteenth of the capacity is not
+ * stored.
  *
- *     hit_ratio [--json FILE] --bytes TRACE...
+ *     hit_ratio [--json FILE] --bytes [--sizes own|equal|lognormal] [--room LIST] TRACE...
  *
- * Traces: NAME.u32 (a little-endian 32-bit key a request) and NAME.txt (lines
- * of "time key size"), as they are or compressed by xz. */
+ *     --sizes  own: the trace's, else 1 KiB; equal: 1 KiB; lognormal (unless told
+ *              otherwise): by the key, median 1 KiB, sigma 1.4, 100 bytes to 64 KiB
+ *     --room   capacities, separated by commas: percent of the bytes of all keys
+ *              (5%), or bytes (4M, 64M, 1G); 1%,5%,10% unless told otherwise
+ *
+ * Traces: NAME.u32 (a little-endian 32-bit key a request), NAME.ks (pairs of such a
+ * key and a size, 0 where there is none) and NAME.txt (lines of "time key size"),
+ * as they are or compressed by xz. Benchmarks/hit_ratio/synthetic writes five. */
 #define _POSIX_C_SOURCE 200809L
 
 #include <inttypes.h>
@@ -43,6 +49,7 @@ typedef struct {
     char name[64];
     uint32_t *keys;
     size_t requests, room;
+    uint32_t *sizes; /* of the keys' values, as first asked for; 0: not told */
     uint32_t distinct;
     /* The numbers that keys have: an open-addressing table. */
     struct known {
@@ -77,12 +84,18 @@ static void grow_known(trace *t) {
     free(old);
 }
 
-static void add_request(trace *t, uint64_t key) {
-    if ((size_t)t->distinct * 2 >= t->known_size)
+static void add_request(trace *t, uint64_t key, uint32_t size) {
+    if ((size_t)t->distinct * 2 >= t->known_size) {
         grow_known(t);
+        t->sizes = realloc(t->sizes, t->known_size / 2 * sizeof *t->sizes);
+        if (!t->sizes)
+            fail("memory", "not enough");
+    }
     struct known *place = find(t, key);
-    if (!place->number_plus_1)
+    if (!place->number_plus_1) {
+        t->sizes[t->distinct] = size;
         *place = (struct known){key, ++t->distinct};
+    }
     if (t->requests == t->room) {
         t->room = t->room ? t->room * 2 : 1024;
         t->keys = realloc(t->keys, t->room * sizeof *t->keys);
@@ -97,15 +110,20 @@ static bool ends_with(const char *text, const char *end) {
     return size >= end_size && strcmp(text + size - end_size, end) == 0;
 }
 
+static uint32_t little_endian(const unsigned char *word) {
+    return word[0] | (uint32_t)word[1] << 8 | (uint32_t)word[2] << 16 | (uint32_t)word[3] << 24;
+}
+
 static trace load(const char *path) {
     trace t = {0};
     const char *slash = strrchr(path, '/');
     const char *name = slash ? slash + 1 : path;
     snprintf(t.name, sizeof t.name, "%.*s", (int)strcspn(name, "."), name);
     bool packed = ends_with(path, ".xz");
-    bool binary = ends_with(path, ".u32") || ends_with(path, ".u32.xz");
-    if (!binary && !ends_with(path, ".txt") && !ends_with(path, ".txt.xz"))
-        fail(path, "the name ends in .u32, .txt, .u32.xz or .txt.xz");
+    bool keys = ends_with(path, ".u32") || ends_with(path, ".u32.xz");
+    bool pairs = ends_with(path, ".ks") || ends_with(path, ".ks.xz");
+    if (!keys && !pairs && !ends_with(path, ".txt") && !ends_with(path, ".txt.xz"))
+        fail(path, "the name ends in .u32, .ks or .txt, or in one of them and .xz");
     FILE *file = fopen(path, "rb");
     if (!file)
         fail(path, "cannot be opened");
@@ -118,17 +136,18 @@ static trace load(const char *path) {
         if (!file)
             fail(path, "xz cannot be run");
     }
-    if (binary) {
-        unsigned char word[4];
-        while (fread(word, sizeof word, 1, file) == 1)
-            add_request(&t, word[0] | (uint32_t)word[1] << 8 | (uint32_t)word[2] << 16 | (uint32_t)word[3] << 24);
+    if (keys || pairs) {
+        unsigned char word[8];
+        while (fread(word, pairs ? 8 : 4, 1, file) == 1)
+            add_request(&t, little_endian(word), pairs ? little_endian(word + 4) : 0);
     } else {
         char line[256];
         while (fgets(line, sizeof line, file)) {
             uint64_t key;
-            if (sscanf(line, "%*s %" SCNu64, &key) != 1)
+            uint32_t size;
+            if (sscanf(line, "%*s %" SCNu64 " %" SCNu32, &key, &size) != 2)
                 fail(path, "a line is not \"time key size\"");
-            add_request(&t, key);
+            add_request(&t, key, size ? size : 1);
         }
     }
     if ((packed ? pclose(file) : fclose(file)) != 0 || !t.requests)
@@ -143,17 +162,18 @@ static trace synthetic(void) {
     for (uint64_t i = 0; i < 60000; i++) {
         uint64_t random = mix(i);
         if (i % 10000 < 1000)
-            add_request(&t, next_scanned++);
+            add_request(&t, next_scanned++, 0);
         else if (i % 10000 < 2000)
-            add_request(&t, (1u << 19) + i % 150);
+            add_request(&t, (1u << 19) + i % 150, 0);
         else
-            add_request(&t, (random >> 32) % 4000 * (random % 4000) / 4000);
+            add_request(&t, (random >> 32) % 4000 * (random % 4000) / 4000, 0);
     }
     return t;
 }
 
 static void unload(trace *t) {
     free(t->keys);
+    free(t->sizes);
     free(t->known);
 }
 
@@ -273,46 +293,66 @@ static bool replay(const trace *t, uint32_t percent, outcome *o) {
 
 enum { record_overhead = 64, key_size = 16 }; /* a record's header of 48 bytes, and the key */
 
-/* Lognormal, by the key: median 1 KiB, sigma 1.4, from 100 bytes to 64 KiB. */
-static uint32_t size_of(uint32_t key) {
+typedef enum { own_sizes, equal_sizes, lognormal_sizes } sizes;
+
+/* How many bytes may be stored: so many, or, where that is 0, a percentage of those of all keys. */
+typedef struct {
+    uint64_t bytes;
+    double percent;
+} room;
+
+/* By the key: median 1 KiB, sigma 1.4, from 100 bytes to 64 KiB. */
+static uint32_t lognormal(uint32_t key) {
     const double pi = 3.14159265358979323846;
     double a = (double)((mix(key) >> 11) + 1) / 9007199254740993.0,
            b = (double)(mix(key ^ 0xABCDEF0123u) >> 11) / 9007199254740992.0;
     double size = 1024 * exp(1.4 * sqrt(-2 * log(a)) * cos(2 * pi * b));
     return (uint32_t)(size < 100 ? 100 : size > 65536 ? 65536 : size);
 }
-static uint64_t record_of(uint32_t key) {
-    return (size_of(key) + record_overhead + 7u) & ~UINT64_C(7);
+
+/* From here on a trace knows the size of each value, at least that of the key in it. */
+static void set_sizes(trace *t, sizes how) {
+    for (uint32_t key = 0; key < t->distinct; key++) {
+        uint32_t own = how == own_sizes ? t->sizes[key] : 0;
+        uint32_t size = how == lognormal_sizes ? lognormal(key) : own ? own : 1024;
+        t->sizes[key] = size < sizeof key ? (uint32_t)sizeof key : size;
+    }
+}
+static uint64_t record_of(const trace *t, uint32_t key) {
+    return (t->sizes[key] + record_overhead + UINT64_C(7)) & ~UINT64_C(7);
 }
 
 typedef struct {
     char name[64];
     const char *policy;
     size_t requests;
-    uint32_t percent;
+    double percent; /* of the bytes of all keys */
     uint64_t capacity, hits;
-    double copied, live; /* bytes for each byte that is set, once it is full; share of the capacity */
+    double copied, live, live_log; /* bytes for each byte that is set, once it is full; shares of the capacity, and of
+                                      the segments that the log has */
 } byte_outcome;
 
-static byte_outcome begin_bytes(const trace *t, uint32_t percent, const char *policy) {
-    byte_outcome o = {.requests = t->requests, .percent = percent, .policy = policy};
+static byte_outcome begin_bytes(const trace *t, room most, const char *policy) {
+    byte_outcome o = {.requests = t->requests, .policy = policy};
     memcpy(o.name, t->name, sizeof o.name);
+    uint64_t all = 0;
     for (uint32_t key = 0; key < t->distinct; key++)
-        o.capacity += record_of(key);
-    o.capacity = o.capacity * percent / 100;
+        all += record_of(t, key);
+    o.capacity = most.bytes ? most.bytes : (uint64_t)((double)all * most.percent / 100);
     if (o.capacity < 1 << 20) /* the least */
         o.capacity = 1 << 20;
+    o.percent = 100 * (double)o.capacity / (double)all;
     return o;
 }
 
-static byte_outcome replay_ideal(const trace *t, uint32_t percent) {
-    byte_outcome o = begin_bytes(t, percent, "ideal LRU");
+static byte_outcome replay_ideal(const trace *t, room most) {
+    byte_outcome o = begin_bytes(t, most, "ideal LRU");
     lru list = {allocate(t->distinct + 1, sizeof(struct link)), t->distinct, 0, UINT32_MAX};
     list.links[list.end].newer = list.links[list.end].older = list.end;
     uint64_t bytes = 0;
     for (size_t i = 0; i < t->requests; i++) {
         uint32_t key = t->keys[i];
-        uint64_t record = record_of(key);
+        uint64_t record = record_of(t, key);
         if (record > o.capacity / 16)
             continue;
         if (list.links[key].held) {
@@ -325,7 +365,7 @@ static byte_outcome replay_ideal(const trace *t, uint32_t percent) {
             uint32_t oldest = list.links[list.end].newer;
             take_out(&list, oldest);
             list.links[oldest].held = false;
-            bytes -= record_of(oldest);
+            bytes -= record_of(t, oldest);
         }
         bytes += record;
         put_first(&list, key);
@@ -335,8 +375,8 @@ static byte_outcome replay_ideal(const trace *t, uint32_t percent) {
     return o;
 }
 
-static byte_outcome replay_bytes(const trace *t, uint32_t percent, int32_t policy) {
-    byte_outcome o = begin_bytes(t, percent, policy == SHALE_EVICTION_LRU ? "LRU" : "adaptive");
+static byte_outcome replay_bytes(const trace *t, room most, int32_t policy) {
+    byte_outcome o = begin_bytes(t, most, policy == SHALE_EVICTION_LRU ? "LRU" : "adaptive");
     shale_options options = {.struct_size = sizeof options,
                              .capacity = o.capacity,
                              .eviction = policy,
@@ -344,23 +384,23 @@ static byte_outcome replay_bytes(const trace *t, uint32_t percent, int32_t polic
     shale_cache *cache;
     require(shale_open(NULL, &options, &cache), "shale_open");
     shale_value value = SHALE_VALUE_INIT;
-    unsigned char *bytes = allocate(65536, 1);
+    unsigned char *bytes = allocate(o.capacity / 16, 1);
     uint64_t set = 0, set_before = 0, copied_before = 0, samples = 0;
-    double live = 0;
+    double live = 0, live_log = 0;
     bool is_full = false;
     for (size_t i = 0; i < t->requests; i++) {
-        uint64_t key[2] = {t->keys[i], 0}, record = record_of(t->keys[i]);
+        uint64_t key[2] = {t->keys[i], 0}, record = record_of(t, t->keys[i]);
         if (record > o.capacity / 16)
             continue;
         shale_status status = shale_get(cache, key, key_size, 0, &value);
         require(status, "shale_get");
         if (status == SHALE_OK) {
             o.hits++;
-            if (value.size != size_of(t->keys[i]) || memcmp(value.data, key, sizeof key) != 0)
+            if (value.size != t->sizes[t->keys[i]] || memcmp(value.data, key, sizeof key) != 0)
                 fail("shale_get", "another key's value");
         } else {
             memcpy(bytes, key, sizeof key);
-            require(shale_set(cache, key, key_size, bytes, size_of(t->keys[i]), NULL), "shale_set");
+            require(shale_set(cache, key, key_size, bytes, t->sizes[t->keys[i]], NULL), "shale_set");
             set += record;
         }
         if (i % 64 == 0) {
@@ -372,6 +412,7 @@ static byte_outcome replay_bytes(const trace *t, uint32_t percent, int32_t polic
             }
             if (is_full) {
                 live += (double)stats.live_bytes / (double)o.capacity;
+                live_log += (double)stats.live_bytes / (double)stats.data_bytes;
                 samples++;
             }
         }
@@ -379,6 +420,7 @@ static byte_outcome replay_bytes(const trace *t, uint32_t percent, int32_t polic
     if (set > set_before)
         o.copied = (double)(stats_of(cache).cleaned_bytes - copied_before) / (double)(set - set_before);
     o.live = samples ? live / (double)samples : 0;
+    o.live_log = samples ? live_log / (double)samples : 0;
     shale_value_free(&value);
     free(bytes);
     require(shale_close(cache), "shale_close");
@@ -386,8 +428,11 @@ static byte_outcome replay_bytes(const trace *t, uint32_t percent, int32_t polic
 }
 
 static void print_bytes(const byte_outcome *o) {
-    printf("%-12s %4" PRIu32 " %% %9.1f MB  %-10s hits %6.2f %%  copied %5.2f  live %5.1f %%\n", o->name, o->percent,
+    printf("%-12s %5.1f %% %9.1f MB  %-10s hits %6.2f %%  copied %5.2f  live %5.1f %%", o->name, o->percent,
            (double)o->capacity / 1e6, o->policy, 100 * (double)o->hits / (double)o->requests, o->copied, 100 * o->live);
+    if (o->live_log > 0)
+        printf(", of the log %5.1f %%", 100 * o->live_log);
+    printf("\n");
     fflush(stdout);
 }
 
@@ -410,10 +455,11 @@ static void write_bytes_json(const char *path, const byte_outcome *outcomes, siz
     for (size_t i = 0; i < count; i++) {
         const byte_outcome *o = &outcomes[i];
         fprintf(file,
-                "%s\n    {\"data\": \"%s\", \"percent\": %" PRIu32 ", \"capacity\": %" PRIu64
-                ", \"policy\": \"%s\", \"hit_ratio\": %.6f, \"copied\": %.4f, \"live\": %.4f}",
+                "%s\n    {\"data\": \"%s\", \"percent\": %.2f, \"capacity\": %" PRIu64
+                ", \"policy\": \"%s\", \"hit_ratio\": %.6f, \"copied\": %.4f, \"live\": %.4f, "
+                "\"live_log\": %.4f}",
                 i ? "," : "", o->name, o->percent, o->capacity, o->policy, (double)o->hits / (double)o->requests,
-                o->copied, o->live);
+                o->copied, o->live, o->live_log);
     }
     end_json(file, path);
 }
@@ -466,16 +512,36 @@ static int compare_entries(const char *json, char **paths, int count) {
     return 0;
 }
 
-static void compare_bytes(const char *json, char **paths, int count) {
-    byte_outcome *outcomes = allocate((size_t)count * percent_count * 3, sizeof *outcomes);
-    size_t done = 0;
+static room room_of(const char *text, char **end) {
+    room r = {0};
+    double number = strtod(text, end);
+    if (**end == '%')
+        r.percent = number;
+    else if (**end && strchr("KMG", **end))
+        r.bytes = (uint64_t)(number * (double)(UINT64_C(1) << (**end == 'K' ? 10 : **end == 'M' ? 20 : 30)));
+    else
+        return r;
+    ++*end;
+    return r;
+}
+
+static void compare_bytes(const char *json, char **paths, int count, sizes how, const char *rooms) {
+    size_t room_count = 1, done = 0;
+    for (const char *c = rooms; *c; c++)
+        room_count += *c == ',';
+    byte_outcome *outcomes = allocate((size_t)count * room_count * 3, sizeof *outcomes);
     for (int i = 0; i < count; i++) {
         trace t = load(paths[i]);
-        for (size_t p = 0; p < percent_count; p++) {
-            outcomes[done] = replay_ideal(&t, percents[p]);
+        set_sizes(&t, how);
+        char *end = NULL;
+        for (const char *at = rooms; at; at = *end == ',' ? end + 1 : NULL) {
+            room most = room_of(at, &end);
+            if ((most.bytes == 0 && !(most.percent > 0 && most.percent <= 100)) || (*end && *end != ','))
+                fail(at, "not a capacity; say for instance 5%,64M");
+            outcomes[done] = replay_ideal(&t, most);
             print_bytes(&outcomes[done++]);
             for (int32_t policy = SHALE_EVICTION_LRU; policy <= SHALE_EVICTION_ADAPTIVE; policy++) {
-                outcomes[done] = replay_bytes(&t, percents[p], policy);
+                outcomes[done] = replay_bytes(&t, most, policy);
                 print_bytes(&outcomes[done++]);
             }
         }
@@ -486,23 +552,39 @@ static void compare_bytes(const char *json, char **paths, int count) {
     free(outcomes);
 }
 
+static sizes sizes_of(const char *name) {
+    static const char *const names[] = {"own", "equal", "lognormal"};
+    for (int i = own_sizes; i <= lognormal_sizes; i++)
+        if (strcmp(name, names[i]) == 0)
+            return (sizes)i;
+    fail(name, "sizes are own, equal or lognormal");
+    return own_sizes;
+}
+
 int main(int count, char **arguments) {
-    const char *json = NULL;
+    const char *json = NULL, *rooms = "1%,5%,10%";
+    sizes how = lognormal_sizes;
     bool by_bytes = false;
     char **paths = allocate((size_t)count, sizeof *paths);
     int path_count = 0, status = 0;
     for (int i = 1; i < count; i++) {
-        if (strcmp(arguments[i], "--json") == 0 && i + 1 < count)
+        bool has_next = i + 1 < count;
+        if (strcmp(arguments[i], "--json") == 0 && has_next)
             json = arguments[++i];
+        else if (strcmp(arguments[i], "--sizes") == 0 && has_next)
+            how = sizes_of(arguments[++i]);
+        else if (strcmp(arguments[i], "--room") == 0 && has_next)
+            rooms = arguments[++i];
         else if (strcmp(arguments[i], "--bytes") == 0)
             by_bytes = true;
         else
             paths[path_count++] = arguments[i];
     }
     if (path_count == 0)
-        fail("usage", "hit_ratio [--json FILE] [--bytes] TRACE... | --synthetic");
+        fail("usage", "hit_ratio [--json FILE] TRACE... | --synthetic | "
+                      "--bytes [--sizes own|equal|lognormal] [--room 5%,64M] TRACE...");
     if (by_bytes)
-        compare_bytes(json, paths, path_count);
+        compare_bytes(json, paths, path_count, how, rooms);
     else
         status = compare_entries(json, paths, path_count);
     free(paths);

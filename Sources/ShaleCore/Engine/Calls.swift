@@ -129,7 +129,7 @@ extension Engine {
         let entry = Pending(
             key: key, lifetime: Lifetime(from: change.now, maxAge: ages.maxAge, stale: ages.stale), created: change.now)
         let status: Status
-        if value.count > ref.pointee.geometry.segmentSize / Sizes.partsPerSegment {
+        if value.count > ref.pointee.geometry.longestWhole {
             let large = LargeSet(self, shard, entry, value, copy options, scratch)
             status = try large.store(&version, &change)
         } else {

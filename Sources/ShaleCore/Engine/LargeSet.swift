@@ -27,9 +27,8 @@ struct LargeSet {
         self.value = value
         self.options = options
         self.scratch = scratch
-        // A part of an eighth of a segment fills segments without waste.
-        let share =
-            (engine.ref.pointee.geometry.segmentSize - SegmentHeader.size - RecordHeader.size) / Sizes.partsPerSegment
+        let geometry = engine.ref.pointee.geometry
+        let share = (geometry.segmentSize - SegmentHeader.size - RecordHeader.size) / geometry.partsPerSegment
         partLength = (share - RecordHeader.size - PartKey.size) & ~7
         count = (value.count + partLength - 1) / partLength
     }
@@ -67,12 +66,19 @@ struct LargeSet {
         }
     }
 
-    /// A number under which no shard gets more of the parts than it has room for: which shards they go to is by chance.
-    /// An error where none is found, before anything has made room. `keepsOwn`: beside the value that it replaces.
+    /// A number under which no shard gets more of the parts than it has room for. Those of a value that is much smaller
+    /// than its shard are there: the shard's order is then that of all that it holds. (Spread over several shards, a
+    /// value leaves by the order of its manifest's shard alone, and the shard that happens to be the fullest evicts for
+    /// all of them.) Where the parts of others go to is by chance. An error where no number is found, before anything
+    /// has made room. `keepsOwn`: beside the value that it replaces.
     private func drawBlob(keepsOwn: Bool, _ change: inout Change) throws(Failure) -> UInt64 {
-        var blob = shard.drawLSN()
         // What is pinned stays whatever becomes of the new value, and only beside it anything is let go of.
         let isKept = hasPins && replacesUnpinned(), own = isKept && keepsOwn
+        var blob = shard.drawLSN()
+        if value.count <= ref.pointee.geometry.longestInOneShard {
+            let one = blob | PartKey.isInOneShard
+            if try misfit(one, isExact: false, isKept: isKept, beside: own) == nil { return one }
+        }
         for _ in 0..<64 {
             if try misfit(blob, isExact: false, isKept: isKept, beside: own) == nil { return blob }
             blob = shard.drawLSN()
@@ -155,8 +161,8 @@ struct LargeSet {
 
     // MARK: Parts
 
-    private func withPart<R>(_ i: Int, _ blob: UInt64, _ body: (Key) throws(Failure) -> R) throws(Failure) -> R {
-        try PartKey(blob: blob, owner: entry.key.hash, part: i).withKey(ref.pointee.secret, body)
+    private func withPart<R>(_ i: Int, _ blob: UInt64, _ body: (Shard, Key) throws(Failure) -> R) throws(Failure) -> R {
+        try PartKey(blob: blob, owner: entry.key.hash, part: i).withKey(ref, body)
     }
 
     private var manifestLength: Int {
@@ -174,14 +180,14 @@ struct LargeSet {
     private func putPart(_ i: Int, _ blob: UInt64, _ change: inout Change) throws(Failure) -> Int {
         let bytes = bytes(ofPart: i)
         var encoded = engine.encode(bytes.start, bytes.count, uncompressed: options.isUncompressed, scratch)
-        return try withPart(i, blob) { key throws(Failure) in
+        return try withPart(i, blob) { shard, key throws(Failure) in
             let part = part(key)
             var version: UInt64 = 0
             // What is pinned is lost with any of its parts.
             var own = SetOptions()
             own.isPinned = options.isPinned
             while try engine.put(
-                Shard(ref, keyHash: key.hash), part, .part, encoded, raw: bytes.count, own, &version, &change)
+                shard, part, .part, encoded, raw: bytes.count, own, &version, &change)
                 == .dictionaryRetired
             { encoded = .raw(bytes.start, bytes.count) }
             return encoded.count
@@ -218,9 +224,8 @@ struct LargeSet {
     }
 
     private func hasPart(_ i: Int, _ blob: UInt64) throws(Failure) -> Bool {
-        try withPart(i, blob) { key throws(Failure) in
-            let shard = Shard(ref, keyHash: key.hash)
-            return look(shard) { shard.lookup(key, isPart: true) != nil }
+        try withPart(i, blob) { shard, key throws(Failure) in
+            look(shard) { shard.lookup(key, isPart: true) != nil }
         }
     }
 
@@ -258,13 +263,14 @@ struct LargeSet {
                     isExact
                     ? engine.encode(bytes.start, bytes.count, uncompressed: options.isUncompressed, scratch)
                     : .raw(bytes.start, bytes.count)
-                try withPart(i, blob) { key throws(Failure) in
-                    needs[Shard(ref, keyHash: key.hash).number].add(
+                try withPart(i, blob) { shard, key throws(Failure) in
+                    needs[shard.number].add(
                         part(key).header(.part, SetOptions(), encoded, raw: bytes.count).length)
                 }
             }
             if own { try addOwn(to: needs) }
-            for i in 0..<shards where !Shard(ref, i).hasRoomBesidePins(needs[i], isKept: isKept) {
+            for i in 0..<shards
+            where !Shard(ref, i).hasRoomBesidePins(needs[i], isKept: isKept, isPinned: options.isPinned) {
                 return Shard(ref, i)
             }
             return nil
@@ -284,8 +290,7 @@ struct LargeSet {
         }
         let own = add(shard, entry.key, isPart: false)
         for i in 0..<own.parts {
-            try withPart(i, own.blob) { key throws(Failure) in
-                let shard = Shard(ref, keyHash: key.hash)
+            try withPart(i, own.blob) { shard, key throws(Failure) in
                 if shard.header[ShardHeader.Field.pinnedBytes] > 0 { _ = add(shard, key, isPart: true) }
             }
         }

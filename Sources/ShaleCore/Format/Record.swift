@@ -250,6 +250,9 @@ struct PartKey {
     }
     var blob: UInt64 { words.0 }
     var owner: UInt64 { words.1 }
+
+    /// In the number of a blob whose parts are all in the shard of its manifest.
+    static let isInOneShard: UInt64 = 1 << 63
 }
 
 /// What an entry may measure.

@@ -5,7 +5,7 @@ import CShalePlatform
 /// never torn: the valid copy with the higher sequence counts.
 struct Superblock {
     static let magic: UInt64 = 0x4154_4144_454C_4853 // "SHLEDATA"
-    static let formatVersion: UInt32 = 3
+    static let formatVersion: UInt32 = 4
     static let copies = (0, Sizes.superblockCopy)
     /// Not zero: the nonce that a clean close left in both files.
     static let cleanMark = Sizes.superblockMarks

@@ -28,6 +28,14 @@ struct Geometry {
     let segments: Int
     var dataSize: Int { segments + rows * shards * segmentSize }
 
+    /// A longer value is stored in parts, of which so many fill a segment. What is too short for the next record at a
+    /// segment's end is lost until the cleaner comes, which copies the more, the more of a segment is live: so where
+    /// parts need not be very many, they are short.
+    let longestWhole: Int
+    var partsPerSegment: Int { segmentSize / longestWhole }
+    /// The parts of a longer value are spread over all shards, those of others are where their manifest is.
+    var longestInOneShard: Int { shardBudget / Sizes.valuesPerShard }
+
     /// Several segments would share a large page of the file's cache.
     var hasSmallPages: Bool { segmentSize < hugePageSize }
 
@@ -113,6 +121,7 @@ struct Geometry {
         shards = Int(block.shards)
         segmentSize = Int(block.segmentSize)
         segmentShift = segmentSize.trailingZeroBitCount
+        longestWhole = max(segmentSize / Sizes.mostParts, min(segmentSize / Sizes.leastParts, Sizes.part))
         rows = Int(block.rows)
         shardBudget = max(0, Int(block.capacity) - Geometry.global(block)) / shards
         entriesPerShard = block.maxEntries == 0 ? 0 : max(1, Int(clamping: block.maxEntries) / shards)

@@ -71,8 +71,7 @@ extension Shard {
     /// Clears the parts of a manifest that went, each in its own shard.
     static func clearParts(_ blob: Change.Blob, _ engine: EngineRef) {
         for i in 0..<blob.parts {
-            PartKey(blob: blob.blob, owner: blob.owner, part: i).withKey(engine.pointee.secret) { key in
-                let shard = Shard(engine, keyHash: key.hash)
+            PartKey(blob: blob.blob, owner: blob.owner, part: i).withKey(engine) { shard, key in
                 if shard.lookup(key, isPart: true) == nil { return }
                 var change = Change.withoutTime
                 try? shard.makeLocked(&change) { change throws(Failure) in shard.clearPart(key, &change) }

@@ -23,8 +23,8 @@ extension Shard {
     }
 
     /// Whether it would fit if nothing else were there but what is pinned. `isKept`: so that the cleaner never has to let
-    /// go of some of it, or of what it replaces.
-    func hasRoomBesidePins(_ need: Need, isKept: Bool) -> Bool {
+    /// go of some of it, or of what it replaces. `isPinned`: it is to be pinned itself.
+    func hasRoomBesidePins(_ need: Need, isKept: Bool, isPinned: Bool) -> Bool {
         if need.records == 0, need.kept == 0 { return true }
         let pinned = header[Field.pinnedBytes]
         // The table may grow on the way, and takes frames from the log. (One that is larger than its entries need gives
@@ -36,6 +36,7 @@ extension Shard {
         let frames = log.budgetedFrames(beside: max(tables, geometry.shardIndexBytes(buckets: buckets)))
         let bytes = pinned + need.bytes
         if bytes > log.liveLimit(of: frames, log.loss) { return false }
+        if isPinned, !log.pinsFit(bytes, most: max(header[Field.pinnedMost], need.longest), in: frames) { return false }
         return pinned == 0 || !isKept
             || log.frames(for: bytes + need.kept, most: max(header[Field.pinnedMost], need.longest)) <= frames
     }

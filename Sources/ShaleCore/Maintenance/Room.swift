@@ -217,8 +217,8 @@ extension Shard {
         var bytes = own.bytes
         for i in 0..<own.blob.parts {
             // (Those in other shards are not found.)
-            bytes += PartKey(blob: own.blob.blob, owner: own.blob.owner, part: i).withKey(secret) {
-                lookup($0, isPart: true).map { measure(Slot.location($0.u64(0))).bytes } ?? 0
+            bytes += PartKey(blob: own.blob.blob, owner: own.blob.owner, part: i).withKey(engine) {
+                lookup($1, isPart: true).map { measure(Slot.location($0.u64(0))).bytes } ?? 0
             }
         }
         return bytes

@@ -492,8 +492,8 @@ extension Shard {
         for i in 0..<Int(manifest.partCount) {
             let length = min(partLength, size - i * partLength)
             let out = buffer.start + i * partLength
-            let outcome = PartKey(blob: manifest.blob, owner: key.hash, part: i).withKey(secret) { part in
-                Shard(engine, keyHash: part.hash).readPart(part, into: out, length)
+            let outcome = PartKey(blob: manifest.blob, owner: key.hash, part: i).withKey(engine) { shard, part in
+                shard.readPart(part, into: out, length)
             }
             // A part that is not there: the manifest was replaced meanwhile, or the value is lost.
             if outcome != .hit { return outcome == .damaged ? .damaged : .incomplete }

@@ -13,8 +13,10 @@ enum Sizes {
     static let metaLength = 64
     /// Rows reserved for each that the capacity allows.
     static let rowsForGrowth = 2
-    /// A value of more than one such part of a segment is stored in parts.
-    static let partsPerSegment = 3
+    /// A value of more than one part is stored in parts, of so many bytes unless too few or too many would fill a segment.
+    static let part = 512, leastParts = 3, mostParts = 3
+    /// The least of the values that are spread over all shards, of which so many would fill one.
+    static let valuesPerShard = 16
 
     /// Of a key's hash: as many as a fingerprint and the home give back in the smallest table.
     static let fractionBits: UInt64 = 25, fractionBeyondVictim: UInt64 = 0
@@ -51,8 +53,10 @@ enum Sizes {
     static let metaLength = 65_535
     /// Rows reserved for each that the capacity allows.
     static let rowsForGrowth = 4
-    /// A value of more than one such part of a segment is stored in parts.
-    static let partsPerSegment = 8
+    /// A value of more than one part is stored in parts, of so many bytes unless too few or too many would fill a segment.
+    static let part = 16 << 10, leastParts = 8, mostParts = 32
+    /// The least of the values that are spread over all shards, of which so many would fill one.
+    static let valuesPerShard = 16
 
     /// Of a key's hash: as many as a fingerprint and the home give back in the smallest table.
     static let fractionBits: UInt64 = 32

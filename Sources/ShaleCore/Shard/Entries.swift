@@ -146,11 +146,11 @@ extension Shard {
     /// the others' when the lock is released.
     func release(_ blob: Change.Blob, _ change: inout Change) {
         for i in 0..<blob.parts {
-            PartKey(blob: blob.blob, owner: blob.owner, part: i).withKey(secret) { key in
-                if Shard(engine, keyHash: key.hash).number == number { clearPart(key, &change) }
+            PartKey(blob: blob.blob, owner: blob.owner, part: i).withKey(engine) { shard, key in
+                if shard.number == number { clearPart(key, &change) }
             }
         }
-        if geometry.shards > 1 { change.add(blob) }
+        if geometry.shards > 1, blob.blob & PartKey.isInOneShard == 0 { change.add(blob) }
     }
 
     #if !hasFeature(Embedded)

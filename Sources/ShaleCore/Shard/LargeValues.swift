@@ -1,6 +1,17 @@
 import CShalePlatform
 
-/// A large value is a manifest under its key, and parts in the shards of their own hashes.
+extension PartKey {
+    /// As the key of a call, with the shard that it is in: its owner's, or that of its own hash.
+    @inline(__always)
+    func withKey<R, E: Error>(_ engine: EngineRef, _ body: (Shard, Key) throws(E) -> R) throws(E) -> R {
+        try withKey(engine.pointee.secret) { key throws(E) in
+            let isInOneShard = blob & PartKey.isInOneShard != 0
+            return try body(Shard(engine, keyHash: isInOneShard ? owner : key.hash), key)
+        }
+    }
+}
+
+/// A large value is a manifest under its key, and parts: in the manifest's shard, or in those of their own hashes.
 extension Shard {
     /// Whether the part's manifest is current. Reads another shard without its lock; in doubt, yes.
     /// `othersAreKnown`: also of a shard that is being rebuilt, since all manifests were replayed.
@@ -27,9 +38,7 @@ extension Shard {
     func isWhole(_ location: UInt32, _ key: Key) -> Bool {
         guard let manifest = manifest(at: location), manifest.isPlausible else { return true }
         for i in 0..<Int(manifest.partCount) {
-            let isThere = PartKey(blob: manifest.blob, owner: key.hash, part: i).withKey(secret) {
-                Shard(engine, keyHash: $0.hash).hasPart($0)
-            }
+            let isThere = PartKey(blob: manifest.blob, owner: key.hash, part: i).withKey(engine) { $0.hasPart($1) }
             if !isThere { return false }
         }
         return true

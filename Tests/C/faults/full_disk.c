@@ -561,11 +561,12 @@ static uint64_t set_by_conditions(void) {
     start_anew();
     step("conditions on large values on a full disk");
     static unsigned char bytes[160 * kib];
-    shale_options options = {.struct_size = sizeof options,
-                             .capacity = 16 * mib,
-                             .shards = 4,
-                             .segment_size = 128 * kib,
-                             .flags = SHALE_OPEN_NO_SYNC};
+    shale_options options = {
+        .struct_size = sizeof options,
+        .capacity = 16 * mib,
+        .shards = 16, /* of which the longer values take more than a sixteenth: they are in all of them */
+        .segment_size = 128 * kib,
+        .flags = SHALE_OPEN_NO_SYNC};
     REQUIRE_STATUS(SHALE_OK, shale_open(directory, &options, &cache));
     here->leave(8 * mib);
     shale_set_options plain = {.struct_size = sizeof plain, .flags = SHALE_SET_UNCOMPRESSED};

@@ -12,7 +12,7 @@
 #include <fcntl.h>
 #include <sys/stat.h>
 
-enum { alike = 400, others = 40, keys = alike + others, large_size = 200000, most_size = 4096 };
+enum { version_now = 4, alike = 400, others = 40, keys = alike + others, large_size = 200000, most_size = 4096 };
 
 static char *directory;
 
@@ -56,7 +56,7 @@ static uint64_t hash_words(const uint64_t *words, size_t count, uint64_t seed) {
 
 /* Writes a copy of the superblock down as that of another version. */
 static void store_superblock(unsigned char *p, size_t copy, unsigned char version) {
-    CHECK_EQUAL(3, half_at(p + super_version));
+    CHECK_EQUAL(version_now, half_at(p + super_version));
     p[super_version] = version;
     if (version == 1)
         memset(p + 96, 0, 24);
@@ -65,10 +65,10 @@ static void store_superblock(unsigned char *p, size_t copy, unsigned char versio
     store(copy, p, super_bytes);
 }
 
-static void make_version_2(void) {
+static void make_version(unsigned char version) {
     file_bytes file = load();
     for (size_t copy = 0; copy <= super_copy; copy += super_copy)
-        store_superblock(file.bytes + copy, copy, 2);
+        store_superblock(file.bytes + copy, copy, version);
     unlink(path_of("shale.index")); /* whose version is another one, too */
     free(file.bytes);
 }
@@ -194,7 +194,7 @@ static shale_cache *take_over(const description *before, unsigned version, unsig
     CHECK_STATUS(SHALE_OK, shale_close(cache));
     check_versions(version, synced);
     cache = open_cache(0, 0, 0);
-    check_versions(3, 32);
+    check_versions(version_now, 32);
     check_same(cache, before, "taken over");
     return cache;
 }
@@ -209,7 +209,7 @@ static void test_a_cache_of_version_1_is_taken_over(void) {
     CHECK_EQUAL(0, stats.evictions);
     describe(cache, before);
     CHECK_STATUS(SHALE_OK, shale_close(cache));
-    check_versions(3, 32);
+    check_versions(version_now, 32);
     CHECK(make_version_1() >= 8);
 
     cache = take_over(before, 1, 0);
@@ -229,7 +229,7 @@ static void test_a_cache_of_version_1_is_taken_over(void) {
     check_same(cache, before, "replayed");
     check_afterwards(cache, directory, "replayed");
     CHECK_STATUS(SHALE_OK, shale_close(cache));
-    check_versions(3, 32);
+    check_versions(version_now, 32);
     free(directory);
 }
 
@@ -240,9 +240,35 @@ static void test_a_cache_of_version_2_is_taken_over(void) {
     fill(cache);
     describe(cache, before);
     CHECK_STATUS(SHALE_OK, shale_close(cache));
-    make_version_2();
+    make_version(2);
     cache = take_over(before, 2, 32);
     CHECK_STATUS(SHALE_OK, shale_invalidate_with(cache, "news", 4, SHALE_INVALIDATE_EXPIRE));
+    check_afterwards(cache, directory, "taken over");
+    CHECK_STATUS(SHALE_OK, shale_close(cache));
+    free(directory);
+}
+
+/* All parts of large values are in the shards of their own hashes. */
+static void test_a_cache_of_version_3_is_taken_over(void) {
+    directory = path_to("third");
+    shale_cache *cache = open_cache(8 << 20, 2, 0);
+    static unsigned char bytes[300000];
+    for (unsigned key = 0; key < 5; key++) {
+        memset(bytes, 'a' + (int)key, sizeof bytes);
+        CHECK_STATUS(SHALE_OK, shale_set(cache, &key, sizeof key, bytes, sizeof bytes, NULL));
+    }
+    CHECK_STATUS(SHALE_OK, shale_close(cache));
+    make_version(3);
+    cache = open_cache(0, 0, 0);
+    check_versions(version_now, 32);
+    for (unsigned key = 0; key < 5; key++) {
+        shale_value value = SHALE_VALUE_INIT;
+        memset(bytes, 'a' + (int)key, sizeof bytes);
+        CHECK_STATUS(SHALE_OK, shale_get(cache, &key, sizeof key, 0, &value));
+        CHECK(holds_bytes(&value, bytes, sizeof bytes));
+        shale_value_free(&value);
+    }
+    CHECK_STATUS(SHALE_OK, shale_remove(cache, "\0\0\0\0", 4, 0));
     check_afterwards(cache, directory, "taken over");
     CHECK_STATUS(SHALE_OK, shale_close(cache));
     free(directory);
@@ -267,7 +293,7 @@ static void test_a_half_upgrade_is_completed(void) {
     shale_value_free(&value);
     check_afterwards(cache, directory, "half upgraded");
     CHECK_STATUS(SHALE_OK, shale_close(cache));
-    check_versions(3, 32);
+    check_versions(version_now, 32);
     free(directory);
 }
 
@@ -277,7 +303,7 @@ static void test_many_shards_have_no_tails(void) {
     CHECK_STATUS(SHALE_OK, shale_close(open_cache(256 << 20, 140, 0)));
     CHECK_EQUAL(0, make_version_1());
     shale_cache *cache = open_cache(0, 0, 0);
-    check_versions(3, 16);
+    check_versions(version_now, 16);
     for (int round = 0; round < 2; round++) {
         for (unsigned key = 0; key < 3000 && round == 0; key++)
             CHECK_STATUS(SHALE_OK, shale_set(cache, &key, sizeof key, &key, sizeof key, NULL));
@@ -299,6 +325,7 @@ int main(void) {
     watch(120);
     RUN(test_a_cache_of_version_1_is_taken_over);
     RUN(test_a_cache_of_version_2_is_taken_over);
+    RUN(test_a_cache_of_version_3_is_taken_over);
     RUN(test_a_half_upgrade_is_completed);
     RUN(test_many_shards_have_no_tails);
     return finish();

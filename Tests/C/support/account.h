@@ -50,6 +50,7 @@ typedef struct {
 typedef struct {
     uint64_t offset, length, lsn, key_hash, tags, tag_count, gone;
     uint64_t raw, stored, blob, parts;
+    uint64_t placed; /* the hash that names its shard: the key's, or that of a part's owner */
     uint32_t location, target; /* of a touch record */
     uint16_t dictionary;       /* 0: none */
     uint8_t kind;
@@ -308,6 +309,7 @@ static void account_note_record(audit *a, uint64_t place, uint64_t at, const rec
                   .dictionary = r->codec == 2 ? (uint16_t)r->dictionary : 0,
                   .key_hash = r->key_size ? account_hash(a->data + r->key, r->key_size, a->secret) : 0,
                   .gone = gone == never ? UINT64_MAX : gone};
+    n->placed = n->key_hash;
     const unsigned char *stored = a->data + r->stored;
     if (a->files != account_own_files && !account_is_body_sound(a, place, r)) {
         n->is_damaged = true;
@@ -331,9 +333,11 @@ static void account_note_record(audit *a, uint64_t place, uint64_t at, const rec
             account_fault(a, "a manifest of %" PRIu64 " bytes that says %" PRIu64, n->raw, word_at(stored + 8));
     } else if (r->kind == record_part) {
         n->raw = n->stored = 0; /* the manifest counts for all */
-        if (r->key_size == 24)
+        if (r->key_size == 24) {
             n->blob = word_at(a->data + r->key);
-        else
+            if (n->blob & blob_is_in_one_shard)
+                n->placed = word_at(a->data + r->key + 8);
+        } else
             account_fault(a, "a part whose key has %" PRIu64 " bytes", r->key_size);
     }
 }
@@ -604,7 +608,7 @@ static void account_check_frame(audit *a, uint64_t bucket, uint64_t word0, const
                       displacement, home);
     else if (account_reach(a, home) < displacement)
         account_fault(a, "bucket %" PRIu64 " does not reach its entry in %" PRIu64, home, bucket);
-    if ((r->key_hash >> 32) * a->l.shards >> 32 != a->shard)
+    if ((r->placed >> 32) * a->l.shards >> 32 != a->shard)
         account_fault(a, "bucket %" PRIu64 ": an entry of another shard", bucket);
 }
 

@@ -19,6 +19,9 @@ enum { page_bytes = 4096, index_head_bytes = 3 * page_bytes, record_header_bytes
 enum { super_copy = 2048, super_version = 8, super_sequence = 16, super_capacity = 32, super_check = 120, super_bytes = 128,
        super_clean_mark = 1024, super_generation = 1032 };
 
+/* In the number of a blob whose parts are in the shard of their manifest. */
+static const uint64_t blob_is_in_one_shard = UINT64_C(1) << 63;
+
 #define SUPER_MAGIC UINT64_C(0x41544144454c4853)   /* SHLEDATA */
 #define INDEX_MAGIC UINT64_C(0x58444e49454c4853)   /* SHLEINDX */
 #define SEGMENT_MAGIC UINT64_C(0x31474553454c4853) /* SHLESEG1 */

@@ -24,7 +24,7 @@ enum {
     groups = 8, /* key modulo this is its tag */
     segment_size = 128 << 10,
     small = 100,
-    large = 70000 /* in five parts */
+    large = 90000 /* in six parts; of 4 MiB in 3 shards more than a sixteenth of a shard, so they are in all of them */
 };
 
 typedef struct {
@@ -324,10 +324,10 @@ static void prepare_parts(shale_cache *cache, uint64_t count) {
     }
 }
 static void prepare_copying_parts(shale_cache *cache) {
-    prepare_parts(cache, 24);
+    prepare_parts(cache, 18);
 }
 static void prepare_more_parts(shale_cache *cache) {
-    prepare_parts(cache, 40);
+    prepare_parts(cache, 31);
 }
 static void copy_some(shale_cache *cache) {
     uint64_t before = copied_bytes(cache);
@@ -512,6 +512,8 @@ static const situation situations[] = {
     {.name = "clear of 3 shards", .capacity = 4 << 20, .shards = 3, .prepare = prepare_base, .act = clear_all, .takes_many = true},
     {.name = "large set", .capacity = 4 << 20, .shards = 3, .prepare = prepare_large, .act = large_new},
     {.name = "large replace", .capacity = 4 << 20, .shards = 3, .prepare = prepare_large, .act = large_again},
+    {.name = "large set in one of 3 shards", .capacity = 8 << 20, .shards = 3, .prepare = prepare_large, .act = large_new},
+    {.name = "large replace in one of 3 shards", .capacity = 8 << 20, .shards = 3, .prepare = prepare_large, .act = large_again},
     {.name = "evict", .max_entries = 200, .prepare = prepare_full, .act = evict_some, .evicts = true},
     {.name = "purge", .prepare = prepare_expired, .act = purge},
     {.name = "clean and roll", .prepare = prepare_cleaning, .act = write_on},
