@@ -127,7 +127,7 @@ typedef struct {
     int32_t policy;
     void (*prepare)(shale_cache *cache);
     void (*warm)(shale_cache *cache); /* in the process that is struck, before */
-    void (*act)(shale_cache *cache);  /* NULL: opening alone */
+    void (*act)(shale_cache *cache); /* NULL: opening alone */
     /* Keys may be missing, no more than evictions are counted; with LRU those that were used least recently first
      * (design.md, "Eviction": "the entry with the oldest stamp is evicted"). The other situations do without. */
     bool evicts;
