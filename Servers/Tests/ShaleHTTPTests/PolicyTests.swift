@@ -1,0 +1,3 @@
+import Testing
+@testable import ShaleHTTP
+@Test func nothing() {}
