@@ -43,7 +43,11 @@ let package = Package(
         // What the public tests of HTTP caches are run against: `make cache-tests`.
         .executableTarget(
             name: "CacheProxy",
-            dependencies: ["ShaleHTTP", .product(name: "Hummingbird", package: "hummingbird")]),
+            dependencies: [
+                "ShaleHTTP",
+                .product(name: "HummingbirdCore", package: "hummingbird"),
+                .product(name: "NIOPosix", package: "swift-nio"),
+            ]),
         .testTarget(
             name: "ShaleHTTPTests",
             dependencies: ["ShaleHTTP", .product(name: "NIOPosix", package: "swift-nio")]),

@@ -1,84 +1,81 @@
 import AsyncHTTPClient
 import Foundation
 import HTTPTypes
-import Hummingbird
+import HummingbirdCore
+import Logging
 import NIOCore
 import NIOHTTP1
+import NIOPosix
 import ShaleCore
 import ShaleHTTP
 
-/// A reverse proxy that is nothing but `HTTPCache` between a server and a client, for tests:
+/// A reverse proxy that is nothing but `HTTPCache` between a server and its clients, for tests:
 ///
-///     CacheProxy http://127.0.0.1:8000 8080 [private]
+///     CacheProxy http://127.0.0.1:8000 8080
 ///
-/// It listens on the loopback interface. Its cache is in memory, and serves stale responses for a minute where the origin cannot be
-/// reached.
+/// It listens on the loopback interface. Its cache is shared and in memory, and serves stale responses for a minute where the origin
+/// cannot be reached; where nothing may be served, it answers 504.
 @main
 struct CacheProxy {
     static func main() async throws {
         let arguments = CommandLine.arguments
-        guard arguments.count >= 3, let port = Int(arguments[2]) else {
-            FileHandle.standardError.write(Data("usage: CacheProxy ORIGIN PORT [private]\n".utf8))
+        guard arguments.count == 3, let port = Int(arguments[2]) else {
+            FileHandle.standardError.write(Data("usage: CacheProxy ORIGIN PORT\n".utf8))
             exit(2)
         }
-        let origin = arguments[1]
-        var policy = HTTPCachePolicy(arguments.dropFirst(3).contains("private") ? .private : .shared)
+        var policy = HTTPCachePolicy(.shared)
         policy.staleIfUnreachable = .seconds(60)
         var configuration = HTTPClient.Configuration()
         configuration.redirectConfiguration = .disallow
-        configuration.connectionPool.retryConnectionEstablishment = false
-        let client = HTTPClient(configuration: configuration)
         let cache = HTTPCache(
-            store: try Store(at: nil, options: .init(capacity: 256 << 20)), transport: client, policy: policy)
-        let router = Router()
-        router.addMiddleware { Forward(origin: origin, cache: cache) }
-        let server = Application(
-            router: router, configuration: .init(address: .hostname("127.0.0.1", port: port), serverName: nil))
-        try await server.runService()
-        try await client.shutdown()
+            store: try Store(at: nil, options: .init(capacity: 256 << 20)),
+            transport: HTTPClient(configuration: configuration), policy: policy)
+        let proxy = Proxy(origin: arguments[1], cache: cache)
+        // Without a framework above it, which would write a Date of its own.
+        let server = Server(
+            childChannelSetup: HTTP1Channel { request, writer, _ in try await proxy.answer(request, writer) },
+            configuration: .init(address: .hostname("127.0.0.1", port: port)),
+            eventLoopGroup: MultiThreadedEventLoopGroup.singleton, logger: Logger(label: "proxy"))
+        try await server.run()
     }
 }
 
-/// Answers each request with what the cache answers.
-private struct Forward<Context: RequestContext>: RouterMiddleware {
+private struct Proxy: Sendable {
     let origin: String
     let cache: HTTPCache
 
-    func handle(_ request: Request, context: Context, next: (Request, Context) async throws -> Response) async throws
-        -> Response
-    {
+    func answer(_ request: Request, _ writer: consuming ResponseWriter) async throws {
         var outgoing = HTTPClientRequest(url: origin + request.uri.string)
-        outgoing.method = .init(rawValue: request.method.rawValue)
-        for field in request.headers where field.name != .contentLength && !connection.contains(field.name) {
+        // SwiftNIO's name for it.
+        outgoing.method = request.method.rawValue == "MSEARCH" ? .RAW(value: "M-SEARCH") : .init(request.method)
+        for field in request.headers where field.name != .contentLength && !Self.ofTheConnection.contains(field.name) {
             outgoing.headers.add(name: field.name.rawName, value: field.value)
         }
         let body = try await request.body.collect(upTo: 16 << 20)
         if body.readableBytes > 0 { outgoing.body = .bytes(body) }
-        let response: HTTPClientResponse
-        do { response = try await cache.execute(outgoing, timeout: .seconds(30)) } catch {
-            return Response(status: .gatewayTimeout)
+        guard let response = try? await cache.execute(outgoing, timeout: .seconds(30)) else {
+            return try await writer.writeResponse(HTTPResponse(status: .gatewayTimeout))
         }
-        var headers = HTTPFields()
+        var head = HTTPResponse(
+            status: .init(code: Int(response.status.code), reasonPhrase: response.status.reasonPhrase))
         for (name, value) in response.headers {
-            guard let name = HTTPField.Name(name), !connection.contains(name) else { continue }
-            headers.append(HTTPField(name: name, value: value))
+            guard let name = HTTPField.Name(name), !Self.ofTheConnection.contains(name) else { continue }
+            head.headerFields.append(HTTPField(name: name, value: value))
         }
-        let status = HTTPResponse.Status(
-            code: Int(response.status.code), reasonPhrase: response.status.reasonPhrase)
-        let length = response.headers.first(name: "Content-Length").flatMap { Int($0) }
-        if request.method == .head || [204, 304].contains(status.code) {
-            return Response(status: status, headers: headers)
+        if request.method == .head || [.noContent, .notModified].contains(head.status) {
+            return try await writer.writeResponse(head)
         }
-        return Response(
-            status: status, headers: headers,
-            body: ResponseBody(contentLength: length) { writer in
-                for try await part in response.body { try await writer.write(part) }
-                try await writer.finish(nil)
-            })
+        var parts = try await writer.writeHead(head)
+        for try await part in response.body { try await parts.write(part) }
+        try await parts.finish(nil)
     }
 
-    /// Of one connection, which the server and the client make themselves.
-    private var connection: [HTTPField.Name] {
-        [.connection, .transferEncoding, .upgrade, .init("Keep-Alive")!]
-    }
+    /// Which the server and the client make themselves.
+    private static let ofTheConnection: [HTTPField.Name] = [
+        .connection, .transferEncoding, .upgrade, .init("Keep-Alive")!,
+    ]
+}
+
+extension HTTPMethod {
+    fileprivate init(_ method: HTTPRequest.Method) { self.init(rawValue: method.rawValue) }
 }

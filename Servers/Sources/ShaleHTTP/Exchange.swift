@@ -39,7 +39,9 @@ struct Exchange: Sendable {
             if request.method == .HEAD { return try await head(found, place) }
             guard waited.insert(place.key).inserted else { return try await load(found, place, turn: nil) }
             switch cache.turns.take(place.key) {
-            case .waiting(let turn): await turn.wait(atMost: cache.options.longestWait)
+            case .waiting(let turn):
+                await turn.wait(atMost: cache.options.longestWait)
+                try Task.checkCancellation()
             case .first(let turn):
                 await lease(place.key, for: turn)
                 // Whoever had the turn before may have stored it since.
@@ -104,7 +106,8 @@ struct Exchange: Sendable {
     }
 
     /// Ends the turn when what comes is stored, or is known not to be.
-    private func fetch(_ found: ResponseStore.Found?, _ place: ResponseStore.Place, turn: Turn?) async throws -> Loaded {
+    private func fetch(_ found: ResponseStore.Found?, _ place: ResponseStore.Place, turn: Turn?) async throws -> Loaded
+    {
         var turn = turn
         defer { turn?.end() }
         let validators = found?.response.validators ?? [:]

@@ -22,6 +22,9 @@ final class Turns: Sendable {
         }
     }
 
+    /// How many wait: for tests.
+    var waiting: Int { turns.withLock { $0.values.reduce(0) { $0 + $1.waiting } } }
+
     private func remove(_ turn: Turn, _ key: String) {
         turns.withLock { turns in
             if turns[key] === turn { turns[key] = nil }
@@ -50,6 +53,8 @@ final class Turn: Sendable {
         }
         if isOver { body() }
     }
+
+    var waiting: Int { state.withLock { $0.waiting.count } }
 
     /// Lets those who wait go on. Further calls do nothing.
     func end() {

@@ -96,8 +96,8 @@ public struct HTTPCachePolicy: Sendable, Equatable {
         if let least = asked.duration("min-fresh"), left < least { return .validate }
         if left > 0 { return .use }
         if forbidsStale(said) { return .validate }
-        if let most = asked.durationOrForever("max-stale") { return -left <= most ? .use : .validate }
-        if let most = said.duration("stale-while-revalidate"), !asked.has("max-age"), -left <= most {
+        if let most = asked.durationOrForever("max-stale") { return isWithin(most, left) ? .use : .validate }
+        if let most = said.duration("stale-while-revalidate"), !asked.has("max-age"), isWithin(most, left) {
             return .useAndValidate
         }
         return .validate
@@ -112,8 +112,11 @@ public struct HTTPCachePolicy: Sendable, Equatable {
         let most =
             asked.duration("stale-if-error") ?? said.duration("stale-if-error")
             ?? (isUnreachable ? staleIfUnreachable.milliseconds : 0)
-        return response.age(at: now) - freshness(of: response) <= most
+        return isWithin(most, freshness(of: response) - response.age(at: now))
     }
+
+    /// Whether what has been stale since `left` was 0 may still be used. A number that is malformed is 0, and allows nothing.
+    private func isWithin(_ most: Int64, _ left: Int64) -> Bool { most > 0 && -left <= most }
 
     /// For how many milliseconds a response is fresh, from its age 0 on (RFC 9111, 4.2.1).
     func freshness(of response: StoredResponse) -> Int64 {
@@ -151,6 +154,7 @@ extension Duration {
     /// What is longer than a number of milliseconds can say is the longest.
     var milliseconds: Int64 {
         let (whole, overflow) = components.seconds.multipliedReportingOverflow(by: 1000)
-        return overflow ? (components.seconds < 0 ? .min : .max) : whole + components.attoseconds / 1_000_000_000_000_000
+        return overflow
+            ? (components.seconds < 0 ? .min : .max) : whole + components.attoseconds / 1_000_000_000_000_000
     }
 }

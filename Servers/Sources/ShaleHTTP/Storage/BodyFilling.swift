@@ -79,7 +79,9 @@ final class BodyFilling: Sendable {
     }
 
     /// The same body, for the caller.
-    func passing(_ body: HTTPClientResponse.Body) -> HTTPClientResponse.Body { .stream(Passing(body: body, filling: self)) }
+    func passing(_ body: HTTPClientResponse.Body) -> HTTPClientResponse.Body {
+        .stream(Passing(body: body, filling: self))
+    }
 
     private struct Passing: AsyncSequence, Sendable {
         let body: HTTPClientResponse.Body

@@ -33,7 +33,9 @@ struct ResponseStore: Sendable {
 
     func place(of url: String, _ request: HTTPHeaders) -> Place {
         let key = keys.selector(url)
-        let selector = attempt { try store.withValue(for: key) { _, bytes in Selector(ByteBuffer(bytes: bytes)) } ?? nil }
+        let selector = attempt {
+            try store.withValue(for: key) { _, bytes in Selector(ByteBuffer(bytes: bytes)) } ?? nil
+        }
         guard let selector else { return Place(url: url, selector: nil, key: key) }
         let response = keys.response(selector, to: selector.vary.selection(from: request))
         return Place(url: url, selector: selector, key: response)
