@@ -243,8 +243,9 @@ public final class Store: Sendable {
 
     @usableFromInline
     func info(_ key: UnsafeRawBufferPointer, includingStale: Bool, peeking: Bool) throws(ShaleError) -> Entry? {
-        var buffer = buffers.take()
-        defer { buffers.give(buffer) }
+        // For the meta alone, which few entries have: without one there is nothing to allocate, nor to borrow.
+        var buffer = ValueBuffer()
+        defer { if let data = buffer.data { shim_free(data) } }
         var found = Found()
         var options: ReadOptions = .info
         if includingStale { options.insert(.stale) }
@@ -252,6 +253,18 @@ public final class Store: Sendable {
         let status = try call { () throws(Failure) in try engine.get(key, options, &buffer, &found) }
         guard status == .ok || status == .stale else { return nil }
         return Entry(found, meta: Array(UnsafeRawBufferPointer(start: buffer.data, count: found.metaSize)))
+    }
+
+    /// The version of a fresh entry, by a read that counts as a use.
+    @usableFromInline
+    package func readVersion(of key: [UInt8]) throws(ShaleError) -> UInt64? {
+        var buffer = ValueBuffer()
+        defer { if let data = buffer.data { shim_free(data) } }
+        var found = Found()
+        let status = try key.withStoreBytes { bytes throws(ShaleError) in
+            try call { () throws(Failure) in try engine.get(bytes, .info, &buffer, &found) }
+        }
+        return status == .ok ? found.version : nil
     }
 
     /// Why there is none, without counting as a read; nil: there is one.
