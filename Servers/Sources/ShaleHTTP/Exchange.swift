@@ -40,7 +40,7 @@ struct Exchange: Sendable {
             guard waited.insert(place.key).inserted else { return try await load(found, place, turn: nil) }
             switch cache.turns.take(place.key) {
             case .waiting(let turn):
-                await turn.wait(atMost: cache.options.longestWait)
+                await turn.wait(atMost: patience)
                 try Task.checkCancellation()
             case .first(let turn):
                 await lease(place.key, for: turn)
@@ -215,9 +215,14 @@ struct Exchange: Sendable {
 
     // MARK: Turns
 
+    /// No longer than the request may take.
+    private var patience: Duration {
+        min(cache.options.longestWait, .nanoseconds(max(0, (deadline - .now()).nanoseconds)))
+    }
+
     /// Waits until no other process loads the same, or for the longest wait.
     private func lease(_ key: String, for turn: Turn) async {
-        let end = ContinuousClock.now + cache.options.longestWait
+        let end = ContinuousClock.now + patience
         while !leased(key, for: turn), .now < end, !Task.isCancelled { try? await Task.sleep(for: .milliseconds(20)) }
     }
 

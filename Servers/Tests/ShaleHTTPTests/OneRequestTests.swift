@@ -119,6 +119,24 @@ struct OneRequestTests {
         _ = unread
     }
 
+    @Test("nobody waits past the deadline")
+    func deadline() async throws {
+        let gate = Gate()
+        let site = try Site(
+            Origin { _ in
+                try await gate.pass()
+                return text("late", Self.cacheable)
+            }, options: options)
+        async let first = site.get()
+        try await site.until { site.origin.count == 1 }
+        async let second = site.cache.execute(HTTPClientRequest(url: Site.url), timeout: .milliseconds(20))
+        // The client is told the deadline that is over, and says so.
+        try await site.until { site.origin.count == 2 }
+        gate.open()
+        #expect(try await first == "late")
+        _ = try await second
+    }
+
     @Test("a waiter that is cancelled does not wait")
     func cancelledWaiter() async throws {
         let gate = Gate()
