@@ -243,9 +243,8 @@ public final class Store: Sendable {
 
     @usableFromInline
     func info(_ key: UnsafeRawBufferPointer, includingStale: Bool, peeking: Bool) throws(ShaleError) -> Entry? {
-        // For the meta alone, which few entries have: without one there is nothing to allocate, nor to borrow.
-        var buffer = ValueBuffer()
-        defer { if let data = buffer.data { shim_free(data) } }
+        var buffer = buffers.take()
+        defer { buffers.give(buffer) }
         var found = Found()
         var options: ReadOptions = .info
         if includingStale { options.insert(.stale) }
@@ -258,8 +257,8 @@ public final class Store: Sendable {
     /// The version of a fresh entry, by a read that counts as a use.
     @usableFromInline
     package func readVersion(of key: [UInt8]) throws(ShaleError) -> UInt64? {
-        var buffer = ValueBuffer()
-        defer { if let data = buffer.data { shim_free(data) } }
+        var buffer = buffers.take()
+        defer { buffers.give(buffer) }
         var found = Found()
         let status = try key.withStoreBytes { bytes throws(ShaleError) in
             try call { () throws(Failure) in try engine.get(bytes, .info, &buffer, &found) }
