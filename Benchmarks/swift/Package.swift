@@ -12,12 +12,14 @@ let package = Package(
         .executableTarget(
             name: "Caches",
             dependencies: [
+                "CountAllocations",
                 .product(name: "Shale", package: "shale"),
                 .product(name: "Benchmark", package: "benchmark"),
                 .product(name: "GRDB", package: "GRDB.swift"),
             ],
             path: "Benchmarks/Caches",
-            plugins: [.plugin(name: "BenchmarkPlugin", package: "benchmark")])
+            plugins: [.plugin(name: "BenchmarkPlugin", package: "benchmark")]),
+        .target(name: "CountAllocations", path: "Benchmarks/CountAllocations"),
     ],
     swiftLanguageModes: [.v6]
 )

@@ -198,7 +198,31 @@ public final class Cache<Key: Hashable & Codable & Sendable, Value: Codable & Se
 
     /// The fresh value, or nil.
     @inlinable
-    public func value(for key: Key) throws(ShaleError) -> Value? { try entry(for: key)?.value }
+    public func value(for key: Key) throws(ShaleError) -> Value? {
+        if told.isHeard { return try entry(for: key)?.value }
+        // A hit in memory makes no entry, which would take as long as finding it.
+        let place = try place(of: key)
+        guard let held = memory.item(for: place) else {
+            return counted(
+                try readStored(key, try stored(key, at: place), at: place, includingStale: false, peeking: false))
+        }
+        guard let version = try store.readVersion(of: held.storedKey) else {
+            memory.remove(place)
+            return counted(nil)
+        }
+        if version == held.version {
+            counters.count(.memory)
+            return held.value
+        }
+        // It was replaced. The use has been counted by the question just asked.
+        return counted(try readStored(key, held.storedKey, at: place, includingStale: false, peeking: true))
+    }
+
+    @inlinable
+    func counted(_ entry: Entry?) -> Value? {
+        counters.count(entry?.source)
+        return entry?.value
+    }
 
     /// The value with what is known of it, or nil. A stored value that no longer decodes is removed, and reads as nil.
     @inlinable
@@ -270,6 +294,7 @@ public final class Cache<Key: Hashable & Codable & Sendable, Value: Codable & Se
     ///   - etag: A validator that is kept beside the value, for the next request to the value's origin.
     ///   - pinned: Never evicted to make room; ages and removals still apply.
     @discardableResult
+    @inlinable
     public func insert(
         _ value: Value, for key: Key, maxAge: Age? = nil, tags: [String] = [], etag: String? = nil,
         pinned: Bool = false
@@ -297,6 +322,7 @@ public final class Cache<Key: Hashable & Codable & Sendable, Value: Codable & Se
         try set(value, for: key, maxAge: maxAge, pinned: pinned, Meta(tags: tags), condition)
     }
 
+    @inlinable
     func insert(_ value: Value, for key: Key, maxAge: Age?, pinned: Bool, _ meta: Meta) throws(ShaleError)
         -> UInt64
     {
@@ -305,10 +331,29 @@ public final class Cache<Key: Hashable & Codable & Sendable, Value: Codable & Se
     }
 
     /// No value: one that is known to be missing, as the meta says.
+    @inlinable
     func set(
         _ value: Value?, for key: Key, maxAge: Age?, pinned: Bool, _ meta: Meta, _ condition: Condition
     ) throws(ShaleError) -> UInt64? {
         let storedKey = try stored(key)
+        let (version, item) = try write(value, for: key, storedKey, maxAge: maxAge, pinned: pinned, meta, condition)
+        guard let version else { return nil }
+        let place = keys.place(of: key, storedAs: storedKey)
+        guard let item else {
+            memory.remove(place)
+            return version
+        }
+        keep(item, at: place)
+        broadcast.send(.inserted(key, version: version))
+        return version
+    }
+
+    /// In the store; and what memory may keep of it. Its version is nil, with nothing changed, where the condition does not hold.
+    @usableFromInline
+    func write(
+        _ value: Value?, for key: Key, _ storedKey: [UInt8], maxAge: Age?, pinned: Bool, _ meta: Meta,
+        _ condition: Condition
+    ) throws(ShaleError) -> (version: UInt64?, item: MemoryTier<Key, Value>.Item?) {
         let maxAge = try lifetime(maxAge), stale = options.staleFor.lifetime(from: store.now)
         let bytes: Data
         do { bytes = try value.map(coder.encode) ?? Data() } catch {
@@ -319,15 +364,11 @@ public final class Cache<Key: Hashable & Codable & Sendable, Value: Codable & Se
         let version = try store.set(
             bytes, for: storedKey, maxAge: maxAge, stale: stale, tags: tags, meta: meta.bytes,
             condition: condition, pinned: pinned)
-        let place = keys.place(of: key, storedAs: storedKey)
-        guard let version, let value else {
-            if version != nil { memory.remove(place) }
-            return version
-        }
+        guard let version, let value else { return (version, nil) }
         let kept = memory.mayKeep(cost: bytes.count) ? compact(value) : value
-        keep(MemoryTier.Item(value: kept, version: version, storedKey: storedKey, cost: bytes.count), at: place)
-        broadcast.send(.inserted(key, version: version))
-        return version
+        return (
+            version, MemoryTier.Item(value: kept, version: version, storedKey: storedKey, cost: bytes.count)
+        )
     }
 
     /// Gives an entry, fresh or stale, a new age from now; nil: the cache's. False where there is none.

@@ -40,10 +40,13 @@ extension Coder where Value: Codable {
     /// JSON, also for `Data`, `[UInt8]` and `String`. NaN and infinities are "nan", "inf" and "-inf".
     public static var json: Coder {
         Coder(
-            encode: { try JSONEncoder.ofCaches.encode($0) },
-            decode: { try JSONDecoder.ofCaches.decode(Value.self, from: $0) })
+            encode: { try jsonEncoder.encode($0) },
+            decode: { try jsonDecoder.decode(Value.self, from: $0) })
     }
 }
+
+// To make one takes as long as a small value. Any thread may use them: nobody changes them.
+private let jsonEncoder = JSONEncoder.ofCaches, jsonDecoder = JSONDecoder.ofCaches
 
 extension JSONEncoder {
     static var ofCaches: JSONEncoder {

@@ -98,6 +98,14 @@ struct Meta: Equatable {
     var loadTime: Int64 = 0
     /// Says that there is no value.
     var isMissing = false
+
+    @usableFromInline
+    init(etag: String? = nil, tags: [String] = [], loadTime: Int64 = 0, isMissing: Bool = false) {
+        self.etag = etag
+        self.tags = tags
+        self.loadTime = loadTime
+        self.isMissing = isMissing
+    }
 }
 
 extension Meta {

@@ -46,15 +46,21 @@ final class MemoryTier<Key: Hashable & Sendable, Value: Sendable>: Sendable {
     func insert(_ item: Item, for key: MemoryKey<Key>) -> [Item] {
         if maxEntries <= 0 { return [] }
         let left: (replaced: Item?, evicted: [Item]) = list.withLock { list in
-            if let present = list.use(key), present.version > item.version { return (nil, []) }
-            let replaced = list.remove(key)
-            guard item.cost <= maxCost else { return (replaced, []) }
+            let present = list.use(key)
+            if let present, present.version > item.version { return (nil, []) }
+            guard item.cost <= maxCost else { return (list.remove(key), []) }
             var evicted: [Item] = []
-            while list.count >= maxEntries || list.cost > maxCost - item.cost, let victim = list.removeLast() {
-                evicted.append(victim)
+            if present != nil {
+                list.replaceNewest(with: item, cost: item.cost)
+                // Not itself, which is the newest, and has room alone.
+                while list.cost > maxCost, let victim = list.removeLast() { evicted.append(victim) }
+            } else {
+                while list.count >= maxEntries || list.cost > maxCost - item.cost, let victim = list.removeLast() {
+                    evicted.append(victim)
+                }
+                list.add(item, for: key, cost: item.cost)
             }
-            list.add(item, for: key, cost: item.cost)
-            return (replaced, evicted)
+            return (present, evicted)
         }
         return left.evicted
     }

@@ -29,9 +29,16 @@ package struct RecencyList<Key: Hashable, Item> {
     @inlinable
     package mutating func use(_ key: Key) -> Item? {
         guard let position = positions[key] else { return nil }
-        order.remove(position)
-        order.add(position)
+        order.use(position)
         return places[position]?.item
+    }
+
+    /// In the place of the most recently used, which must be there.
+    @inlinable
+    package mutating func replaceNewest(with item: Item, cost: Int = 0) {
+        guard let position = order.newest, let place = places[position] else { return }
+        self.cost += cost - place.cost
+        places[position] = Place(key: place.key, item: item, cost: cost)
     }
 
     /// Makes it the most recently used. The key must not be there.
@@ -82,17 +89,29 @@ extension RecencyList.Place: Sendable where Key: Sendable, Item: Sendable {}
 /// items because code that knows its types is several times as fast as code that is generic over them.
 @usableFromInline
 struct Order: Sendable {
-    private var newer: [Int?] = []
-    private var older: [Int?] = []
-    private var newest: Int?
-    @usableFromInline private(set) var oldest: Int?
+    /// Beside each other, as they change together.
+    private struct Links {
+        var newer: Int
+        var older: Int
+    }
+    private static let none = -1
+
+    private var links: [Links] = []
+    private var first = none
+    private var last = none
     private var released: [Int] = []
 
     @usableFromInline
     init() {}
 
+    @usableFromInline var newest: Int? { first == Order.none ? nil : first }
+    @usableFromInline var oldest: Int? { last == Order.none ? nil : last }
+
     /// The one that was used next; nil: none since.
-    func next(after position: Int) -> Int? { newer[position] }
+    func next(after position: Int) -> Int? {
+        let next = links[position].newer
+        return next == Order.none ? nil : next
+    }
 
     /// A position that was released.
     @usableFromInline
@@ -102,25 +121,33 @@ struct Order: Sendable {
     @usableFromInline
     mutating func add(_ position: Int) {
         if released.last == position { released.removeLast() }
-        if position == newer.count {
-            newer.append(nil)
-            older.append(nil)
-        }
-        newer[position] = nil
-        older[position] = newest
-        if let newest { newer[newest] = position } else { oldest = position }
-        newest = position
+        if position == links.count { links.append(Links(newer: Order.none, older: Order.none)) }
+        link(position)
     }
 
+    /// Makes one that is there the newest.
     @usableFromInline
-    mutating func remove(_ position: Int) {
-        if let newer = newer[position] { older[newer] = older[position] } else { newest = older[position] }
-        if let older = older[position] { newer[older] = newer[position] } else { oldest = newer[position] }
+    mutating func use(_ position: Int) {
+        if position == first { return }
+        unlink(position)
+        link(position)
     }
 
     @usableFromInline
     mutating func release(_ position: Int) {
-        remove(position)
+        unlink(position)
         released.append(position)
+    }
+
+    private mutating func link(_ position: Int) {
+        links[position] = Links(newer: Order.none, older: first)
+        if first == Order.none { last = position } else { links[first].newer = position }
+        first = position
+    }
+
+    private mutating func unlink(_ position: Int) {
+        let (newer, older) = (links[position].newer, links[position].older)
+        if newer == Order.none { first = older } else { links[newer].older = older }
+        if older == Order.none { last = newer } else { links[older].newer = newer }
     }
 }

@@ -254,6 +254,18 @@ public final class Store: Sendable {
         return Entry(found, meta: Array(UnsafeRawBufferPointer(start: buffer.data, count: found.metaSize)))
     }
 
+    /// The version of a fresh entry, by a read that counts as a use.
+    @usableFromInline
+    package func readVersion(of key: [UInt8]) throws(ShaleError) -> UInt64? {
+        var buffer = buffers.take()
+        defer { buffers.give(buffer) }
+        var found = Found()
+        let status = try key.withStoreBytes { bytes throws(ShaleError) in
+            try call { () throws(Failure) in try engine.get(bytes, .info, &buffer, &found) }
+        }
+        return status == .ok ? found.version : nil
+    }
+
     /// Why there is none, without counting as a read; nil: there is one.
     package func miss(for key: [UInt8], includingStale: Bool) throws(ShaleError) -> Miss? {
         var buffer = buffers.take()

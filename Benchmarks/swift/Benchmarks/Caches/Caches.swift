@@ -12,9 +12,11 @@ let benchmarks: @Sendable () -> Void = {
 
     // Values that were decoded before.
     measure(gets: "memory", "Shale") { try ShaleSubject<Article>(memoryEntries: .max, in: $0) }
+    measure(gets: "memory", "MemoryCache") { _ in MemoryCacheSubject<Article>() }
     measure(gets: "memory", "NSCache") { _ in NSCacheSubject<Article>() }
     measure(gets: "memory", "dictionary") { _ in DictionarySubject<Article>() }
     measure(sets: "memory", "Shale") { try ShaleSubject<Article>(memoryEntries: .max, in: $0) }
+    measure(sets: "memory", "MemoryCache") { _ in MemoryCacheSubject<Article>() }
     measure(sets: "memory", "NSCache") { _ in NSCacheSubject<Article>() }
     measure(sets: "memory", "dictionary") { _ in DictionarySubject<Article>() }
 
@@ -35,4 +37,5 @@ let benchmarks: @Sendable () -> Void = {
     measure(sets: "data", "files", entries: files) { FileSubject<Data>(in: $0) }
 
     measureOneLoad(tasks: 10_000)
+    measureAllocations()
 }

@@ -30,6 +30,13 @@ struct ShaleSubject<Value: Sample>: Subject {
     func set(_ value: Value, for key: String) throws { try cache.insert(value, for: key) }
 }
 
+struct MemoryCacheSubject<Value: Sample>: Subject {
+    private let cache = MemoryCache<String, Value>(maximumEntryCount: .max)
+
+    func value(for key: String) -> Value? { cache.value(forKey: key) }
+    func set(_ value: Value, for key: String) { cache.insert(value, forKey: key) }
+}
+
 struct NSCacheSubject<Value: Sample>: Subject {
     private final class Box {
         let value: Value

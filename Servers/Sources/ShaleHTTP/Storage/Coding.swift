@@ -1,0 +1,97 @@
+import NIOCore
+import NIOHTTP1
+
+/// How a response is stored: a head, then its body if that is short.
+struct StoredRecord: Equatable {
+    enum Body: Equatable {
+        case inline(ByteBuffer)
+        /// In chunks under keys of their own.
+        case chunks(id: UInt64, count: Int)
+    }
+
+    var response: StoredResponse
+    var body: Body
+
+    private static let version: UInt8 = 1
+
+    var encoded: ByteBuffer {
+        var buffer = ByteBuffer()
+        buffer.writeInteger(Self.version)
+        buffer.writeInteger(UInt16(clamping: response.status.code))
+        buffer.writeText(response.status.reasonPhrase)
+        buffer.writeInteger(response.requestedAt)
+        buffer.writeInteger(response.receivedAt)
+        buffer.writeInteger(UInt32(response.headers.count))
+        for (name, value) in response.headers {
+            buffer.writeText(name)
+            buffer.writeText(value)
+        }
+        switch body {
+        case .inline(let bytes):
+            buffer.writeInteger(UInt64(0))
+            buffer.writeImmutableBuffer(bytes)
+        case .chunks(let id, let count):
+            buffer.writeInteger(id)
+            buffer.writeInteger(UInt32(count))
+        }
+        return buffer
+    }
+
+    init(_ response: StoredResponse, _ body: Body) {
+        self.response = response
+        self.body = body
+    }
+
+    /// Nil: another version's, or none.
+    init?(_ buffer: ByteBuffer) {
+        var buffer = buffer
+        guard buffer.readInteger(as: UInt8.self) == Self.version, let code = buffer.readInteger(as: UInt16.self),
+            let reason = buffer.readText(), let requestedAt = buffer.readInteger(as: Int64.self),
+            let receivedAt = buffer.readInteger(as: Int64.self), let count = buffer.readInteger(as: UInt32.self)
+        else { return nil }
+        var headers = HTTPHeaders()
+        for _ in 0..<count {
+            guard let name = buffer.readText(), let value = buffer.readText() else { return nil }
+            headers.add(name: name, value: value)
+        }
+        guard let id = buffer.readInteger(as: UInt64.self) else { return nil }
+        if id == 0 {
+            body = .inline(buffer.slice())
+        } else {
+            guard let count = buffer.readInteger(as: UInt32.self) else { return nil }
+            body = .chunks(id: id, count: Int(count))
+        }
+        response = StoredResponse(
+            status: HTTPResponseStatus(statusCode: Int(code), reasonPhrase: reason), headers: headers,
+            requestedAt: requestedAt, receivedAt: receivedAt)
+    }
+}
+
+extension Selector {
+    var encoded: ByteBuffer {
+        var buffer = ByteBuffer(integer: generation)
+        for name in vary.names { buffer.writeText(name) }
+        return buffer
+    }
+
+    init?(_ buffer: ByteBuffer) {
+        var buffer = buffer, names: [String] = []
+        guard let generation = buffer.readInteger(as: UInt64.self) else { return nil }
+        while buffer.readableBytes > 0 {
+            guard let name = buffer.readText() else { return nil }
+            names.append(name)
+        }
+        self.init(generation: generation, vary: Vary(names: names))
+    }
+}
+
+extension ByteBuffer {
+    fileprivate mutating func writeText(_ text: String) {
+        writeInteger(UInt32(text.utf8.count))
+        writeString(text)
+    }
+
+    fileprivate mutating func readText() -> String? {
+        readInteger(as: UInt32.self).flatMap { readString(length: Int($0)) }
+    }
+}

@@ -1,0 +1,227 @@
+import AsyncHTTPClient
+import NIOCore
+import NIOHTTP1
+import NIOPosix
+import ShaleCore
+import ShaleHTTP
+import Synchronization
+import Testing
+
+@Suite("Bodies on their way to and from the store", .timeLimit(.minutes(2)))
+struct BodyTests {
+    /// Parts of 64 KiB without a Content-Length, each filled with its number; breaks off where `end` throws.
+    private static func streamed(
+        parts: Int, _ headers: HTTPHeaders = ["Cache-Control": "max-age=60"],
+        end: @escaping @Sendable () throws -> Void = {}
+    ) -> HTTPClientResponse {
+        let next = Mutex(0)
+        let body = AsyncThrowingStream<ByteBuffer, any Error> {
+            let part = next.withLock { next in
+                defer { next += 1 }
+                return next
+            }
+            if part < parts { return ByteBuffer(repeating: UInt8(part % 256), count: 64 << 10) }
+            try end()
+            return nil
+        }
+        return HTTPClientResponse(headers: headers, body: .stream(body))
+    }
+
+    private static func isWhole(_ body: ByteBuffer, parts: Int) -> Bool {
+        var whole = ByteBuffer()
+        for part in 0..<parts { whole.writeRepeatingByte(UInt8(part % 256), count: 64 << 10) }
+        return body == whole
+    }
+
+    private func entries(_ site: Site) throws -> UInt64 { UInt64(try site.store.statistics().entries) }
+
+    @Test(
+        "a large body is stored while it is read, and read back, in parts of 128 KiB at most", arguments: [1, 2, 3, 64])
+    func large(_ parts: Int) async throws {
+        let site = try Site(Origin { _ in Self.streamed(parts: parts) })
+        var passed = ByteBuffer(), count = 0
+        for try await part in try await site.response().body {
+            // What has passed is in the store already, but for what fills no chunk yet.
+            #expect(try entries(site) >= UInt64(max(0, passed.readableBytes - 1) / (128 << 10)))
+            passed.writeImmutableBuffer(part)
+            count += 1
+        }
+        #expect(count == parts && Self.isWhole(passed, parts: parts))
+        for _ in 0..<2 {
+            var stored = ByteBuffer()
+            for try await part in try await site.response().body {
+                #expect(part.readableBytes <= 128 << 10)
+                stored.writeImmutableBuffer(part)
+            }
+            #expect(Self.isWhole(stored, parts: parts))
+        }
+        #expect(site.origin.count == 1)
+    }
+
+    @Test("a body that is cut off is never stored, and nothing of it stays")
+    func cutOff() async throws {
+        let site = try Site(Origin { _ in Self.streamed(parts: 9) { throw BrokenOff() } })
+        await #expect(throws: BrokenOff.self) { try await site.get() }
+        #expect(try entries(site) == 0)
+        site.origin.answer { _ in Self.streamed(parts: 1) }
+        _ = try await site.get()
+        #expect(site.origin.count == 2)
+    }
+
+    @Test("a body that is shorter or longer than its Content-Length says is not stored")
+    func wrongLength() async throws {
+        for (length, parts) in [(65 << 10, 1), (63 << 10, 1), (999 << 10, 9), (1, 9)] {
+            let headers: HTTPHeaders = ["Cache-Control": "max-age=60", "Content-Length": "\(length)"]
+            let site = try Site(Origin { _ in Self.streamed(parts: parts, headers) })
+            _ = try await site.get()
+            #expect(try entries(site) == 0)
+        }
+    }
+
+    @Test("a client that decompresses gives more than the length that was announced: that is stored")
+    func decompressed() async throws {
+        let headers: HTTPHeaders = ["Cache-Control": "max-age=60", "Content-Length": "9", "Content-Encoding": "gzip"]
+        let site = try Site(Origin { _ in Self.streamed(parts: 2, headers) })
+        for _ in 0..<2 { #expect(try await site.get().utf8.count == 128 << 10) }
+        #expect(site.origin.count == 1)
+    }
+
+    @Test("a body that nobody reads to its end is not stored", arguments: [0, 5])
+    func abandoned(_ read: Int) async throws {
+        let site = try Site(Origin { _ in Self.streamed(parts: 9) })
+        do {
+            var parts = try await site.response().body.makeAsyncIterator()
+            for _ in 0..<read { _ = try await parts.next() }
+        }
+        try await site.until { try entries(site) == 0 }
+        _ = try await site.get()
+        #expect(site.origin.count == 2)
+    }
+
+    @Test("a reader that is cancelled has read nothing whole")
+    func cancelled() async throws {
+        let gate = Gate()
+        let site = try Site(
+            Origin { _ in
+                // Ends without an error where it is cancelled.
+                let (body, more) = AsyncStream.makeStream(of: ByteBuffer.self)
+                more.yield(ByteBuffer(repeating: 1, count: 300 << 10))
+                return HTTPClientResponse(headers: ["Cache-Control": "max-age=60"], body: .stream(body))
+            })
+        let reading = Task {
+            for try await _ in try await site.response().body { gate.open() }
+        }
+        try await gate.pass()
+        reading.cancel()
+        _ = await reading.result
+        #expect(try entries(site) == 0)
+    }
+
+    @Test("a body that is longer than allowed is passed on and not stored, announced or not")
+    func tooLong() async throws {
+        var options = HTTPCache.Options()
+        options.maxBodySize = 8 * 64 << 10
+        for (parts, stored) in [(8, true), (9, false)] {
+            for length in [nil, parts * 64 << 10] {
+                var headers: HTTPHeaders = ["Cache-Control": "max-age=60"]
+                if let length { headers.add(name: "Content-Length", value: "\(length)") }
+                let site = try Site(Origin { [headers] _ in Self.streamed(parts: parts, headers) }, options: options)
+                let body = try await site.response().body.collect(upTo: .max)
+                #expect(Self.isWhole(body, parts: parts))
+                #expect(try (entries(site) > 0) == stored)
+            }
+        }
+    }
+
+    @Test("what is short is stored whether or not it is read; so is what has no body")
+    func short() async throws {
+        for status in [HTTPResponseStatus.ok, .noContent] {
+            let site = try Site(
+                Origin { _ in
+                    var response = text(status == .ok ? "short" : "", status: status, ["Cache-Control": "max-age=60"])
+                    if status == .noContent { response.headers.remove(name: "Content-Length") }
+                    return response
+                })
+            for _ in 0..<2 { #expect(try await site.response().status == status) }
+            #expect(site.origin.count == 1)
+        }
+    }
+
+    @Test("a stored body that was evicted in part is loaded anew, or an error where that comes to light too late")
+    func evicted() async throws {
+        let site = try Site(Origin { _ in Self.streamed(parts: 9) })
+        func removeChunk() throws {
+            var chunk: [UInt8]?
+            try site.store.forEach { key, entry, _ in
+                if entry.size == 128 << 10 { chunk = Array(key) }
+                return chunk == nil
+            }
+            if let chunk { try site.store.remove(chunk) }
+        }
+        _ = try await site.get()
+        try removeChunk()
+        #expect(Self.isWhole(try await site.response().body.collect(upTo: .max), parts: 9))
+        #expect(site.origin.count == 2)
+        let body = try await site.response().body
+        // Both bodies', as this one's are not known.
+        for _ in 0..<8 { try removeChunk() }
+        await #expect(throws: HTTPCacheError.bodyLost) { try await body.collect(upTo: .max) }
+    }
+
+    // MARK: With a real client
+
+    /// Answers each connection with bytes, and closes it.
+    private func serve(_ bytes: String, _ body: (String) async throws -> Void) async throws {
+        let connections = Mutex(0)
+        let server = try await ServerBootstrap(group: .singletonMultiThreadedEventLoopGroup)
+            .childChannelInitializer { channel in
+                connections.withLock { $0 += 1 }
+                return channel.pipeline.addHandler(Closing(bytes: bytes))
+            }
+            .bind(host: "127.0.0.1", port: 0).get()
+        let port = try #require(server.localAddress?.port)
+        try await body("http://127.0.0.1:\(port)/")
+        try await server.close()
+    }
+
+    private final class Closing: ChannelInboundHandler, Sendable {
+        typealias InboundIn = ByteBuffer
+        typealias OutboundOut = ByteBuffer
+        let bytes: String
+        init(bytes: String) { self.bytes = bytes }
+
+        func channelRead(context: ChannelHandlerContext, data: NIOAny) {
+            context.writeAndFlush(wrapOutboundOut(ByteBuffer(string: bytes)), promise: nil)
+            context.close(promise: nil)
+        }
+    }
+
+    @Test(
+        "AsyncHTTPClient: what a server cuts off is an error and is not stored, what is whole is stored",
+        arguments: [
+            ("Content-Length: 5\r\n\r\nwhole", "whole"), ("Content-Length: 6\r\n\r\nwhole", nil),
+            ("Transfer-Encoding: chunked\r\n\r\n5\r\nwhole\r\n0\r\n\r\n", "whole"),
+            ("Transfer-Encoding: chunked\r\n\r\n5\r\nwhole\r\n", nil),
+            ("Content-Length: 999999\r\n\r\nwhole", nil),
+        ] as [(String, String?)])
+    func realClient(_ rest: String, _ body: String?) async throws {
+        let store = try Store(at: nil, options: .init(capacity: 4 << 20))
+        let cache = HTTPCache(store: store)
+        try await serve("HTTP/1.1 200 OK\r\nCache-Control: max-age=60\r\n\(rest)") {
+            (url: String) async throws -> Void in
+            func get(_ headers: HTTPHeaders = [:]) async throws -> String {
+                var request = HTTPClientRequest(url: url)
+                request.headers = headers
+                let response = try await cache.execute(request, timeout: .minutes(1))
+                if response.status == .gatewayTimeout { return "nothing" }
+                return String(buffer: try await response.body.collect(upTo: 99))
+            }
+            if let body {
+                #expect(try await get() == body)
+            } else {
+                await #expect(throws: (any Error).self) { try await get() }
+            }
+            #expect(try await get(["Cache-Control": "only-if-cached"]) == body ?? "nothing")
+        }
+    }
+}

@@ -1,0 +1,157 @@
+import AsyncHTTPClient
+import Foundation
+import NIOCore
+import NIOHTTP1
+import ShaleCore
+import Testing
+
+@testable import ShaleHTTP
+
+@Suite("One request for many tasks", .timeLimit(.minutes(2)))
+struct OneRequestTests {
+    private static let cacheable: HTTPHeaders = ["Cache-Control": "max-age=60"]
+
+    /// Patient, so that no wait ends by its time.
+    private var options: HTTPCache.Options {
+        var options = HTTPCache.Options()
+        options.longestWait = .seconds(3600)
+        return options
+    }
+
+    private func ask(_ count: Int, _ ask: @escaping @Sendable (Int) async throws -> String) async throws -> [String] {
+        try await withThrowingTaskGroup { group in
+            for i in 0..<count { group.addTask { try await ask(i) } }
+            return try await group.reduce(into: []) { $0.append($1) }
+        }
+    }
+
+    @Test("a hundred tasks, one request", arguments: [true, false])
+    func many(_ isStreamed: Bool) async throws {
+        let gate = Gate()
+        let site = try Site(
+            Origin { _ in
+                try await gate.pass()
+                let bytes = ByteBuffer(repeating: 65, count: 300 << 10)
+                return isStreamed
+                    ? HTTPClientResponse(headers: Self.cacheable, body: .bytes(bytes)) : text("AAA", Self.cacheable)
+            }, options: options)
+        async let answers = ask(100) { _ in try await site.get() }
+        try await site.until { site.cache.turns.waiting == 99 }
+        gate.open()
+        #expect(Set(try await answers).count == 1)
+        #expect(try await answers.count == 100)
+        #expect(site.origin.count == 1)
+    }
+
+    @Test("one for each variant")
+    func variants() async throws {
+        let site = try Site(
+            Origin { request in
+                for _ in 0..<1000 { await Task.yield() }
+                return text(request.headers["A"].first ?? "", ["Cache-Control": "max-age=60", "Vary": "A"])
+            }, options: options)
+        let answers = try await ask(60) { i in try await site.get(["A": "\(i % 3)"]) }
+        #expect(answers.sorted() == (0..<60).map { "\($0 % 3)" }.sorted())
+        #expect(site.origin.count == 3)
+    }
+
+    @Test("one of all caches over a directory, as other processes have them")
+    func processes() async throws {
+        let directory = FileManager.default.temporaryDirectory.appendingPathComponent("shale-\(UUID().uuidString)")
+        defer { try? FileManager.default.removeItem(at: directory) }
+        let origin = Origin { _ in
+            for _ in 0..<1000 { await Task.yield() }
+            return text("once", Self.cacheable)
+        }
+        let sites = try (0..<4).map { _ in try Site(origin, options: options, directory: directory) }
+        let answers = try await ask(40) { i in try await sites[i % 4].get() }
+        #expect(answers == Array(repeating: "once", count: 40))
+        #expect(origin.count == 1)
+    }
+
+    @Test("where it turns out that nothing is stored, each sends its own, and all at the same time")
+    func unstorable() async throws {
+        let first = Gate(), others = Gate()
+        let site = try Site(Origin([:]), options: options)
+        site.origin.answer { [origin = site.origin] _ in
+            try await origin.count == 1 ? first.pass() : others.pass()
+            return text("own", ["Cache-Control": "no-store"])
+        }
+        async let answers = ask(20) { _ in try await site.get() }
+        try await site.until { site.cache.turns.waiting == 19 }
+        first.open()
+        try await site.until { site.origin.count == 20 }
+        others.open()
+        #expect(try await answers.count == 20)
+    }
+
+    @Test("who fails, breaks off or is cancelled holds nobody up", arguments: ["fails", "breaks off", "is cancelled"])
+    func failing(_ how: String) async throws {
+        let gate = Gate()
+        let site = try Site(Origin([:]), options: options)
+        site.origin.answer { [origin = site.origin] _ in
+            if origin.count > 1 { return text("second", Self.cacheable) }
+            try await gate.pass()
+            if how == "fails" { throw Unreachable() }
+            let body = AsyncThrowingStream<ByteBuffer, any Error> { throw BrokenOff() }
+            return HTTPClientResponse(headers: Self.cacheable, body: .stream(body))
+        }
+        let first = Task { try await site.get() }
+        try await site.until { site.origin.count == 1 }
+        async let others = ask(10) { _ in try await site.get() }
+        try await site.until { site.cache.turns.waiting == 10 }
+        if how == "is cancelled" { first.cancel() } else { gate.open() }
+        await #expect(throws: (any Error).self) { try await first.value }
+        #expect(try await others == Array(repeating: "second", count: 10))
+        #expect(site.origin.count <= 11)
+    }
+
+    @Test("a caller that does not read holds nobody up for longer than the longest wait")
+    func slowReader() async throws {
+        var options = HTTPCache.Options()
+        options.longestWait = .milliseconds(20)
+        let site = try Site(
+            Origin { _ in HTTPClientResponse(headers: Self.cacheable, body: .bytes(ByteBuffer(string: "long"))) },
+            options: options)
+        let unread = try await site.response()
+        #expect(try await site.get() == "long")
+        #expect(site.origin.count == 2)
+        _ = unread
+    }
+
+    @Test("nobody waits past the deadline")
+    func deadline() async throws {
+        let gate = Gate()
+        let site = try Site(
+            Origin { _ in
+                try await gate.pass()
+                return text("late", Self.cacheable)
+            }, options: options)
+        async let first = site.get()
+        try await site.until { site.origin.count == 1 }
+        async let second = site.cache.execute(HTTPClientRequest(url: Site.url), timeout: .milliseconds(20))
+        // The client is told the deadline that is over, and says so.
+        try await site.until { site.origin.count == 2 }
+        gate.open()
+        #expect(try await first == "late")
+        _ = try await second
+    }
+
+    @Test("a waiter that is cancelled does not wait")
+    func cancelledWaiter() async throws {
+        let gate = Gate()
+        let site = try Site(
+            Origin { _ in
+                try await gate.pass()
+                return text("late", Self.cacheable)
+            }, options: options)
+        let first = Task { try await site.get() }
+        try await site.until { site.origin.count == 1 }
+        let waiter = Task { try await site.get() }
+        try await site.until { site.cache.turns.waiting == 1 }
+        waiter.cancel()
+        await #expect(throws: (any Error).self) { try await waiter.value }
+        gate.open()
+        #expect(try await first.value == "late")
+    }
+}
