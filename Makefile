@@ -2,6 +2,8 @@
 # make demo     does all set-up, then runs the main job on this machine's real data
 # make demo-swift  a news reader in Swift and its server, killed and restarted on the way
 # make test     does all set-up, then runs every test; ends with "N passed, M failed"
+# make tool     builds the tool `shale` as one file, build/tool/shale
+# make test-tool  tests it
 # make test-servers  tests the Swift package for servers; its web framework takes minutes to build
 # make lint     looks how the code is written; Scripts/lint --fix formats it first
 # make documentation   writes the Swift products' documentation into build/documentation
@@ -22,7 +24,7 @@ NEWS = $(BUILD)-news
 PACKAGES = cmake ninja-build gcc g++ pkg-config liblz4-dev libxxhash-dev lz4 python3 python3-venv strace valgrind
 PEERS = liblmdb-dev librocksdb-dev libleveldb-dev libtkrzw-dev libkyotocabinet-dev libsqlite3-dev memcached redis-server
 
-.PHONY: all setup demo demo-swift lint test test-servers stress fuzz mutants bench bench-quick bench-program bench-python bench-swift clean
+.PHONY: all setup demo demo-swift lint test tool test-tool test-servers stress fuzz mutants bench bench-quick bench-program bench-python bench-swift clean
 
 all: setup
 	cmake -S . -B $(BUILD) -G Ninja
@@ -45,6 +47,16 @@ lint:
 
 test: all
 	Scripts/test $(BUILD)
+
+tool:
+	@Scripts/setup git gcc g++ binutils liblz4-dev libxxhash-dev
+	Tools/build $(BUILD)/tool
+
+test-tool: tool
+	@Scripts/setup python3 python3-venv
+	test -x $(BUILD)/venv-tool/bin/python || python3 -m venv $(BUILD)/venv-tool
+	$(BUILD)/venv-tool/bin/pip install -q --disable-pip-version-check pytest xxhash
+	SHALE_TOOL=$(abspath $(BUILD))/tool/shale $(BUILD)/venv-tool/bin/python -m pytest -q Tools/Tests
 
 test-servers:
 	@Scripts/setup git liblz4-dev libxxhash-dev
