@@ -62,9 +62,7 @@ def cache(tmp_path):
 
 
 def state(path):
-    return {
-        file.name: (hashlib.sha256(file.read_bytes()).digest(), file.stat().st_mtime_ns) for file in path.iterdir()
-    }
+    return {file.name: (hashlib.sha256(file.read_bytes()).digest(), file.stat().st_mtime_ns) for file in path.iterdir()}
 
 
 def superblock(path, change):
@@ -373,7 +371,9 @@ def test_import_leaves_what_is_there(cache):
     ],
 )
 def test_import_ends_at_a_bad_line(line, cache):
-    said = error("import", cache, status=65, input=b'{"key":"good","value":"v"}\n' + line + b'\n{"key":"late","value":"v"}')
+    said = error(
+        "import", cache, status=65, input=b'{"key":"good","value":"v"}\n' + line + b'\n{"key":"late","value":"v"}'
+    )
     assert "line 2" in said and "(1 stored before it)" in said
     assert set(text("ls", cache).split()) == {"key", "good"}
 

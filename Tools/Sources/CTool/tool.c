@@ -4,7 +4,9 @@
 
 #include "../../../Include/shale.h"
 
-const char *tool_version(void) { return SHALE_VERSION; }
+const char *tool_version(void) {
+    return SHALE_VERSION;
+}
 
 int64_t tool_file_system(const char *path) {
     struct statfs found;
