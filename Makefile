@@ -4,6 +4,8 @@
 # make test     does all set-up, then runs every test; ends with "N passed, M failed"
 # make tool     builds the tool `shale` as one file, build/tool/shale
 # make test-tool  tests it
+# make packages  builds packages for Debian into build-packages
+# make test-packages  installs, uses and removes them in a root of their own; checks the binary interface
 # make test-servers  tests the Swift package for servers; its web framework takes minutes to build
 # make lint     looks how the code is written; Scripts/lint --fix formats it first
 # make documentation   writes the Swift products' documentation into build/documentation
@@ -21,10 +23,11 @@
 BUILD ?= build
 BENCH = $(BUILD)-bench
 NEWS = $(BUILD)-news
+DEBIAN = $(BUILD)-packages
 PACKAGES = cmake ninja-build gcc g++ pkg-config liblz4-dev libxxhash-dev lz4 python3 python3-venv strace valgrind
 PEERS = liblmdb-dev librocksdb-dev libleveldb-dev libtkrzw-dev libkyotocabinet-dev libsqlite3-dev memcached redis-server
 
-.PHONY: all setup demo demo-swift lint test tool test-tool test-servers stress fuzz mutants bench bench-quick bench-program bench-python bench-swift clean
+.PHONY: all setup demo demo-swift lint test tool test-tool packages test-packages test-servers stress fuzz mutants bench bench-quick bench-program bench-python bench-swift clean
 
 all: setup
 	cmake -S . -B $(BUILD) -G Ninja
@@ -57,6 +60,18 @@ test-tool: tool
 	test -x $(BUILD)/venv-tool/bin/python || python3 -m venv $(BUILD)/venv-tool
 	$(BUILD)/venv-tool/bin/pip install -q --disable-pip-version-check pytest xxhash
 	SHALE_TOOL=$(abspath $(BUILD))/tool/shale $(BUILD)/venv-tool/bin/python -m pytest -q Tools/Tests
+
+packages:
+	@Scripts/setup $(PACKAGES) git binutils dpkg-dev
+	cmake -S . -B $(DEBIAN) -G Ninja -DCMAKE_INSTALL_PREFIX=/usr -DSHALE_PACKAGES=ON -DBUILD_TESTING=OFF
+	cmake --build $(DEBIAN)
+	rm -f $(DEBIAN)/*.deb
+	cd $(DEBIAN) && cpack -G DEB
+
+test-packages: packages
+	@Scripts/setup debootstrap abigail-tools
+	Tests/Packages/abi $(DEBIAN)/libshale.so
+	Tests/Packages/run $(DEBIAN)
 
 test-servers:
 	@Scripts/setup git liblz4-dev libxxhash-dev
@@ -111,4 +126,4 @@ bench-program: setup
 	$(BENCH)/venv/bin/pip install -q --disable-pip-version-check -r Benchmarks/report/requirements.txt
 
 clean:
-	rm -rf $(BUILD) $(BENCH) $(BENCH)-swift $(NEWS) .build .build-embedded .build-documentation Tests/Consumer/.build-consumer Tests/Consumer/.build-first Servers/.build
+	rm -rf $(BUILD) $(DEBIAN) $(BENCH) $(BENCH)-swift $(NEWS) .build .build-embedded .build-documentation Tests/Consumer/.build-consumer Tests/Consumer/.build-first Servers/.build

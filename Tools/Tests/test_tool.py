@@ -529,3 +529,24 @@ def test_it_needs_libc_alone():
     needed = subprocess.run(["objdump", "-p", TOOL], capture_output=True, text=True, check=True).stdout
     libraries = {line.split()[1] for line in needed.splitlines() if "NEEDED" in line}
     assert libraries <= {"libc.so.6", "libm.so.6", "ld-linux-x86-64.so.2"}
+
+
+# Documents
+
+
+def test_the_documents_have_every_command_option_and_status():
+    here = Path(__file__).resolve().parent
+    manual = (here / "../../Documentation/man/shale.1").read_text()
+    readme = (here / "../README.md").read_text()
+    for name in [*COMMANDS, "doctor", "tags"]:
+        assert re.search(rf"^\.Cm (\w+ \| )?{name}\b", manual, re.MULTILINE), name
+        assert re.search(rf"^\.It Cm {name}$", manual, re.MULTILINE), name
+        assert f"`{name}" in readme, name
+        shown = re.findall(r"^  (?:-\w, )?--([\w-]+)", text("help", name), re.MULTILINE)
+        assert all(f"Fl -{option}" in manual or f", -{option}" in manual for option in shown), (name, shown)
+    section = manual[manual.index(".Sh EXIT STATUS") : manual.index(".Sh EXAMPLES")]
+    statuses = re.findall(r"^\.It (\d+)$", section, re.MULTILINE)
+    assert statuses == re.findall(r"^\| (\d+) \|", readme, re.MULTILINE)
+    source = (here / "../Sources/ShaleTool/Tool.swift").read_text()
+    assert {int(status) for status in statuses} == {0, 64, *map(int, re.findall(r"    case \w+ = (\d+)", source))}
+    assert all(status in text("--help") for status in statuses)

@@ -208,7 +208,8 @@ static void in_a_directory(const std::string &directory) {
         larger.capacity = 16 << 20;
         auto cache = shale::Cache::open(directory, larger);
         CHECK(cache);
-        *cache = make(); // closes too
+        shale::Cache other = make();
+        *cache = std::move(other); // closes too
         larger.capacity = 32 << 20;
         CHECK(shale::Cache::open(directory, larger));
     }
