@@ -63,7 +63,8 @@ test-tool: tool
 
 packages:
 	@Scripts/setup $(PACKAGES) git binutils dpkg-dev
-	cmake -S . -B $(DEBIAN) -G Ninja -DCMAKE_INSTALL_PREFIX=/usr -DSHALE_PACKAGES=ON -DBUILD_TESTING=OFF
+	cmake -S . -B $(DEBIAN) -G Ninja -DCMAKE_INSTALL_PREFIX=/usr -DSHALE_PACKAGES=ON -DBUILD_TESTING=OFF \
+		-DSHALE_TOOL_FOLDER=$(abspath $(BUILD))/tool
 	cmake --build $(DEBIAN)
 	rm -f $(DEBIAN)/*.deb
 	cd $(DEBIAN) && cpack -G DEB

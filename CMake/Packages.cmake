@@ -4,8 +4,9 @@ if(NOT SHALE_LZ4 STREQUAL "static")
     message(FATAL_ERROR "The packages carry LZ4 inside: SHALE_LZ4=static")
 endif()
 
-# The tool, with its completions; what it is made of says whether there is anything to do.
-set(tool ${CMAKE_CURRENT_BINARY_DIR}/tool)
+# The tool, with its completions. Its own build says whether there is anything to do.
+set(SHALE_TOOL_FOLDER ${CMAKE_CURRENT_BINARY_DIR}/tool CACHE PATH "Where the tool is built, or has been")
+set(tool ${SHALE_TOOL_FOLDER})
 add_custom_target(tool ALL
     COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/Tools/build ${tool}
     COMMAND ${tool}/shale --generate-completion-script bash > ${tool}/shale.bash
