@@ -6,6 +6,8 @@
 # make test-tool  tests it
 # make packages  builds packages for Debian into build-packages
 # make test-packages  installs, uses and removes them in a root of their own; checks the binary interface
+# make arm64    builds libshale for Linux on arm64 into build-arm64
+# make test-arm64-user  tests it by qemu's user mode
 # make test-servers  tests the Swift package for servers; its web framework takes minutes to build
 # make lint     looks how the code is written; Scripts/lint --fix formats it first
 # make documentation   writes the Swift products' documentation into build/documentation
@@ -24,10 +26,11 @@ BUILD ?= build
 BENCH = $(BUILD)-bench
 NEWS = $(BUILD)-news
 DEBIAN = $(BUILD)-packages
+ARM64 = $(BUILD)-arm64
 PACKAGES = cmake ninja-build gcc g++ pkg-config liblz4-dev libxxhash-dev lz4 python3 python3-venv strace valgrind
 PEERS = liblmdb-dev librocksdb-dev libleveldb-dev libtkrzw-dev libkyotocabinet-dev libsqlite3-dev memcached redis-server
 
-.PHONY: all setup demo demo-swift lint test tool test-tool packages test-packages test-servers stress fuzz mutants bench bench-quick bench-program bench-python bench-swift clean
+.PHONY: all setup demo demo-swift lint test tool test-tool packages test-packages arm64 test-arm64-user test-servers stress fuzz mutants bench bench-quick bench-program bench-python bench-swift clean
 
 all: setup
 	cmake -S . -B $(BUILD) -G Ninja
@@ -73,6 +76,18 @@ test-packages: packages
 	@Scripts/setup debootstrap abigail-tools
 	Tests/Packages/abi $(DEBIAN)/libshale.so
 	Tests/Packages/run $(DEBIAN)
+
+arm64:
+	@Scripts/setup cmake ninja-build gcc gcc-aarch64-linux-gnu libc6-dev-arm64-cross
+	Scripts/arm64-libraries $(ARM64)/libraries
+	cmake -S . -B $(ARM64) -G Ninja --toolchain CMake/arm64.cmake -DSHALE_ARM64_LIBRARIES=$(abspath $(ARM64))/libraries
+	cmake --build $(ARM64) --target shale shale_static
+
+test-arm64-user: arm64 setup
+	@Scripts/setup qemu-user
+	cmake -S . -B $(BUILD) -G Ninja
+	cmake --build $(BUILD) --target shale_static
+	Tests/Arm64/run $(BUILD) $(ARM64)
 
 test-servers:
 	@Scripts/setup git liblz4-dev libxxhash-dev
@@ -127,4 +142,4 @@ bench-program: setup
 	$(BENCH)/venv/bin/pip install -q --disable-pip-version-check -r Benchmarks/report/requirements.txt
 
 clean:
-	rm -rf $(BUILD) $(DEBIAN) $(BENCH) $(BENCH)-swift $(NEWS) .build .build-embedded .build-documentation Tests/Consumer/.build-consumer Tests/Consumer/.build-first Servers/.build
+	rm -rf $(BUILD) $(DEBIAN) $(ARM64) $(BENCH) $(BENCH)-swift $(NEWS) .build .build-embedded .build-documentation Tests/Consumer/.build-consumer Tests/Consumer/.build-first Servers/.build
