@@ -8,6 +8,7 @@
 # make test-packages  installs, uses and removes them in a root of their own; checks the binary interface
 # make arm64    builds libshale for Linux on arm64 into build-arm64
 # make test-arm64-user  tests it by qemu's user mode
+# make test-models  checks models of the protocols without locks, with spin
 # make test-servers  tests the Swift package for servers; its web framework takes minutes to build
 # make lint     looks how the code is written; Scripts/lint --fix formats it first
 # make documentation   writes the Swift products' documentation into build/documentation
@@ -30,7 +31,7 @@ ARM64 = $(BUILD)-arm64
 PACKAGES = cmake ninja-build gcc g++ pkg-config liblz4-dev libxxhash-dev lz4 python3 python3-venv strace valgrind
 PEERS = liblmdb-dev librocksdb-dev libleveldb-dev libtkrzw-dev libkyotocabinet-dev libsqlite3-dev memcached redis-server
 
-.PHONY: all setup demo demo-swift lint test tool test-tool packages test-packages arm64 test-arm64-user test-servers stress fuzz mutants bench bench-quick bench-program bench-python bench-swift clean
+.PHONY: all setup demo demo-swift lint test tool test-tool packages test-packages arm64 test-arm64-user test-models test-servers stress fuzz mutants bench bench-quick bench-program bench-python bench-swift clean
 
 all: setup
 	cmake -S . -B $(BUILD) -G Ninja
@@ -88,6 +89,10 @@ test-arm64-user: arm64 setup
 	cmake -S . -B $(BUILD) -G Ninja
 	cmake --build $(BUILD) --target shale_static
 	Tests/Arm64/run $(BUILD) $(ARM64)
+
+test-models:
+	@Scripts/setup gcc spin
+	Tests/Models/run
 
 test-servers:
 	@Scripts/setup git liblz4-dev libxxhash-dev
