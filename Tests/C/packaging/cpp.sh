@@ -17,7 +17,7 @@ try() {
 }
 
 tried=
-for compiler in c++ g++ clang++; do
+for compiler in g++ clang++; do
     # A clang++ without a C++ standard library beside it is not one.
     if echo '#include <span>
 int main() { return 0; }' | "$compiler" -std=c++20 -x c++ - -o "$scratch/probe" 2>/dev/null; then

@@ -2,7 +2,7 @@ import Glibc
 
 /// What the headers of a cache's files say, read as Documentation/format.md has them, without opening the cache.
 struct Layout {
-    static let indexVersion: UInt64 = 8
+    static let indexVersion: UInt64 = 9
 
     struct Shard: Encodable {
         let entries, liveBytes, pinnedBytes, segments, freeFrames: Int
@@ -14,7 +14,6 @@ struct Layout {
     let capacity: UInt64
     /// The index that is there, and whether this reading of it holds.
     let hasIndex, knowsIndex: Bool
-    let wasClosedCleanly: Bool
     let perShard: [Shard]
     /// Numbers of those that are in force.
     let dictionaries: [Int]
@@ -31,51 +30,56 @@ struct Layout {
         rows = Int(data.half(at + 80))
         dictionaryFrames = Int(data.half(at + 88))
         dictionarySize = Int(data.half(at + 92))
-        let fences = rows * segmentSize < 16 << 20 ? 8192 : 32768
-        let tags = Layout.up(Layout.up(2048 + rows * 12, 8) + rows, 64)
-        let region = Layout.up(Layout.up(tags + 16384 + 1536, 64) + fences + 1024, 4096)
-        guard let index = try? Words("\(directory)/shale.index", 12288 + region * shards) else {
-            (hasIndex, knowsIndex, wasClosedCleanly, perShard, dictionaries) = (false, false, false, [], [])
+        // (Nobody has checked these yet.)
+        guard (1...1 << 16).contains(shards), (1...1 << 16).contains(rows), (1...16 << 20).contains(segmentSize) else {
+            throw ToolFailure(.badData, "\(directory)/shale.data does not begin as a cache does")
+        }
+        let path = "\(directory)/shale.index"
+        guard let head = try? Words(path, 4096) else {
+            (hasIndex, knowsIndex, perShard, dictionaries) = (false, false, [], [])
             return
         }
         hasIndex = true
-        let isKnown = index[8, or: 0] == Layout.indexVersion && index[12288 + region * (shards - 1) + 376] != nil
-        knowsIndex = isKnown
-        let mark = index[80, or: 0]
-        wasClosedCleanly = mark != 0 && mark == data[1024, or: 0]
-        let segmentSize = segmentSize
-        perShard =
-            !isKnown
-            ? []
-            : (0..<shards).map { shard in
-                func word(_ offset: Int) -> Int { Int(clamping: index[12288 + shard * region + offset, or: 0]) }
-                let live = word(208), frames = word(296), head = word(264), tail = word(280)
-                // From the tail's offset to the head's.
-                let log = max(0, (frames - 1) * segmentSize + head - tail)
-                return Shard(
+        knowsIndex = head[8, or: 0] == Layout.indexVersion
+        guard knowsIndex else {
+            (perShard, dictionaries) = ([], [])
+            return
+        }
+        let fences = rows * segmentSize < 16 << 20 ? 8192 : 32768
+        let tags = Layout.up(Layout.up(2048 + rows * 12, 8) + rows, 64)
+        let region = Layout.up(Layout.up(tags + 16384 + 1536, 64) + fences + 1024, 4096)
+        var perShard: [Shard] = []
+        for shard in 0..<shards {
+            let header = try Words(path, at: 12288 + shard * region, 2048)
+            func word(_ offset: Int) -> Int { Int(clamping: header[offset, or: 0]) }
+            let live = word(208), frames = word(296), head = word(264), tail = word(280)
+            // From the tail's offset to the head's; what is not plausible counts as nothing.
+            let log =
+                frames < 1 || frames > rows
+                ? 0 : (frames - 1) * segmentSize + min(head, segmentSize) - min(tail, segmentSize)
+            perShard.append(
+                Shard(
                     entries: word(200), liveBytes: live, pinnedBytes: word(360), segments: frames,
-                    freeFrames: word(248), deadBytes: max(0, log - live))
-            }
-        dictionaries =
-            !isKnown
-            ? []
-            : (0..<min(16, dictionaryFrames)).map { Int(clamping: index[704 + $0 * 8, or: 0]) }
-                .filter { $0 != 0 }
+                    freeFrames: word(248), deadBytes: max(0, log - live)))
+        }
+        self.perShard = perShard
+        dictionaries = (0..<min(16, dictionaryFrames)).map { Int(clamping: head[704 + $0 * 8, or: 0]) }
+            .filter { $0 != 0 }
     }
 
     private static func up(_ bytes: Int, _ to: Int) -> Int { (bytes + to - 1) / to * to }
 }
 
-/// The beginning of a file, as far as it goes.
+/// A piece of a file, as far as it goes.
 private struct Words {
     private let bytes: [UInt8]
 
-    init(_ path: String, _ count: Int) throws {
+    init(_ path: String, at offset: Int = 0, _ count: Int) throws {
         let descriptor = open(path, O_RDONLY | O_CLOEXEC)
         if descriptor < 0 { throw ToolFailure("cannot open \(path)") }
         defer { close(descriptor) }
         bytes = [UInt8](unsafeUninitializedCapacity: count) { buffer, filled in
-            filled = max(0, read(descriptor, buffer.baseAddress, count))
+            filled = max(0, pread(descriptor, buffer.baseAddress, count, offset))
         }
     }
 
