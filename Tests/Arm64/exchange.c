@@ -8,8 +8,7 @@
 #include <string.h>
 
 #define CHECK(condition)                                                                                               \
-    ((condition) ? (void)0                                                                                             \
-                 : (fprintf(stderr, "line %d: %s (%s)\n", __LINE__, #condition, shale_last_error()), exit(1)))
+    ((condition) ? (void)0 : (fprintf(stderr, "line %d: %s (%s)\n", __LINE__, #condition, shale_last_error()), exit(1)))
 
 enum { COUNT = 3000, LARGEST = 300000 };
 static char value[LARGEST];
