@@ -2,6 +2,13 @@
 # make demo     does all set-up, then runs the main job on this machine's real data
 # make demo-swift  a news reader in Swift and its server, killed and restarted on the way
 # make test     does all set-up, then runs every test; ends with "N passed, M failed"
+# make tool     builds the tool `shale` as one file, build/tool/shale
+# make test-tool  tests it
+# make packages  builds packages for Debian into build-packages
+# make test-packages  installs, uses and removes them in a root of their own; checks the binary interface
+# make arm64    builds libshale for Linux on arm64 into build-arm64
+# make test-arm64-user  tests it by qemu's user mode
+# make test-models  checks models of the protocols without locks, with spin
 # make test-servers  tests the Swift package for servers; its web framework takes minutes to build
 # make cache-tests DIR=…  runs a checkout of github.com/http-tests/cache-tests against ShaleHTTP: a minute after the build; needs node
 # make lint     looks how the code is written; Scripts/lint --fix formats it first
@@ -20,10 +27,12 @@
 BUILD ?= build
 BENCH = $(BUILD)-bench
 NEWS = $(BUILD)-news
+DEBIAN = $(BUILD)-packages
+ARM64 = $(BUILD)-arm64
 PACKAGES = cmake ninja-build gcc g++ pkg-config liblz4-dev libxxhash-dev lz4 python3 python3-venv strace valgrind
 PEERS = liblmdb-dev librocksdb-dev libleveldb-dev libtkrzw-dev libkyotocabinet-dev libsqlite3-dev memcached redis-server
 
-.PHONY: all setup demo demo-swift lint test test-servers cache-tests stress fuzz mutants bench bench-quick bench-program bench-python bench-swift clean
+.PHONY: all setup demo demo-swift lint test test-servers cache-tests stress fuzz mutants bench bench-quick bench-program bench-python bench-swift clean tool test-tool packages test-packages arm64 test-arm64-user test-models
 
 all: setup
 	cmake -S . -B $(BUILD) -G Ninja
@@ -46,6 +55,45 @@ lint:
 
 test: all
 	Scripts/test $(BUILD)
+
+tool:
+	@Scripts/setup git gcc g++ binutils liblz4-dev libxxhash-dev
+	Tools/build $(BUILD)/tool
+
+test-tool: tool
+	@Scripts/setup python3 python3-venv
+	test -x $(BUILD)/venv-tool/bin/python || python3 -m venv $(BUILD)/venv-tool
+	$(BUILD)/venv-tool/bin/pip install -q --disable-pip-version-check pytest xxhash
+	SHALE_TOOL=$(abspath $(BUILD))/tool/shale $(BUILD)/venv-tool/bin/python -m pytest -q Tools/Tests
+
+packages:
+	@Scripts/setup $(PACKAGES) git binutils dpkg-dev
+	cmake -S . -B $(DEBIAN) -G Ninja -DCMAKE_INSTALL_PREFIX=/usr -DSHALE_PACKAGES=ON -DBUILD_TESTING=OFF \
+		-DSHALE_TOOL_FOLDER=$(abspath $(BUILD))/tool
+	cmake --build $(DEBIAN)
+	rm -f $(DEBIAN)/*.deb
+	cd $(DEBIAN) && cpack -G DEB
+
+test-packages: packages
+	@Scripts/setup debootstrap abigail-tools
+	Tests/Packages/abi $(DEBIAN)/libshale.so
+	Tests/Packages/run $(DEBIAN)
+
+arm64:
+	@Scripts/setup cmake ninja-build gcc gcc-aarch64-linux-gnu libc6-dev-arm64-cross
+	Scripts/arm64-libraries $(ARM64)/libraries
+	cmake -S . -B $(ARM64) -G Ninja --toolchain CMake/arm64.cmake -DSHALE_ARM64_LIBRARIES=$(abspath $(ARM64))/libraries
+	cmake --build $(ARM64) --target shale shale_static
+
+test-arm64-user: arm64 setup
+	@Scripts/setup qemu-user
+	cmake -S . -B $(BUILD) -G Ninja
+	cmake --build $(BUILD) --target shale_static
+	Tests/Arm64/run $(BUILD) $(ARM64)
+
+test-models:
+	@Scripts/setup gcc spin
+	Tests/Models/run
 
 test-servers:
 	@Scripts/setup git liblz4-dev libxxhash-dev
@@ -105,4 +153,4 @@ bench-program: setup
 	$(BENCH)/venv/bin/pip install -q --disable-pip-version-check -r Benchmarks/report/requirements.txt
 
 clean:
-	rm -rf $(BUILD) $(BENCH) $(BENCH)-swift $(NEWS) .build .build-embedded .build-documentation Tests/Consumer/.build-consumer Tests/Consumer/.build-first Servers/.build
+	rm -rf $(BUILD) $(DEBIAN) $(ARM64) $(BENCH) $(BENCH)-swift $(NEWS) .build .build-embedded .build-documentation Tests/Consumer/.build-consumer Tests/Consumer/.build-first Servers/.build

@@ -1,0 +1,39 @@
+/* Stamp: a reader gives the slot that it saw a fresh stamp, while a writer puts another entry there. The entry keeps its
+ * own second word (its stamp and expiry), but for a stamp that a reader of itself has given.
+ *
+ * code: Sources/ShaleCore/Operations/Read.swift: if !shim_cas64(slot + 8, word1, Slot.used(word1, stamp: stamp))
+ * code: Sources/ShaleCore/Index/Table.swift: slot.release(8, word1)
+ * code: Sources/ShaleCore/Operations/Read.swift: if (slot.acquire(0) ^ word0) & ~Slot.reachBit != 0 { throw .moved } */
+#include "memory.inc"
+
+/* The second word is the entry's number, and 10 more once it is stamped. */
+byte word0 = 1, word1 = 1, finished = 0;
+
+active proctype writer() {
+    THREAD;
+    RUN(3,
+        STEP(1, 0, word1 = 2)
+        STEP(2, 1, word0 = 2));
+    finished++
+}
+
+active proctype reader() {
+    byte expected;
+    expected = word1;
+#ifdef WEAK_CAS /* a store in the place of the compare-and-swap */
+    word1 = expected + 10;
+#else
+    atomic {
+        if
+        :: word1 == expected -> word1 = expected + 10
+        :: else -> skip
+        fi
+    };
+#endif
+    finished++
+}
+
+active proctype judge() {
+    finished == 2;
+    assert(word1 == 2 || word1 == 12)
+}

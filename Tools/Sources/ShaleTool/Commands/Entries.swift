@@ -1,0 +1,238 @@
+import ArgumentParser
+import FoundationEssentials
+import Glibc
+import ShaleCore
+
+/// One line of `ls --json`; the names are those of `Line`.
+private struct Listed: Encodable {
+    let key: String
+    let size: Int, stored: Int
+    let created: Int64
+    let expires: Int64?
+    let version: UInt64
+    let stale: Bool, pinned: Bool
+}
+
+struct List: ParsableCommand {
+    static let configuration = CommandConfiguration(
+        commandName: "ls", abstract: "Lists the entries, in no particular order.",
+        discussion: "It reads the whole cache, and leaves the order of use as it is.")
+
+    @OptionGroup var path: CachePath
+    @Option(help: "Only keys that begin so.")
+    var prefix: Bytes?
+    @Flag(name: .shortAndLong, help: "With size, size on disk, age, time left, and flags: S stale, P pinned.")
+    var long = false
+    @Flag(help: "As JSON, an object for each line.")
+    var json = false
+    @Flag(help: "Also what is past its age and kept.")
+    var stale = false
+    @Option(help: "Stop after so many.")
+    var limit: Int?
+
+    func validate() throws {
+        if let limit, limit < 0 { throw ValidationError("--limit is not negative") }
+    }
+
+    func run() throws {
+        let store = try path.openToRead()
+        if limit == 0 { return }
+        let total = Int(clamping: try store.statistics().entries), now = store.now
+        var seen = 0, shown = 0
+        try walk(store, includingStale: stale) { key, entry, _ in
+            seen += 1
+            Terminal.progress(seen, of: total, "listing")
+            if let prefix, !key.starts(with: prefix.bytes) { return true }
+            shown += 1
+            try write(Bytes.text(key), entry, now)
+            return shown != limit
+        }
+        Terminal.endProgress()
+    }
+
+    private func write(_ key: String, _ entry: Store.Entry, _ now: Int64) throws {
+        if json {
+            return try Output.shared.json(
+                Listed(
+                    key: key, size: entry.size, stored: entry.storedSize, created: entry.createdAt,
+                    expires: entry.expiresAt, version: entry.version, stale: entry.isStale, pinned: entry.isPinned),
+                pretty: false)
+        }
+        if !long { return try Output.shared.line(key) }
+        let left = entry.expiresAt.map { $0 <= now ? "over" : AgeArgument.text(milliseconds: $0 - now) } ?? "never"
+        let columns = [
+            grouped(entry.size).right(in: 13), grouped(entry.storedSize).right(in: 13),
+            AgeArgument.text(milliseconds: max(0, now - entry.createdAt)).right(in: 8), left.right(in: 8),
+            "\(entry.isStale ? "S" : "-")\(entry.isPinned ? "P" : "-")", key,
+        ]
+        try Output.shared.line(columns.joined(separator: "  "))
+    }
+}
+
+/// `Store.forEach` with a body that may throw.
+func walk(
+    _ store: Store, includingStale: Bool,
+    _ body: (UnsafeRawBufferPointer, Store.Entry, UnsafeRawBufferPointer) throws -> Bool
+) throws {
+    var failure: (any Error)?
+    try store.forEach(includingStale: includingStale) { key, entry, value in
+        do { return try body(key, entry, value) } catch {
+            failure = error
+            return false
+        }
+    }
+    if let failure { throw failure }
+}
+
+struct Get: ParsableCommand {
+    static let configuration = CommandConfiguration(
+        abstract: "Writes a value to standard output, as it was stored.",
+        discussion: "It leaves the order of use and the counters alone.")
+
+    @OptionGroup var path: CachePath
+    @Argument(help: "The key.")
+    var key: Bytes
+    @Flag(help: "Also if it is past its age and kept.")
+    var stale = false
+    @Flag(help: "What is known of the entry, in place of the value.")
+    var info = false
+
+    func run() throws {
+        let store = try path.openToRead()
+        let found = try store.withValue(for: key.bytes, includingStale: stale, peeking: true) { entry, value in
+            Result { info ? try write(entry, store.now) : try Output.shared.write(value) }
+        }
+        guard let found else { throw ToolFailure(.no, "\(path.cache): no entry '\(Bytes.text(key.bytes))'") }
+        try found.get()
+    }
+
+    private func write(_ entry: Store.Entry, _ now: Int64) throws {
+        let expires = entry.expiresAt.map { time($0) } ?? "never"
+        let rows = [
+            ["key", Bytes.text(key.bytes)], ["size", "\(grouped(entry.size)) bytes"],
+            ["stored", "\(grouped(entry.storedSize)) bytes (\(percent(entry.storedSize, of: entry.size)))"],
+            ["created", time(entry.createdAt)], ["expires", expires + (entry.isStale ? ", stale" : "")],
+            ["version", "\(entry.version)"], ["pinned", entry.isPinned ? "yes" : "no"],
+            ["meta", entry.meta.isEmpty ? "-" : Bytes.text(entry.meta)],
+        ]
+        for line in table(rows) { try Output.shared.line(line) }
+    }
+
+    private func time(_ milliseconds: Int64) -> String {
+        Date(timeIntervalSince1970: Double(milliseconds) / 1000).formatted(.iso8601)
+    }
+}
+
+struct Set: ParsableCommand {
+    static let configuration = CommandConfiguration(
+        abstract: "Stores a value.", discussion: "Without a value, it is read from standard input, byte for byte.")
+
+    @OptionGroup var path: CachePath
+    @Argument(help: "The key.")
+    var key: Bytes
+    @Argument(help: "The value.")
+    var value: Bytes?
+    @Option(help: "How long it is fresh, as 90s, 5m, 2h, 7d, never or none (default: the cache's).")
+    var maxAge: AgeArgument?
+    @Option(help: "How long it is kept past its age (default: the cache's).")
+    var staleFor: AgeArgument?
+    @Option(name: .customLong("tag"), help: "A tag; up to 8.")
+    var tags: [String] = []
+    @Option(help: "Bytes of your own beside the value.")
+    var meta: Bytes?
+    @Flag(help: "Only if there is no entry.")
+    var ifAbsent = false
+    @Flag(help: "Only if there is an entry.")
+    var ifPresent = false
+    @Flag(help: "Never evict it to make room.")
+    var pinned = false
+    @OptionGroup var creation: Creation
+
+    func validate() throws {
+        if ifAbsent, ifPresent { throw ValidationError("--if-absent and --if-present rule each other out") }
+    }
+
+    func run() throws {
+        let store = try creation.open(path)
+        let bytes = try value?.bytes ?? Input(descriptor: STDIN_FILENO, name: "standard input").readAll()
+        let version = try store.set(
+            bytes, for: key.bytes, maxAge: maxAge?.lifetime, stale: staleFor?.lifetime, tags: tags,
+            meta: meta?.bytes ?? [], condition: ifAbsent ? .ifAbsent : ifPresent ? .ifPresent : .always, pinned: pinned)
+        if version == nil {
+            let state = ifAbsent ? "is there already" : "is not there"
+            throw ToolFailure(.no, "\(path.cache): '\(Bytes.text(key.bytes))' \(state); nothing was stored")
+        }
+        try store.close()
+    }
+}
+
+/// What is done to keys one by one, and may find no entry.
+private func forEach(_ keys: [Bytes], in path: CachePath, _ body: (Store, [UInt8]) throws -> Bool) throws {
+    let store = try path.openToWrite()
+    var wereAllThere = true
+    for key in keys where try !body(store, key.bytes) {
+        Terminal.say("shale: \(path.cache): no entry '\(Bytes.text(key.bytes))'")
+        wereAllThere = false
+    }
+    try store.close()
+    if !wereAllThere { throw ToolFailure(.no) }
+}
+
+struct Remove: ParsableCommand {
+    static let configuration = CommandConfiguration(commandName: "rm", abstract: "Removes entries.")
+
+    @OptionGroup var path: CachePath
+    @Argument(help: "The keys.")
+    var keys: [Bytes]
+
+    func run() throws { try forEach(keys, in: path) { try $0.remove($1) } }
+}
+
+struct Expire: ParsableCommand {
+    static let configuration = CommandConfiguration(
+        abstract: "Makes entries stale now.",
+        discussion:
+            "Each is kept for its stale period, for those who ask for stale data; one that has none goes at once.")
+
+    @OptionGroup var path: CachePath
+    @Argument(help: "The keys.")
+    var keys: [Bytes]
+
+    func run() throws { try forEach(keys, in: path) { try $0.expire($1) } }
+}
+
+struct Tags: ParsableCommand {
+    static let configuration = CommandConfiguration(
+        abstract: "Invalidates tags, or makes stale what carries them.",
+        discussion: "A cache keeps hashes of tags alone, so it cannot list them.",
+        subcommands: [Invalidate.self, ExpireTags.self])
+
+    struct Invalidate: ParsableCommand {
+        static let configuration = CommandConfiguration(abstract: "Removes every entry that carries one of the tags.")
+
+        @OptionGroup var path: CachePath
+        @Argument(help: "The tags.")
+        var tags: [String]
+
+        func run() throws {
+            let store = try path.openToWrite()
+            for tag in tags { try store.invalidate(tag: tag) }
+            try store.close()
+        }
+    }
+
+    struct ExpireTags: ParsableCommand {
+        static let configuration = CommandConfiguration(
+            commandName: "expire", abstract: "Makes every entry stale that carries one of the tags.")
+
+        @OptionGroup var path: CachePath
+        @Argument(help: "The tags.")
+        var tags: [String]
+
+        func run() throws {
+            let store = try path.openToWrite()
+            for tag in tags { try store.expire(tag: tag) }
+            try store.close()
+        }
+    }
+}

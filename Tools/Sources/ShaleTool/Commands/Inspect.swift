@@ -1,0 +1,139 @@
+import ArgumentParser
+import ShaleCore
+
+/// Entries whose values have about the same size.
+private struct SizeClass: Encodable {
+    /// Bytes of a value: below this, and at least half of it.
+    let below: Int
+    var entries = 0, rawBytes = 0, storedBytes = 0
+}
+
+private struct AgeClass: Encodable {
+    /// Milliseconds since the set: below this; nil: the rest.
+    let below: Int64?
+    var entries = 0
+}
+
+private struct Inspection: Encodable {
+    let cache: String
+    let formatVersion, shards, segmentSize, dictionaryFrames, dictionarySize: Int
+    let dictionaries: [Int]
+    let perShard: [Layout.Shard]
+    var sizes: [SizeClass] = []
+    var ages: [AgeClass] = [
+        3_600_000, 6 * 3_600_000, 86_400_000, 7 * 86_400_000, 30 * 86_400_000, nil,
+    ].map { AgeClass(below: $0) }
+    var stale = 0, pinned = 0, neverExpire = 0
+}
+
+struct Inspect: ParsableCommand {
+    static let configuration = CommandConfiguration(
+        abstract: "Shows what a cache is made of: shards, segments, sizes, ages, compression.",
+        discussion: """
+            It reads the whole cache. What it says of shards comes from the index; while others write, the numbers of one \
+            line may be of slightly different moments.
+            """)
+
+    @OptionGroup var path: CachePath
+    @Flag(help: "As one JSON object.")
+    var json = false
+
+    func run() throws {
+        let store = try path.openToRead()
+        let layout = try Layout(path.cache)
+        var found = Inspection(
+            cache: path.cache, formatVersion: layout.formatVersion, shards: layout.shards,
+            segmentSize: layout.segmentSize, dictionaryFrames: layout.dictionaryFrames,
+            dictionarySize: layout.dictionarySize, dictionaries: layout.dictionaries, perShard: layout.perShard)
+        let total = Int(clamping: try store.statistics().entries), now = store.now
+        var sizes: [Int: SizeClass] = [:], seen = 0
+        try walk(store, includingStale: true) { _, entry, _ in
+            seen += 1
+            Terminal.progress(seen, of: total, "reading")
+            // 0 is a class of its own, of values below 1 byte.
+            let bits = Int.bitWidth - entry.size.leadingZeroBitCount
+            sizes[bits, default: SizeClass(below: 1 << bits)].entries += 1
+            sizes[bits]?.rawBytes += entry.size
+            sizes[bits]?.storedBytes += entry.storedSize
+            let age = now - entry.createdAt
+            if let i = found.ages.firstIndex(where: { $0.below.map { age < $0 } ?? true }) {
+                found.ages[i].entries += 1
+            }
+            if entry.isStale { found.stale += 1 }
+            if entry.isPinned { found.pinned += 1 }
+            if entry.expiresAt == nil { found.neverExpire += 1 }
+            return true
+        }
+        Terminal.endProgress()
+        found.sizes = sizes.sorted { $0.key < $1.key }.map(\.value)
+        if json { return try Output.shared.json(found) }
+        try show(found, layout)
+    }
+
+    private func show(_ found: Inspection, _ layout: Layout) throws {
+        let summary = [
+            ["cache", path.cache], ["format", "\(found.formatVersion)"],
+            ["shards", "\(found.shards), segments of \(ByteCount.text(found.segmentSize))"],
+            [
+                "dictionaries",
+                found.dictionaryFrames == 0
+                    ? "none: the cache is too small"
+                    : "\(found.dictionaries.count) of \(found.dictionaryFrames), "
+                        + "\(ByteCount.text(found.dictionarySize)) each",
+            ],
+            [
+                "entries",
+                "\(grouped(found.stale)) stale, \(grouped(found.pinned)) pinned, "
+                    + "\(grouped(found.neverExpire)) without end",
+            ],
+        ]
+        for line in table(summary) { try Output.shared.line(line) }
+
+        try heading("Shards")
+        if found.perShard.isEmpty {
+            try Output.shared.line("The index is missing, or of another version than this tool knows.")
+        } else {
+            let rows = found.perShard.enumerated().map { i, shard in
+                [
+                    "\(i)", grouped(shard.entries), "\(shard.segments)", "\(shard.freeFrames)",
+                    ByteCount.text(shard.liveBytes), ByteCount.text(shard.deadBytes),
+                    ByteCount.text(shard.pinnedBytes), bar(shard.liveBytes, of: shard.liveBytes + shard.deadBytes),
+                ]
+            }
+            let names = ["shard", "entries", "segments", "free", "live", "dead", "pinned", "live of the log"]
+            for line in table([names] + rows, right: 0...6) { try Output.shared.line(line) }
+        }
+
+        try heading("Sizes and compression")
+        let most = found.sizes.map(\.entries).max() ?? 0
+        let sizes = found.sizes.map { each in
+            [
+                each.below == 1 ? "empty" : "< \(ByteCount.text(each.below))", grouped(each.entries),
+                ByteCount.text(each.rawBytes), ByteCount.text(each.storedBytes),
+                percent(each.storedBytes, of: each.rawBytes), bar(each.entries, of: most),
+            ]
+        }
+        for line in table([["value", "entries", "bytes", "stored", "of it", ""]] + sizes, right: 0...4) {
+            try Output.shared.line(line)
+        }
+
+        try heading("Ages")
+        let oldest = found.ages.map(\.entries).max() ?? 0
+        let ages = found.ages.map { each in
+            [
+                each.below.map { "< \(AgeArgument.text(milliseconds: $0))" } ?? "older", grouped(each.entries),
+                bar(each.entries, of: oldest),
+            ]
+        }
+        for line in table([["since set", "entries", ""]] + ages, right: 0...1) { try Output.shared.line(line) }
+    }
+
+    private func heading(_ text: String) throws {
+        try Output.shared.line("")
+        try Output.shared.line(Terminal.paint(text, .bold))
+    }
+
+    private func bar(_ part: Int, of whole: Int) -> String {
+        whole == 0 ? "" : String(repeating: "#", count: (part * 24 + whole - 1) / whole)
+    }
+}

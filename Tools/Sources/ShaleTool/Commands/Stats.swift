@@ -1,0 +1,226 @@
+import ArgumentParser
+import Glibc
+import ShaleCore
+
+/// One number that a cache gives, by the name that JSON and Prometheus have for it.
+struct Metric {
+    enum Kind: String { case gauge, counter }
+
+    let name: String
+    let kind: Kind
+    let help: String
+    let isBytes: Bool
+    let value: @Sendable (Statistics) -> UInt64
+
+    init(
+        _ name: String, _ kind: Kind, _ help: String, isBytes: Bool = false,
+        _ value: @escaping @Sendable (Statistics) -> UInt64
+    ) {
+        self.name = name
+        self.kind = kind
+        self.help = help
+        self.isBytes = isBytes
+        self.value = value
+    }
+
+    static let all: [Metric] = [
+        Metric("entries", .gauge, "Entries, those included that have expired and were not swept yet") { $0.entries },
+        Metric("max_entries", .gauge, "Most entries; 0: no limit") { $0.maxEntries },
+        Metric("shards", .gauge, "Shards") { UInt64($0.shards) },
+        Metric("capacity_bytes", .gauge, "Most bytes on disk", isBytes: true) { $0.capacity },
+        Metric("data_bytes", .gauge, "Data file on disk", isBytes: true) { $0.dataBytes },
+        Metric("index_bytes", .gauge, "Index on disk", isBytes: true) { $0.indexBytes },
+        Metric("live_bytes", .gauge, "Records that are current, headers and keys included", isBytes: true) {
+            $0.liveBytes
+        },
+        Metric("raw_bytes", .gauge, "Values that are current, before compression", isBytes: true) { $0.rawBytes },
+        Metric("stored_bytes", .gauge, "Values that are current, after compression", isBytes: true) { $0.storedBytes },
+        Metric("hits", .counter, "Reads that found a fresh value") { $0.hits },
+        Metric("stale_hits", .counter, "Reads that found a stale value") { $0.staleHits },
+        Metric("misses", .counter, "Reads that found none") { $0.misses },
+        Metric("misses_absent", .counter, "Misses: no such key") { $0.absent },
+        Metric("misses_expired", .counter, "Misses: past its age") { $0.expired },
+        Metric("misses_invalidated", .counter, "Misses: a tag was invalidated") { $0.invalidated },
+        Metric("misses_damaged", .counter, "Misses: could not be read, and was dropped") { $0.damaged },
+        Metric("leases", .counter, "Leases granted: loads that began") { $0.leases },
+        Metric("conflicts", .counter, "Fenced sets that were refused") { $0.conflicts },
+        Metric("sets", .counter, "Sets") { $0.sets },
+        Metric("removes", .counter, "Removals") { $0.removes },
+        Metric("evictions", .counter, "Entries that left to make room") { $0.evictions },
+        Metric("expirations", .counter, "Entries that were swept past their age") { $0.expirations },
+        Metric("invalidations", .counter, "Invalidations of tags") { $0.invalidations },
+        Metric("cleaned_bytes", .counter, "Copied by the cleaner", isBytes: true) { $0.cleanedBytes },
+        Metric("corrupt_records", .counter, "Records that were found damaged") { $0.corruptRecords },
+        Metric("rebuilds", .counter, "Shards whose index was made anew") { $0.rebuilds },
+        Metric("dictionaries", .counter, "Dictionaries that were made") { $0.dictionaries },
+        Metric("evicted_timed", .counter, "Evictions whose times are known") { $0.evictedTimed },
+        Metric("evicted_age_ms", .counter, "Sum of their ages, from set to eviction") { $0.evictedAge },
+        Metric("evicted_idle_ms", .counter, "Sum of their idle times, from last use to eviction") { $0.evictedIdle },
+    ]
+}
+
+struct Stats: ParsableCommand {
+    static let configuration = CommandConfiguration(
+        abstract: "Shows a cache's numbers.",
+        discussion: """
+            Counters run since the index was made, for all processes together. With --prometheus into a file of the \
+            node exporter's textfile collector, they become metrics.
+            """)
+
+    @OptionGroup var path: CachePath
+    @Flag(help: "As one JSON object.")
+    var json = false
+    @Flag(help: "In Prometheus' text format.")
+    var prometheus = false
+
+    func validate() throws {
+        if json, prometheus { throw ValidationError("--json and --prometheus rule each other out") }
+    }
+
+    func run() throws {
+        let statistics = try path.openToRead().statistics()
+        if prometheus { return try writePrometheus(statistics) }
+        if json {
+            let numbers = Metric.all.map { ($0.name, Field.number($0.value(statistics))) }
+            let words = [("cache", Field.text(path.cache)), ("eviction", .text(statistics.eviction.name))]
+            return try Output.shared.json(Dictionary(uniqueKeysWithValues: numbers + words))
+        }
+        for line in table(rows(statistics)) { try Output.shared.line(line) }
+    }
+
+    private func writePrometheus(_ statistics: Statistics) throws {
+        // The format's own escapes.
+        let cache = path.cache.map { $0 == "\\" || $0 == "\"" ? "\\\($0)" : $0 == "\n" ? "\\n" : "\($0)" }.joined()
+        for metric in Metric.all {
+            let name = metric.kind == .counter ? "shale_\(metric.name)_total" : "shale_\(metric.name)"
+            try Output.shared.line("# HELP \(name) \(metric.help).")
+            try Output.shared.line("# TYPE \(name) \(metric.kind.rawValue)")
+            try Output.shared.line("\(name){cache=\"\(cache)\"} \(metric.value(statistics))")
+        }
+    }
+
+    private func rows(_ s: Statistics) -> [[String]] {
+        func bytes(_ count: UInt64) -> String { ByteCount.text(count) }
+        let reads = s.hits + s.staleHits + s.misses, disk = s.dataBytes + s.indexBytes
+        var rows = [
+            ["cache", path.cache],
+            ["capacity", "\(bytes(s.capacity)), \(percent(disk, of: s.capacity)) of it on disk"],
+            ["on disk", "\(bytes(s.dataBytes)) data, \(bytes(s.indexBytes)) index"],
+            ["entries", grouped(s.entries) + (s.maxEntries == 0 ? "" : " of at most \(grouped(s.maxEntries))")],
+            ["live", "\(bytes(s.liveBytes)), with headers and keys"],
+            [
+                "values",
+                "\(bytes(s.rawBytes)), stored as \(bytes(s.storedBytes)) (\(percent(s.storedBytes, of: s.rawBytes)))",
+            ],
+            ["shards", "\(s.shards), eviction: \(s.eviction.name), dictionaries made: \(s.dictionaries)"],
+            ["reads", "\(grouped(reads)), \(percent(s.hits + s.staleHits, of: reads)) of them hits"],
+            ["hits", "\(grouped(s.hits)) fresh, \(grouped(s.staleHits)) stale"],
+            [
+                "misses",
+                "\(grouped(s.absent)) absent, \(grouped(s.expired)) expired, \(grouped(s.invalidated)) invalidated, "
+                    + "\(grouped(s.damaged)) damaged",
+            ],
+            [
+                "writes",
+                "\(grouped(s.sets)) sets, \(grouped(s.removes)) removals, \(grouped(s.invalidations)) invalidations",
+            ],
+            ["loads", "\(grouped(s.leases)) leases, \(grouped(s.conflicts)) refused"],
+            ["left", "\(grouped(s.evictions)) evicted, \(grouped(s.expirations)) expired"],
+        ]
+        if s.evictedTimed > 0 {
+            let idle = AgeArgument.text(milliseconds: Int64(clamping: s.evictedIdle / s.evictedTimed))
+            let age = AgeArgument.text(milliseconds: Int64(clamping: s.evictedAge / s.evictedTimed))
+            rows.append(["evicted", "on average \(age) after the set, \(idle) after the last use"])
+        }
+        rows.append([
+            "upkeep",
+            "\(bytes(s.cleanedBytes)) copied, \(s.rebuilds) rebuilds of shards, \(s.corruptRecords) damaged records",
+        ])
+        return rows.map { [Terminal.paint($0[0].padded(to: 8), .bold), $0[1]] }
+    }
+}
+
+extension Eviction {
+    var name: String { self == .lru ? "LRU" : "adaptive" }
+}
+
+/// What stands in a JSON object.
+enum Field: Encodable {
+    case number(UInt64), text(String), flag(Bool)
+
+    func encode(to encoder: any Encoder) throws {
+        var container = encoder.singleValueContainer()
+        switch self {
+        case .number(let number): try container.encode(number)
+        case .text(let text): try container.encode(text)
+        case .flag(let flag): try container.encode(flag)
+        }
+    }
+}
+
+struct Top: ParsableCommand {
+    static let configuration = CommandConfiguration(
+        abstract: "Shows what is happening in a cache, a line for each interval.",
+        discussion: "From the counters that all its users share. It ends with ^C, or after --count lines.")
+
+    @OptionGroup var path: CachePath
+    @Option(help: "Time between two lines, as 500ms or 5s.")
+    var interval: AgeArgument = AgeArgument(argument: "1s").unsafelyUnwrapped
+    @Option(help: "Lines to show.")
+    var count: Int?
+
+    func validate() throws {
+        guard case .of(let time) = interval.lifetime, time >= .milliseconds(10) else {
+            throw ValidationError("--interval is 10ms at least")
+        }
+        if let count, count < 1 { throw ValidationError("--count is 1 at least") }
+    }
+
+    private static let columns = [
+        "reads/s", "hits", "sets/s", "removes/s", "evicted/s", "expired/s", "loads/s", "copied/s", "entries", "on disk",
+    ]
+    private static let width = 10
+
+    func run() throws {
+        guard case .of(let time) = interval.lifetime else { return }
+        let clock = ContinuousClock()
+        var store = try path.openToRead()
+        var last = try store.statistics(), lastTime = clock.now
+        var line = 0
+        while line < count ?? .max {
+            if line % 20 == 0 {
+                try Output.shared.line(Terminal.paint(Top.columns.map { $0.right(in: Top.width) }.joined(), .bold))
+                try Output.shared.flush()
+            }
+            usleep(
+                UInt32(clamping: time.components.seconds * 1_000_000 + time.components.attoseconds / 1_000_000_000_000))
+            let now = clock.now
+            let current: Statistics
+            do { current = try store.statistics() } catch {
+                if error.code != .busy { throw error }
+                // A writer has made a new index; its counters begin anew.
+                store = try path.openToRead()
+                last = try store.statistics()
+                continue
+            }
+            try Output.shared.line(
+                row(from: last, to: current, in: now - lastTime).map { $0.right(in: Top.width) }.joined())
+            try Output.shared.flush()
+            (last, lastTime) = (current, now)
+            line += 1
+        }
+    }
+
+    private func row(from last: Statistics, to now: Statistics, in time: Duration) -> [String] {
+        let seconds = Double(time.components.seconds) + Double(time.components.attoseconds) * 1e-18
+        func rise(_ of: (Statistics) -> UInt64) -> UInt64 { of(now) >= of(last) ? of(now) - of(last) : of(now) }
+        func rate(_ of: (Statistics) -> UInt64) -> String { grouped(Int((Double(rise(of)) / seconds).rounded())) }
+        let reads: (Statistics) -> UInt64 = { $0.hits + $0.staleHits + $0.misses }
+        return [
+            rate(reads), percent(rise { $0.hits + $0.staleHits }, of: rise(reads)), rate(\.sets), rate(\.removes),
+            rate(\.evictions), rate(\.expirations), rate(\.leases),
+            ByteCount.text(Int(Double(rise(\.cleanedBytes)) / seconds)), grouped(now.entries),
+            ByteCount.text(now.dataBytes + now.indexBytes),
+        ]
+    }
+}

@@ -1,0 +1,92 @@
+import Glibc
+
+/// What the headers of a cache's files say, read as Documentation/format.md has them, without opening the cache.
+struct Layout {
+    static let indexVersion: UInt64 = 9
+
+    struct Shard: Encodable {
+        let entries, liveBytes, pinnedBytes, segments, freeFrames: Int
+        /// What the log takes and nobody can read any more; no segment is full to the last byte.
+        let deadBytes: Int
+    }
+
+    let formatVersion, shards, segmentSize, rows, dictionaryFrames, dictionarySize: Int
+    let capacity: UInt64
+    /// The index that is there, and whether this reading of it holds.
+    let hasIndex, knowsIndex: Bool
+    let perShard: [Shard]
+    /// Numbers of those that are in force.
+    let dictionaries: [Int]
+
+    init(_ directory: String) throws {
+        let data = try Words("\(directory)/shale.data", 4096)
+        let second = data[2048 + 16, or: 0], first = data[16, or: 0]
+        // The copy with the higher sequence: even ones are at 2,048.
+        let at = second > first ? 2048 : 0
+        formatVersion = Int(clamping: data.half(at + 8))
+        capacity = data[at + 32, or: 0]
+        shards = Int(data.half(at + 48))
+        segmentSize = Int(data.half(at + 52))
+        rows = Int(data.half(at + 80))
+        dictionaryFrames = Int(data.half(at + 88))
+        dictionarySize = Int(data.half(at + 92))
+        // (Nobody has checked these yet.)
+        guard (1...1 << 16).contains(shards), (1...1 << 16).contains(rows), (1...16 << 20).contains(segmentSize) else {
+            throw ToolFailure(.badData, "\(directory)/shale.data does not begin as a cache does")
+        }
+        let path = "\(directory)/shale.index"
+        guard let head = try? Words(path, 4096) else {
+            (hasIndex, knowsIndex, perShard, dictionaries) = (false, false, [], [])
+            return
+        }
+        hasIndex = true
+        knowsIndex = head[8, or: 0] == Layout.indexVersion
+        guard knowsIndex else {
+            (perShard, dictionaries) = ([], [])
+            return
+        }
+        let fences = rows * segmentSize < 16 << 20 ? 8192 : 32768
+        let tags = Layout.up(Layout.up(2048 + rows * 12, 8) + rows, 64)
+        let region = Layout.up(Layout.up(tags + 16384 + 1536, 64) + fences + 1024, 4096)
+        var perShard: [Shard] = []
+        for shard in 0..<shards {
+            let header = try Words(path, at: 12288 + shard * region, 2048)
+            func word(_ offset: Int) -> Int { Int(clamping: header[offset, or: 0]) }
+            let live = word(208), frames = word(296), head = word(264), tail = word(280)
+            // From the tail's offset to the head's; what is not plausible counts as nothing.
+            let log =
+                frames < 1 || frames > rows
+                ? 0 : (frames - 1) * segmentSize + min(head, segmentSize) - min(tail, segmentSize)
+            perShard.append(
+                Shard(
+                    entries: word(200), liveBytes: live, pinnedBytes: word(360), segments: frames,
+                    freeFrames: word(248), deadBytes: max(0, log - live)))
+        }
+        self.perShard = perShard
+        dictionaries = (0..<min(16, dictionaryFrames)).map { Int(clamping: head[704 + $0 * 8, or: 0]) }
+            .filter { $0 != 0 }
+    }
+
+    private static func up(_ bytes: Int, _ to: Int) -> Int { (bytes + to - 1) / to * to }
+}
+
+/// A piece of a file, as far as it goes.
+private struct Words {
+    private let bytes: [UInt8]
+
+    init(_ path: String, at offset: Int = 0, _ count: Int) throws {
+        let descriptor = open(path, O_RDONLY | O_CLOEXEC)
+        if descriptor < 0 { throw ToolFailure("cannot open \(path)") }
+        defer { close(descriptor) }
+        bytes = [UInt8](unsafeUninitializedCapacity: count) { buffer, filled in
+            filled = max(0, pread(descriptor, buffer.baseAddress, count, offset))
+        }
+    }
+
+    subscript(offset: Int) -> UInt64? {
+        guard offset >= 0, offset + 8 <= bytes.count else { return nil }
+        return bytes.withUnsafeBytes { $0.loadUnaligned(fromByteOffset: offset, as: UInt64.self) }
+    }
+    subscript(offset: Int, or other: UInt64) -> UInt64 { self[offset] ?? other }
+    func half(_ offset: Int) -> UInt32 { UInt32(truncatingIfNeeded: self[offset, or: 0]) }
+}

@@ -1,0 +1,95 @@
+import FoundationEssentials
+import Glibc
+import Synchronization
+
+/// Standard output, buffered; a write that fails is an error, as a full disk must not pass for success.
+final class Output: Sendable {
+    static let shared = Output(descriptor: STDOUT_FILENO, name: "standard output")
+
+    private let descriptor: Int32
+    private let name: String
+    private let buffer = Mutex<[UInt8]>([])
+
+    init(descriptor: Int32, name: String) {
+        self.descriptor = descriptor
+        self.name = name
+    }
+
+    func write(_ bytes: some Collection<UInt8>) throws {
+        let isFull = buffer.withLock { buffer in
+            buffer.append(contentsOf: bytes)
+            return buffer.count >= 1 << 16
+        }
+        if isFull { try flush() }
+    }
+
+    func line(_ text: String) throws { try write(Array("\(text)\n".utf8)) }
+
+    func json(_ value: some Encodable, pretty: Bool = true) throws {
+        let encoder = JSONEncoder()
+        encoder.outputFormatting =
+            pretty ? [.sortedKeys, .withoutEscapingSlashes, .prettyPrinted] : [.sortedKeys, .withoutEscapingSlashes]
+        try write(try encoder.encode(value))
+        try write([UInt8(ascii: "\n")])
+    }
+
+    func flush() throws {
+        let bytes = buffer.withLock { buffer in
+            defer { buffer.removeAll(keepingCapacity: true) }
+            return buffer
+        }
+        try bytes.withUnsafeBytes { bytes in
+            var written = 0
+            while written < bytes.count {
+                let count = Glibc.write(
+                    descriptor, bytes.baseAddress.unsafelyUnwrapped + written, bytes.count - written)
+                if count < 0, errno == EINTR { continue }
+                if count < 0 { throw ToolFailure("cannot write to \(name)") }
+                written += count
+            }
+        }
+    }
+}
+
+/// All of a descriptor, a piece at a time.
+struct Input {
+    let descriptor: Int32
+    let name: String
+
+    /// The next piece; empty at the end.
+    func read() throws -> [UInt8] {
+        try [UInt8](unsafeUninitializedCapacity: 1 << 18) { buffer, filled in
+            repeat {
+                filled = Glibc.read(descriptor, buffer.baseAddress, buffer.count)
+            } while filled < 0 && errno == EINTR
+            if filled < 0 {
+                filled = 0
+                throw ToolFailure("cannot read \(name)")
+            }
+        }
+    }
+
+    func readAll() throws -> [UInt8] {
+        var all: [UInt8] = []
+        while case let piece = try read(), !piece.isEmpty { all += piece }
+        return all
+    }
+
+    /// Line by line, without what ends them.
+    func forEachLine(_ body: (ArraySlice<UInt8>) throws -> Void) throws {
+        var rest: [UInt8] = []
+        while case let piece = try read(), !piece.isEmpty {
+            // What was searched before holds no end of a line.
+            var searched = rest.count
+            rest += piece
+            var start = 0
+            while let end = rest[searched...].firstIndex(of: UInt8(ascii: "\n")) {
+                try body(rest[start..<end])
+                start = end + 1
+                searched = start
+            }
+            rest.removeFirst(start)
+        }
+        if !rest.isEmpty { try body(rest[...]) }
+    }
+}

@@ -1,0 +1,568 @@
+"""Drives the built tool, whose path SHALE_TOOL gives, as a shell would."""
+
+import base64
+import hashlib
+import json
+import os
+import pty
+import re
+import select
+import signal
+import subprocess
+import tempfile
+import threading
+from pathlib import Path
+
+import pytest
+import xxhash
+
+TOOL = os.environ["SHALE_TOOL"]
+COMMANDS = {
+    "stats": [],
+    "top": ["--count", "1", "--interval", "10ms"],
+    "ls": [],
+    "inspect": [],
+    "get": ["key"],
+    "set": ["key", "value"],
+    "rm": ["key"],
+    "expire": ["key"],
+    "export": [],
+    "import": ["/dev/null"],
+    "verify": [],
+    "purge": [],
+    "evict": ["1"],
+    "clear": ["--yes"],
+}
+READING = ["stats", "top", "ls", "inspect", "get", "export", "verify"]
+LIMIT = 120  # seconds: far more than anything here takes
+
+
+def run(*arguments, status=0, input=b"", **more):
+    done = subprocess.run([TOOL, *map(str, arguments)], input=input, capture_output=True, timeout=LIMIT, **more)
+    assert status is None or done.returncode == status, (arguments, done)
+    return done
+
+
+def text(*arguments, **more):
+    return run(*arguments, **more).stdout.decode()
+
+
+def error(*arguments, status, **more):
+    """What it says in one line."""
+    said = run(*arguments, status=status, **more).stderr.decode()
+    assert said.endswith("\n") and said.count("\n") == 1 and said.startswith("shale: "), said
+    return said
+
+
+@pytest.fixture
+def cache(tmp_path):
+    path = tmp_path / "cache"
+    run("set", path, "key", "value", "--create", "--capacity", "8MiB")
+    return path
+
+
+def state(path):
+    return {file.name: (hashlib.sha256(file.read_bytes()).digest(), file.stat().st_mtime_ns) for file in path.iterdir()}
+
+
+def version(path):
+    with open(path / "shale.data", "rb") as file:
+        return int.from_bytes(file.read(12)[8:], "little")
+
+
+def give_version(path, version):
+    """Writes both copies of the superblock anew, with a check that fits."""
+    with open(path / "shale.data", "r+b") as file:
+        for at in (0, 2048):
+            file.seek(at)
+            block = bytearray(file.read(128))
+            block[8:12] = version.to_bytes(4, "little")
+            seed = int.from_bytes(block[:8], "little")
+            block[120:128] = xxhash.xxh3_64_intdigest(bytes(block[:120]), seed).to_bytes(8, "little")
+            file.seek(at)
+            file.write(block)
+
+
+# Paths
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_mistyped_path_makes_nothing(command, tmp_path):
+    path = tmp_path / "typo"
+    assert str(path) in error(command, path, *COMMANDS[command], status=66)
+    assert not path.exists()
+    path.mkdir()
+    assert "no cache" in error(command, path, *COMMANDS[command], status=66)
+    assert list(path.iterdir()) == []
+    file = tmp_path / "file"
+    file.write_text("")
+    assert "is a file" in error(command, file, *COMMANDS[command], status=66)
+
+
+@pytest.mark.parametrize("action", ["invalidate", "expire"])
+def test_tags_make_nothing_either(action, tmp_path):
+    error("tags", action, tmp_path / "typo", "tag", status=66)
+    assert not (tmp_path / "typo").exists()
+
+
+@pytest.mark.parametrize("command", READING)
+def test_what_reads_changes_nothing(command, cache):
+    before = state(cache)
+    run(command, cache, *COMMANDS[command])
+    run("doctor", cache)
+    assert state(cache) == before
+
+
+def test_every_command_is_tested():
+    names = re.findall(r"^  (\w+)  ", text("--help").split("SUBCOMMANDS:", 1)[1], re.MULTILINE)
+    assert set(names) == {*COMMANDS, "doctor", "tags"}
+
+
+def test_create_leaves_a_cache_that_is_there(cache):
+    run("set", cache, "other", "value", "--create", "--capacity", "64MiB")
+    assert json.loads(text("stats", cache, "--json"))["capacity_bytes"] == 8 << 20
+    assert text("get", cache, "key") == "value"
+
+
+# Entries
+
+
+def test_values_are_bytes(cache):
+    value = bytes(range(256)) * 4097
+    run("set", cache, "binary", input=value)
+    assert run("get", cache, "binary").stdout == value
+    run("set", cache, "empty", input=b"")
+    assert run("get", cache, "empty").stdout == b""
+
+
+@pytest.mark.parametrize(
+    "key,shown",
+    [
+        (b"plain", "plain"),
+        (b"back\\slash", "back\\\\slash"),
+        (b"line\nend\x00\x1b", "line\\x0aend\\x00\\x1b"),
+        ("né €".encode(), "né €"),
+        (b"\xffP1s\xc3", "\\xffP1s\\xc3"),
+        ("\u202e".encode(), "\\xe2\\x80\\xae"),
+    ],
+)
+def test_keys_are_read_as_they_are_listed(key, shown, cache):
+    line = {"key64": base64.b64encode(key).decode(), "value": "of it"}
+    run("import", cache, input=json.dumps(line).encode())
+    assert set(text("ls", cache).splitlines()) == {"key", shown}
+    assert text("get", cache, shown) == "of it"
+    run("rm", cache, shown)
+    assert text("ls", cache) == "key\n"
+
+
+@pytest.mark.parametrize("key", ["\\", "\\x", "\\x1", "\\xg0", "\\n"])
+def test_other_escapes_are_wrong_usage(key, cache):
+    run("get", cache, key, status=64)
+
+
+def test_what_is_not_there(cache):
+    for command in ["get", "rm", "expire"]:
+        said = error(command, cache, "other", status=1)
+        assert str(cache) in said and "'other'" in said
+    run("rm", cache, "other", "key", status=1)
+    assert text("ls", cache) == ""
+
+
+def test_conditions(cache):
+    assert "is there already" in error("set", cache, "key", "new", "--if-absent", status=1)
+    assert "is not there" in error("set", cache, "other", "new", "--if-present", status=1)
+    assert text("get", cache, "key") == "value"
+    run("set", cache, "key", "new", "--if-present")
+    assert text("get", cache, "key") == "new"
+    run("set", cache, "key", "new", "--if-present", "--if-absent", status=64)
+
+
+def test_ages(cache):
+    run("set", cache, "kept", "value", "--max-age", "1h", "--stale-for", "1h")
+    run("expire", cache, "kept", "key")
+    assert text("ls", cache) == ""
+    assert text("ls", cache, "--stale") == "kept\n"
+    error("get", cache, "kept", status=1)
+    assert text("get", cache, "kept", "--stale") == "value"
+    run("set", cache, "over", "value", "--max-age", "none")
+    assert text("purge", cache) == "1 entries removed\n"
+    assert text("get", cache, "kept", "--stale", "--info").count("stale") == 1
+
+
+def test_tags(cache):
+    run("set", cache, "tagged", "value", "--tag", "a", "--tag", "b", "--stale-for", "1h")
+    run("tags", "expire", cache, "a")
+    assert set(text("ls", cache, "--stale").split()) == {"key", "tagged"}
+    run("get", cache, "tagged", status=1)
+    run("tags", "invalidate", cache, "c", "b")
+    assert text("ls", cache, "--stale") == "key\n"
+
+
+def test_lists(cache):
+    run("set", cache, "pinned", "x" * 5000, "--pinned", "--max-age", "2d")
+    lines = [json.loads(line) for line in text("ls", cache, "--json").splitlines()]
+    entry = next(line for line in lines if line["key"] == "pinned")
+    assert (entry["size"], entry["pinned"], entry["stale"]) == (5000, True, False)
+    assert entry["stored"] < 5000 and entry["expires"] - entry["created"] == 2 * 86_400_000
+    long = text("ls", cache, "-l", "--prefix", "pin").split("  ")
+    assert "5,000" in [each.strip() for each in long] and "-P" in long and long[-1] == "pinned\n"
+    assert len(text("ls", cache, "--limit", "1").splitlines()) == 1
+
+
+def test_info(cache):
+    run("set", cache, "key", "value", "--meta", 'ETag "x"', "--max-age", "1h")
+    shown = dict(line.split("  ", 1) for line in text("get", cache, "key", "--info").splitlines())
+    assert shown["meta"].strip() == 'ETag "x"' and shown["size"].strip() == "5 bytes"
+
+
+# The whole cache
+
+
+def test_evict_and_clear(cache):
+    for i in range(10):
+        run("set", cache, f"key{i}", "value")
+    assert text("evict", cache, "3") == "3 entries evicted\n"
+    left = set(text("ls", cache).split())
+    assert left == {f"key{i}" for i in range(2, 10)}  # the oldest went: key, key0 and key1
+    assert "--yes" in error("clear", cache, status=1)
+    assert set(text("ls", cache).split()) == left
+    run("clear", cache, "--yes")
+    assert text("ls", cache) == ""
+    run("evict", cache, "--", "-1", status=64)
+
+
+def test_verify(cache):
+    run("set", cache, "damaged", "a value that is looked for")
+    assert "all sound" in text("verify", cache)
+    data = (cache / "shale.data").read_bytes()
+    with open(cache / "shale.data", "r+b") as file:
+        file.seek(data.index(b"a value that is looked for"))
+        file.write(b"A")
+    for _ in range(2):
+        assert str(cache) in error("verify", cache, status=1)
+    error("verify", cache, "--drop", status=1)
+    assert "all sound" in text("verify", cache)
+    assert text("ls", cache) == "key\n"
+    assert "damaged" in text("doctor", cache, status=1)
+
+
+# Numbers
+
+
+def test_stats(cache):
+    numbers = json.loads(text("stats", cache, "--json"))
+    assert numbers["entries"] == 1 and numbers["sets"] == 1 and numbers["eviction"] == "LRU"
+    assert numbers["raw_bytes"] == 5 and numbers["capacity_bytes"] == 8 << 20
+    table = text("stats", cache)
+    assert str(cache) in table and "8.0 MiB" in table and "\x1b" not in table
+    run("stats", cache, "--json", "--prometheus", status=64)
+
+
+def test_prometheus(tmp_path):
+    path = tmp_path / 'a "quoted" \\ path\nof two lines'
+    run("set", path, "key", "value", "--create")
+    numbers = json.loads(text("stats", path, "--json"))
+    described, found = set(), {}
+    label = str(path).replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+    for line in text("stats", path, "--prometheus").splitlines():
+        if line.startswith("# "):
+            described.add((line.split()[1], line.split()[2]))
+            continue
+        name, rest = line.split("{", 1)
+        assert rest.startswith(f'cache="{label}"}} '), line
+        assert {("HELP", name), ("TYPE", name)} <= described
+        found[name] = int(rest.rsplit(" ", 1)[1])
+    assert found["shale_entries"] == 1 and found["shale_sets_total"] == 1
+    assert {name.removeprefix("shale_").removesuffix("_total") for name in found} == numbers.keys() - {
+        "cache",
+        "eviction",
+    }
+
+
+def test_inspect_agrees_with_stats(tmp_path):
+    path = tmp_path / "cache"
+    lines = [{"key": f"key{i}", "value": json.dumps([{"name": f"n{i}", "id": i}] * (i % 30))} for i in range(5000)]
+    lines += [{"key": f"pinned{i}", "value": "x", "pinned": True} for i in range(10)]
+    run("import", path, "--create", "--capacity", "300MiB", input="\n".join(map(json.dumps, lines)).encode())
+    run("rm", path, *[f"key{i}" for i in range(0, 5000, 5)])
+    numbers = json.loads(text("stats", path, "--json"))
+    found = json.loads(text("inspect", path, "--json"))
+    shards = found["perShard"]
+    assert found["shards"] == len(shards) == numbers["shards"] > 1
+    assert sum(each["entries"] for each in shards) == numbers["entries"] == 4010
+    assert sum(each["liveBytes"] for each in shards) == numbers["live_bytes"]
+    assert all(each["segments"] >= 1 and each["deadBytes"] > 0 for each in shards)
+    sizes = found["sizes"]
+    assert sum(each["entries"] for each in sizes) == sum(each["entries"] for each in found["ages"]) == 4010
+    assert sum(each["rawBytes"] for each in sizes) == numbers["raw_bytes"]
+    assert sum(each["storedBytes"] for each in sizes) == numbers["stored_bytes"]
+    assert found["pinned"] == 10 and found["neverExpire"] == 4010
+    assert len(found["dictionaries"]) == numbers["dictionaries"] > 0
+    for heading in ["Shards", "Sizes and compression", "Ages"]:
+        assert heading in text("inspect", path)
+
+
+def test_inspect_without_an_index(cache):
+    (cache / "shale.index").unlink()
+    assert "index is missing" in text("inspect", cache)
+    assert "missing" in text("doctor", cache)
+    assert not (cache / "shale.index").exists()
+
+
+def test_top_shows_what_others_do(cache):
+    top = subprocess.Popen([TOOL, "top", cache, "--interval", "20ms"], stdout=subprocess.PIPE, text=True)
+    alarm = threading.Timer(LIMIT, top.kill)
+    alarm.start()
+    over = threading.Event()
+
+    def write():
+        while not over.is_set():
+            run("set", cache, "key", "value")
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    try:
+        assert "sets/s" in top.stdout.readline()
+        assert any(line.split()[2].replace(",", "").isdigit() and line.split()[2] != "0" for line in top.stdout)
+    finally:
+        over.set()
+        writer.join()
+        alarm.cancel()
+        top.send_signal(signal.SIGINT)
+        top.stdout.close()
+        top.wait(LIMIT)
+
+
+# Export and import
+
+
+def test_what_is_exported_can_be_imported(cache, tmp_path):
+    run("set", cache, "binary", input=bytes(range(256)))
+    run("set", cache, "\\xff", "v", "--meta", "\\xfe", "--max-age", "1h", "--pinned")
+    run("set", cache, "stale", "v", "--max-age", "none", "--stale-for", "1h")
+    file, copy = tmp_path / "lines", tmp_path / "copy"
+    assert "3 entries exported" in run("export", cache, "-o", file).stderr.decode()
+    assert sorted(file.read_text().splitlines()) == sorted(text("export", cache).splitlines())
+    assert "3 entries stored" in run("import", copy, file, "--create").stderr.decode()
+
+    def exported(path):
+        lines = sorted((json.loads(line) for line in text("export", path).splitlines()), key=str)
+        return lines, [line.pop("expires") for line in lines if "expires" in line]
+
+    (lines, (expires,)), (copied, (later,)) = exported(cache), exported(copy)
+    assert lines == copied
+    # An import gives the whole milliseconds that are left when it comes to the line.
+    assert abs(later - expires) < LIMIT * 1000
+
+
+def test_import_leaves_what_is_there(cache):
+    lines = b'{"key":"key","value":"new"}\n\n{"key":"other","value":"new","expires":5}\n{"key":"third","value":""}'
+    said = run("import", cache, "--if-absent", "--tag", "imported", input=lines).stderr.decode()
+    assert "1 entries stored, 1 had expired, 1 were there already" in said
+    assert text("get", cache, "key") == "value"
+    run("tags", "invalidate", cache, "imported")
+    assert text("ls", cache) == "key\n"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"no json",
+        b'{"key":"k"}',
+        b'{"value":"v"}',
+        b'{"key":"k","key64":"aw==","value":"v"}',
+        b'{"key":"","value":"v"}',
+        b'{"key64":"%","value":"v"}',
+    ],
+)
+def test_import_ends_at_a_bad_line(line, cache):
+    said = error(
+        "import", cache, status=65, input=b'{"key":"good","value":"v"}\n' + line + b'\n{"key":"late","value":"v"}'
+    )
+    assert "line 2" in said and "(1 stored before it)" in said
+    assert set(text("ls", cache).split()) == {"key", "good"}
+
+
+def test_an_export_that_fails_leaves_no_file(cache, tmp_path):
+    file = tmp_path / "lines"
+    file.write_text("older")
+    run("set", cache, "large", input=os.urandom(1 << 20))
+    limited = f"ulimit -f 16; exec '{TOOL}' export '{cache}' -o '{file}'"
+    done = subprocess.run(["bash", "-c", f"trap '' XFSZ; {limited}"], capture_output=True, timeout=LIMIT)
+    assert done.returncode == 74, done
+    assert file.read_text() == "older" and not Path(f"{file}.unfinished").exists()
+
+
+def test_import_of_a_file_that_is_not_there_makes_no_cache(tmp_path):
+    error("import", tmp_path / "cache", tmp_path / "none", "--create", status=74)
+    assert not (tmp_path / "cache").exists()
+
+
+# Versions, errors
+
+
+def test_an_older_cache_is_read_and_stays_as_it_is(cache):
+    current = version(cache)
+    give_version(cache, 2)
+    before = state(cache)
+    for command in READING:
+        run(command, cache, *COMMANDS[command])
+    assert text("get", cache, "key") == "value"
+    assert state(cache) == before
+    run("set", cache, "other", "value")
+    assert json.loads(text("inspect", cache, "--json"))["formatVersion"] == current
+    assert text("get", cache, "key") == "value"
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_newer_cache_is_refused(command, cache):
+    give_version(cache, version(cache) + 1)
+    before = state(cache)
+    said = error(command, cache, *COMMANDS[command], status=76)
+    assert str(cache) in said and "newer" in said
+    assert state(cache) == before
+    assert "newer" in text("doctor", cache, status=1)
+
+
+def test_what_is_no_cache(cache):
+    with open(cache / "shale.data", "r+b") as file:
+        file.write(b"something else")
+        file.truncate(100)
+    assert str(cache) in error("stats", cache, status=65)
+
+
+@pytest.mark.parametrize("byte", [0, 1, 127, 255])
+def test_garbage_is_no_cache(byte, cache):
+    with open(cache / "shale.data", "r+b") as file:
+        file.seek(8)
+        file.write(bytes([byte]) * 4088)
+    for command in ["stats", "inspect"]:
+        assert run(command, cache, status=None).returncode in (65, 76)
+    assert "problem" in text("doctor", cache, status=1)
+
+
+def test_no_space(tmp_path):
+    path = tmp_path / "cache"
+    lines = "\n".join(
+        json.dumps({"key": f"{i}", "value": os.urandom(8192).hex(), "pinned": True}) for i in range(300)
+    ).encode()
+    said = error("import", path, "--create", "--capacity", "1MiB", input=lines, status=73)
+    assert str(path) in said or "pinned" in said
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can be another user")
+def test_no_permission():
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:
+        os.chmod(folder, 0o755)
+        run("set", f"{folder}/cache", "key", "value", "--create")
+        os.chmod(f"{folder}/cache", 0o755)
+        assert folder in error("stats", f"{folder}/cache", status=77, user=65534)
+
+
+def test_wrong_usage(cache):
+    run("stats", status=64)
+    run("nothing", status=64)
+    run("set", cache, "key", "value", "--max-age", "soon", status=64)
+    run("set", cache, "key", "value", "--capacity", "8MiB", status=64)
+    run("top", cache, "--interval", "0ms", status=64)
+
+
+def test_a_full_disk_is_an_error(cache):
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run([TOOL, "ls", cache], stdout=full, stderr=subprocess.PIPE, timeout=LIMIT)
+    assert done.returncode == 74 and b"standard output" in done.stderr
+
+
+# Doctor
+
+
+def test_doctor(cache, tmp_path):
+    assert "opens: 1 entries" in text("doctor", cache)
+    assert all(json.loads(line)["grade"] == "good" for line in text("doctor", cache, "--json").splitlines())
+    assert "free" in text("doctor", tmp_path / "new" / "cache")
+    assert not (tmp_path / "new").exists()
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "file").write_text("")
+    assert "other files (file)" in text("doctor", tmp_path / "other", status=1)
+    assert "may still take" in text("doctor", tmp_path / "new", "--capacity", "4096TiB", status=1)
+    os.chmod(cache / "shale.data", 0o644)
+    (cache / "shale.index.new").write_text("")
+    notes = text("doctor", cache)
+    assert "every user" in notes and "shale.index.new" in notes
+    limited = subprocess.run(
+        ["bash", "-c", f"ulimit -v 4000000; exec '{TOOL}' doctor '{tmp_path}/new'"], capture_output=True, timeout=LIMIT
+    )
+    assert limited.returncode == 1 and b"ulimit -v" in limited.stdout
+
+
+# Terminals
+
+
+def on_a_terminal(*arguments, **environment):
+    """What comes to the terminal."""
+    master, slave = pty.openpty()
+    process = subprocess.Popen(
+        [TOOL, *map(str, arguments)], stdin=slave, stdout=slave, stderr=slave, env={**os.environ, **environment}
+    )
+    os.close(slave)
+    shown = b""
+    while select.select([master], [], [], LIMIT)[0]:
+        try:
+            piece = os.read(master, 1 << 16)
+        except OSError:  # its other end is closed
+            break
+        if not piece:
+            break
+        shown += piece
+    os.close(master)
+    assert process.wait(LIMIT) == 0
+    return shown
+
+
+def test_colours_on_a_terminal_only(cache):
+    assert b"\x1b[1m" in on_a_terminal("stats", cache)
+    assert b"\x1b" not in on_a_terminal("stats", cache, NO_COLOR="1")
+    assert "\x1b" not in text("stats", cache)
+    assert b"\x1b[32m" in on_a_terminal("doctor", cache)
+
+
+def test_progress_on_a_terminal_only(cache, tmp_path):
+    file = tmp_path / "lines"
+    assert b"exporting [" in on_a_terminal("export", cache, "-o", file)
+    assert b"importing, bytes [" in on_a_terminal("import", cache, file)
+    assert b"[" not in run("import", cache, file).stderr
+
+
+def test_completion():
+    for shell in ["bash", "zsh", "fish"]:
+        script = text("--generate-completion-script", shell)
+        assert all(name in script for name in [*COMMANDS, "doctor", "tags"])
+    script = run("--generate-completion-script", "bash").stdout
+    subprocess.run(["bash", "-n"], input=script, check=True, timeout=LIMIT)
+
+
+def test_it_needs_libc_alone():
+    needed = subprocess.run(["objdump", "-p", TOOL], capture_output=True, text=True, check=True).stdout
+    libraries = {line.split()[1] for line in needed.splitlines() if "NEEDED" in line}
+    assert libraries <= {"libc.so.6", "libm.so.6", "ld-linux-x86-64.so.2"}
+
+
+# Documents
+
+
+def test_the_documents_have_every_command_option_and_status():
+    here = Path(__file__).resolve().parent
+    manual = (here / "../../Documentation/man/shale.1").read_text()
+    readme = (here / "../README.md").read_text()
+    for name in [*COMMANDS, "doctor", "tags"]:
+        assert re.search(rf"^\.Cm (\w+ \| )?{name}\b", manual, re.MULTILINE), name
+        assert re.search(rf"^\.It Cm {name}$", manual, re.MULTILINE), name
+        assert f"`{name}" in readme, name
+        shown = re.findall(r"^  (?:-\w, )?--([\w-]+)", text("help", name), re.MULTILINE)
+        assert all(f"Fl -{option}" in manual or f", -{option}" in manual for option in shown), (name, shown)
+    section = manual[manual.index(".Sh EXIT STATUS") : manual.index(".Sh EXAMPLES")]
+    statuses = re.findall(r"^\.It (\d+)$", section, re.MULTILINE)
+    assert statuses == re.findall(r"^\| (\d+) \|", readme, re.MULTILINE)
+    source = (here / "../Sources/ShaleTool/Tool.swift").read_text()
+    assert {int(status) for status in statuses} == {0, 64, *map(int, re.findall(r"    case \w+ = (\d+)", source))}
+    assert all(status in text("--help") for status in statuses)
