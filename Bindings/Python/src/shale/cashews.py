@@ -85,7 +85,7 @@ class ShaleBackend(Backend):
         if value is _missing:
             return default
         if type(value) is tuple and len(value) == 2 and value[0] == _BITS:
-            return Bitarray(str(value[1]))
+            return _bits(value)
         if self._serializer is None or type(value) is int:
             return value
         return await self._serializer.decode(self, key=key, value=value, default=default)
@@ -162,19 +162,22 @@ class ShaleBackend(Backend):
 
     async def delete(self, key: str) -> bool:
         """Removes an entry. Whether there was one."""
-        removed = self._cache.remove(key)
-        if removed:
-            await self._call_on_remove_callbacks(key)
-        return removed
+        return bool(await self._delete([key]))
 
     async def delete_many(self, *keys: str) -> None:
         """Removes many."""
-        for key in keys:
-            await self.delete(key)
+        await self._delete(keys)
 
     async def delete_match(self, pattern: str) -> None:
         """Removes those that match. It walks all."""
-        await self.delete_many(*[key async for key in self.scan(pattern)])
+        await self._delete([key async for key in self.scan(pattern)])
+
+    async def _delete(self, keys: Iterable[str]) -> list[str]:
+        """Those that were there."""
+        removed = [key for key in keys if self._cache.remove(key)]
+        if removed:
+            await self._call_on_remove_callbacks(*removed)
+        return removed
 
     async def expire(self, key: str, timeout: Seconds) -> bool:
         """Gives an entry a new age. Whether there is one."""
@@ -208,7 +211,7 @@ class ShaleBackend(Backend):
 
     async def get_bits(self, key: str, *indexes: int, size: int = 1) -> tuple[int, ...]:
         """Numbers of ``size`` bits, by their places."""
-        bits = Bitarray(str(self._cache.get(key, (_BITS, 0))[1]))
+        bits = _bits(self._cache.get(key, (_BITS, 0)))
         return tuple(bits.get(index, size) for index in indexes)
 
     async def incr_bits(
@@ -218,7 +221,7 @@ class ShaleBackend(Backend):
         found: list[int] = []
 
         def change(old: tuple[str, int]) -> tuple[str, int]:
-            bits = Bitarray(str(old[1]))
+            bits = _bits(old)
             found.clear()
             for index in indexes:
                 bits.incr(index, size, by)
@@ -306,6 +309,11 @@ class ShaleBackend(Backend):
         if entry is None or entry.value != data:
             return False
         return self._cache.remove(key, if_version=entry.version)
+
+
+def _bits(stored: tuple[str, int]) -> Any:
+    # Python limits how long a number may be in decimal.
+    return Bitarray(f"{stored[1]:x}", 16)
 
 
 register_backend("shale", ShaleBackend, pass_uri=True)

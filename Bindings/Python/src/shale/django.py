@@ -83,11 +83,12 @@ class ShaleCache(BaseCache):
         return self._key(key, version) in self._cache
 
     def incr(self, key: Any, delta: int = 1, version: int | None = None) -> int:
-        """Adds to an int of 64 bits. Atomic. ValueError for one that is not there, or no int."""
+        """Adds to an int of 64 bits. Atomic. ValueError for one that is not there, TypeError for
+        what is no int."""
         try:
             number = self._cache.incr(self._key(key, version), delta, create=False)
         except InvalidError as error:
-            raise ValueError(f"{key!r}: {error}") from error
+            raise TypeError(f"{key!r}: {error}") from error
         if number is None:
             raise ValueError(f"Key {key!r} not found")
         return number

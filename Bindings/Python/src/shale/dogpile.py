@@ -19,6 +19,7 @@ from dogpile.cache.api import NO_VALUE, CacheBackend, CachedValue, CacheMutex
 
 from ._lock import Lock
 from ._opening import opened
+from ._options import OpenOptions
 from ._units import LEASE, Seconds
 
 
@@ -26,17 +27,17 @@ class ShaleBackend(CacheBackend):
     """The backend ``"shale.dogpile"``.
 
     arguments: ``directory``, of the cache, or an open ``shale.Cache``; ``lease``, seconds after
-    which the mutex of a process that was killed is another's (30); all others are those of
-    ``shale.Cache``. Its mutex is a ``shale.Lock``: one of all threads and processes loads.
+    which the mutex of a process that was killed is another's (30); others that ``shale.Cache``
+    takes are its options. Its mutex is a ``shale.Lock``: one of all threads and processes loads.
 
     Values are Shale's own; for others give ``serializer=shale.PickleSerializer()``, or the region a
     serializer.
     """
 
     def __init__(self, arguments: Mapping[str, Any]) -> None:
-        options = dict(arguments)
-        self._lease = options.pop("lease", LEASE)
-        self._cache = opened(options.pop("directory"), **options)
+        self._lease = arguments.get("lease", LEASE)
+        options = {name: arguments[name] for name in OpenOptions.__annotations__ & arguments.keys()}
+        self._cache = opened(arguments["directory"], **options)
 
     def get_mutex(self, key: str) -> Mutex:
         """The lock of a key."""

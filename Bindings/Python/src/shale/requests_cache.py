@@ -33,17 +33,21 @@ class ShaleCache(BaseCache):
         self,
         cache_name: CacheOrPath = "http_cache",
         *,
-        serializer: Any = json_serializer,
+        serializer: Any = None,
         decode_content: bool = False,
         **kwargs: Any,
     ) -> None:
         """cache_name: a directory, or an open ``shale.Cache``. serializer: of requests-cache, by
-        its name or as an object; "pickle" runs what it reads. decode_content: as of requests-cache.
-        kwargs: options of ``shale.Cache``, ``use_temp`` and ``use_cache_dir``; and what requests-
-        cache gives its backends."""
+        its name or as an object; None: "json". "pickle" runs what it reads. decode_content: as of
+        requests-cache. kwargs: options of ``shale.Cache``, ``use_temp`` and ``use_cache_dir``; and
+        what requests-cache gives its backends."""
         super().__init__(cache_name=str(cache_name), **kwargs)
         self.responses = ShaleDict(
-            cache_name, "responses", serializer, decode_content=decode_content, **kwargs
+            cache_name,
+            "responses",
+            serializer or json_serializer,
+            decode_content=decode_content,
+            **kwargs,
         )
         self.redirects = ShaleDict(cache_name, "redirects", None, **kwargs)
 

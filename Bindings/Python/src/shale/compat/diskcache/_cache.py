@@ -140,8 +140,10 @@ class Cache:
         self._shard_count = shards
         os.makedirs(self._directory, 0o755, exist_ok=True)
         self._turn = Turn(self._path("writer.lock"))
-        with self._transact(True):
-            self._settings = self._load(settings)
+        self._settings = self._kept_settings()
+        if any(self._settings.get(name, ENOVAL) != value for name, value in settings.items()):
+            with self._transact(True):
+                self._settings = self._change_settings(settings)
         options = {
             name[5:]: value for name, value in self._settings.items() if name.startswith("disk_")
         }
@@ -160,24 +162,25 @@ class Cache:
 
     # Settings
 
-    def _load(self, given: dict[str, Any]) -> dict[str, Any]:
-        """The settings that are kept, with those that are given."""
+    def _kept_settings(self) -> dict[str, Any]:
         try:
             with open(self._path("settings.json"), encoding="utf-8") as file:
-                kept = json.load(file)
+                return {**DEFAULT_SETTINGS, **json.load(file)}
         except FileNotFoundError:
-            kept = dict(DEFAULT_SETTINGS)
-        settings = {**kept, **given}
+            return dict(DEFAULT_SETTINGS)
+
+    def _change_settings(self, given: dict[str, Any]) -> dict[str, Any]:
+        """The settings that are kept, with those that are given; while nobody else writes."""
+        settings = {**self._kept_settings(), **given}
         if settings["eviction_policy"] not in EVICTION_POLICY:
             raise InvalidError(
                 f"eviction_policy is one of {', '.join(EVICTION_POLICY)}, "
                 f"not {settings['eviction_policy']!r}"
             )
-        if settings != kept or kept == DEFAULT_SETTINGS:
-            new = self._path("settings.json.new")
-            with open(new, "w", encoding="utf-8") as file:
-                json.dump(settings, file)
-            os.replace(new, self._path("settings.json"))
+        new = self._path("settings.json.new")
+        with open(new, "w", encoding="utf-8") as file:
+            json.dump(settings, file)
+        os.replace(new, self._path("settings.json"))
         return settings
 
     def __getattr__(self, name: str) -> Any:
@@ -188,11 +191,13 @@ class Cache:
     def reset(self, key: str, value: Any = ENOVAL, update: bool = True) -> Any:
         """Changes a setting, and gives it; without a value, reads it anew. update: False to change
         it for this object alone."""
-        with self._transact(True):
-            if not update:
-                self._settings[key] = value
-            else:
-                self._settings = self._load({} if value is ENOVAL else {key: value})
+        if value is ENOVAL:
+            self._settings = self._kept_settings()
+        elif not update:
+            self._settings[key] = value
+        elif self._settings.get(key, ENOVAL) != value or self._kept_settings().get(key) != value:
+            with self._transact(True):
+                self._settings = self._change_settings({key: value})
         if key.startswith("disk_"):
             setattr(self._disk, key[5:], self._settings[key])
         if key == "cull_limit" and value == 0:
@@ -258,7 +263,7 @@ class Cache:
     def close(self) -> None:
         """Closes what is open. The next call of any method opens it again."""
         # Not while another thread is writing.
-        with self._transact(True), self._opening:
+        with self._turn.threads, self._opening:
             for opened in (self._opened, self._state_opened):
                 if opened is not None:
                     opened.close()
@@ -676,7 +681,7 @@ class Cache:
                     return _answer((self._user_key(key), value), entry, expire_time, tag)
                 if entry is None:
                     self._remove(key)
-        raise KeyError("the cache is empty")
+        raise KeyError("dictionary is empty")
 
     def memoize(
         self,

@@ -23,7 +23,8 @@ class Turn:
 
     def _begin(self) -> None:
         self._process = os.getpid()
-        self._threads = threading.RLock()
+        self.threads = threading.RLock()
+        """Of the process's threads, the one that writes has it."""
         self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         self.depth = 0
         """How often it is held, by the one thread that holds it."""
@@ -35,14 +36,14 @@ class Turn:
             os.close(self._file)
             self._begin()
         end = None if timeout is None else time.monotonic() + timeout
-        if not self._threads.acquire(timeout=-1 if timeout is None else max(0.0, timeout)):
+        if not self.threads.acquire(timeout=-1 if timeout is None else max(0.0, timeout)):
             return False
         try:
             if self.depth == 0 and not self._lock(end):
-                self._threads.release()
+                self.threads.release()
                 return False
         except BaseException:
-            self._threads.release()
+            self.threads.release()
             raise
         self.depth += 1
         return True
@@ -51,7 +52,7 @@ class Turn:
         self.depth -= 1
         if self.depth == 0:
             fcntl.flock(self._file, fcntl.LOCK_UN)
-        self._threads.release()
+        self.threads.release()
 
     def _lock(self, end: float | None) -> bool:
         if end is None:
