@@ -3,6 +3,7 @@
 # make demo-swift  a news reader in Swift and its server, killed and restarted on the way
 # make test     does all set-up, then runs every test; ends with "N passed, M failed"
 # make test-servers  tests the Swift package for servers; its web framework takes minutes to build
+# make test-adapters  runs other projects' own tests on the Python adapters for them; fetches them: up to eight minutes
 # make lint     looks how the code is written; Scripts/lint --fix formats it first
 # make documentation   writes the Swift products' documentation into build/documentation
 #
@@ -22,7 +23,7 @@ NEWS = $(BUILD)-news
 PACKAGES = cmake ninja-build gcc g++ pkg-config liblz4-dev libxxhash-dev lz4 python3 python3-venv strace valgrind
 PEERS = liblmdb-dev librocksdb-dev libleveldb-dev libtkrzw-dev libkyotocabinet-dev libsqlite3-dev memcached redis-server
 
-.PHONY: all setup demo demo-swift lint test test-servers stress fuzz mutants bench bench-quick bench-program bench-python bench-swift clean
+.PHONY: all setup demo demo-swift lint test test-servers test-adapters stress fuzz mutants bench bench-quick bench-program bench-python bench-swift clean
 
 all: setup
 	cmake -S . -B $(BUILD) -G Ninja
@@ -49,6 +50,9 @@ test: all
 test-servers:
 	@Scripts/setup git liblz4-dev libxxhash-dev
 	swift test --package-path Servers
+
+test-adapters: all
+	Scripts/test-adapters --build $(BUILD)
 
 # A link that leads nowhere is an error.
 .PHONY: documentation

@@ -44,13 +44,6 @@ def test_import_shale_imports_none_of_them() -> None:
 
 
 class TestDjango:
-    @pytest.fixture(autouse=True)
-    def configure(self) -> None:
-        from django.conf import settings
-
-        if not settings.configured:
-            settings.configure()
-
     def make(self, directory: Path, **options: Any) -> Any:
         from shale.django import ShaleCache
 
