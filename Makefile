@@ -4,6 +4,7 @@
 # make test     does all set-up, then runs every test; ends with "N passed, M failed"
 # make test-servers  tests the Swift package for servers; its web framework takes minutes to build
 # make test-adapters  runs other projects' own tests on the Python adapters for them; fetches them: up to eight minutes
+# make wheel    makes the Python package's wheels and sdist, and tests each in an empty environment: some minutes
 # make lint     looks how the code is written; Scripts/lint --fix formats it first
 # make documentation   writes the Swift products' documentation into build/documentation
 #
@@ -23,7 +24,7 @@ NEWS = $(BUILD)-news
 PACKAGES = cmake ninja-build gcc g++ pkg-config liblz4-dev libxxhash-dev lz4 python3 python3-venv strace valgrind
 PEERS = liblmdb-dev librocksdb-dev libleveldb-dev libtkrzw-dev libkyotocabinet-dev libsqlite3-dev memcached redis-server
 
-.PHONY: all setup demo demo-swift lint test test-servers test-adapters stress fuzz mutants bench bench-quick bench-program bench-python bench-swift clean
+.PHONY: all setup demo demo-swift lint test test-servers test-adapters wheel stress fuzz mutants bench bench-quick bench-program bench-python bench-swift clean
 
 all: setup
 	cmake -S . -B $(BUILD) -G Ninja
@@ -53,6 +54,9 @@ test-servers:
 
 test-adapters: all
 	Scripts/test-adapters --build $(BUILD)
+
+wheel: all
+	Scripts/wheel $(BUILD)
 
 # A link that leads nowhere is an error.
 .PHONY: documentation

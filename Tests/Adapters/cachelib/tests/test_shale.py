@@ -1,12 +1,11 @@
 """cachelib's tests of all caches, on Shale's."""
 
 import pytest
+from cachelib.serializers import SimpleSerializer
 from clear import ClearTests
 from common import CommonTests
 from has import HasTests
 from serializer import SerializerTests
-
-from cachelib.serializers import SimpleSerializer
 from shale.cachelib import ShaleCache
 
 

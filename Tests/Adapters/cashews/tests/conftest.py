@@ -4,7 +4,6 @@ from unittest.mock import Mock
 
 import pytest
 from cashews.wrapper import Cache
-
 from shale.cashews import ShaleBackend
 
 # Of Redis, and of what has no backend.

@@ -7,7 +7,6 @@ import shale.compat.diskcache as dc
 from shale.compat.diskcache import _cache, _disk, _fanout, _persistent, _recipes
 from shale.compat.diskcache._django import DjangoCache as Plain
 
-
 os.environ["DJANGO_SETTINGS_MODULE"] = "tests.settings"
 
 

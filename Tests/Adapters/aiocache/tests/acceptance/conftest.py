@@ -4,7 +4,6 @@ import tempfile
 
 import pytest
 from aiocache import caches
-
 from shale.aiocache import ShaleCache
 
 

@@ -2,10 +2,9 @@
 
 import tempfile
 
+import shale.dogpile
 from dogpile.cache.proxy import ProxyBackend
 from dogpile.testing.fixtures import _GenericBackendTestSuite, _GenericMutexTestSuite, _GenericSerializerTestSuite
-
-import shale.dogpile
 from shale import PickleSerializer
 
 ARGUMENTS = {"directory": tempfile.mkdtemp()}
