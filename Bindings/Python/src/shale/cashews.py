@@ -138,7 +138,7 @@ class ShaleBackend(Backend):
         self, pattern: str, batch_size: int = 100
     ) -> AsyncIterator[tuple[str, Any]]:
         """Keys that match, with their values. It walks all."""
-        async for key in self.scan(pattern):
+        for key in await asyncio.to_thread(self._matching, pattern):
             value = await self.get(key, _missing)
             if value is not _missing and not isinstance(value, Bitarray):
                 yield key, value
@@ -170,7 +170,7 @@ class ShaleBackend(Backend):
 
     async def delete_match(self, pattern: str) -> None:
         """Removes those that match. It walks all."""
-        await self._delete([key async for key in self.scan(pattern)])
+        await self._delete(await asyncio.to_thread(self._matching, pattern))
 
     async def _delete(self, keys: Iterable[str]) -> list[str]:
         """Those that were there."""
