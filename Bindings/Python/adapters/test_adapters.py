@@ -22,12 +22,24 @@ class Thing:
 
 
 def in_threads(function: Callable[[], Any], count: int = 4) -> list[Any]:
+    """The results of so many calls at once, by threads that change often."""
     results: list[Any] = []
-    threads = [threading.Thread(target=lambda: results.append(function())) for _ in range(count)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    begin = threading.Barrier(count)
+
+    def run() -> None:
+        begin.wait()
+        results.append(function())
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        threads = [threading.Thread(target=run) for _ in range(count)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(interval)
     return results
 
 
@@ -63,8 +75,8 @@ class TestDjango:
     def test_incr_is_atomic_and_keeps_the_age(self, directory: Path) -> None:
         cache = self.make(directory)
         cache.set("k", 0, timeout=1000)
-        in_threads(lambda: [cache.incr("k") for _ in range(200)])
-        assert cache.get("k") == 800
+        in_threads(lambda: [cache.incr("k") for _ in range(5000)])
+        assert cache.get("k") == 20_000
         entry = cache._cache.entry(cache.make_key("k"))
         assert 900 < entry.ttl <= 1000
 
@@ -131,8 +143,8 @@ class TestCachelib:
 
     def test_inc_is_atomic(self, directory: Path) -> None:
         cache = self.make(directory)
-        in_threads(lambda: [cache.inc("k") for _ in range(200)])
-        assert cache.get("k") == 800
+        in_threads(lambda: [cache.inc("k") for _ in range(5000)])
+        assert cache.get("k") == 20_000
 
     def test_inc_is_atomic_with_a_serializer(self, directory: Path) -> None:
         from cachelib.serializers import JSONSerializer
@@ -240,6 +252,8 @@ class TestKeyValue:
             assert await store.get("k", collection="d") is None
             value, ttl = await store.ttl("k", collection="c")
             assert value == {"a": [1, None, "x"]} and 90 < ttl <= 100
+            entry = store._cache.entry(("c", "k"))
+            assert 90 < entry.ttl <= 100
             assert (await store.ttl("l", collection="c"))[1] is None
             assert await store.get_many(["k", "no", "l"], collection="c") == [
                 {"a": [1, None, "x"]},

@@ -231,10 +231,11 @@ class TestQueues:
 
     def test_what_the_state_has_forgotten_is_looked_for(self, cache: Cache) -> None:
         keys = [cache.push(number) for number in range(3)]
+        cache.push(-1, side="front")
         cache.push("x", prefix="other")
         cache._state().clear()
         assert cache.push(3) == keys[-1] + 1
-        assert [cache.pull()[1] for _ in range(4)] == [0, 1, 2, 3]
+        assert [cache.pull()[1] for _ in range(5)] == [-1, 0, 1, 2, 3]
         assert cache.pull() == (None, None)
 
     def test_holes_are_stepped_over(self, cache: Cache) -> None:
@@ -276,6 +277,17 @@ class TestHandles:
     def test_a_closed_one_opens_again(self, cache: Cache) -> None:
         cache["k"] = 1
         cache.close()
+        assert cache["k"] == 1
+
+    def test_one_that_is_closed_in_the_middle_of_a_call(
+        self, cache: Cache, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        cache["k"] = 1
+        handles = [shale_of(cache)]
+        cache.close()
+        monkeypatch.setattr(
+            cache, "_shale", lambda: handles.pop() if handles else Cache._shale(cache)
+        )
         assert cache["k"] == 1
 
     def test_closing_in_one_thread_harms_no_other(self, cache: Cache) -> None:
@@ -368,10 +380,11 @@ class TestConvert:
             ("text", 1, None, None, 3, "aa/bb/2.val", None),
             ("over", 1, 5.0, None, 1, None, 1),
             ("gone", 1, None, None, 2, "aa/bb/3.val", None),
-            ("out", 1, None, None, 2, "../../etc/passwd", None),
+            ("out", 1, None, None, 2, "../secret", None),
             (pickle.dumps(("f", 1, None)), 0, None, None, 4, None, pickle.dumps([1, {"a"}])),
             ("evil", 1, None, None, 4, None, pickle.dumps(Evil())),
         )
+        (tmp_path / "secret").write_bytes(b"of another program")
         (old / "aa" / "bb").mkdir(parents=True)
         (old / "aa" / "bb" / "1.val").write_bytes(b"x" * 100_000)
         (old / "aa" / "bb" / "2.val").write_text("ä" * 50_000)
