@@ -16,6 +16,7 @@ def test_all_are_run() -> None:
     counted = {page.stem: len(snippets(page)) for page in PAGES.glob("*.md")}
     assert counted == {
         "async": 2,
+        "benchmarks": 0,
         "http-cache": 3,
         "llm-responses": 3,
         "locks": 4,
