@@ -11,6 +11,8 @@
 # make test-models  checks models of the protocols without locks, with spin
 # make test-servers  tests the Swift package for servers; its web framework takes minutes to build
 # make cache-tests DIR=…  runs a checkout of github.com/http-tests/cache-tests against ShaleHTTP: a minute after the build; needs node
+# make test-adapters  runs other projects' own tests on the Python adapters for them; fetches them: up to eight minutes
+# make wheel    makes the Python package's wheels and sdist, and tests each in an empty environment: some minutes
 # make lint     looks how the code is written; Scripts/lint --fix formats it first
 # make documentation   writes the Swift products' documentation into build/documentation
 #
@@ -32,7 +34,7 @@ ARM64 = $(BUILD)-arm64
 PACKAGES = cmake ninja-build gcc g++ pkg-config liblz4-dev libxxhash-dev lz4 python3 python3-venv strace valgrind
 PEERS = liblmdb-dev librocksdb-dev libleveldb-dev libtkrzw-dev libkyotocabinet-dev libsqlite3-dev memcached redis-server
 
-.PHONY: all setup demo demo-swift lint test test-servers cache-tests stress fuzz mutants bench bench-quick bench-program bench-python bench-swift clean tool test-tool packages test-packages arm64 test-arm64-user test-models
+.PHONY: all setup demo demo-swift lint test test-servers cache-tests stress fuzz mutants bench bench-quick bench-program bench-python bench-swift clean tool test-tool packages test-packages arm64 test-arm64-user test-models test-adapters wheel
 
 all: setup
 	cmake -S . -B $(BUILD) -G Ninja
@@ -103,6 +105,12 @@ cache-tests:
 	@Scripts/setup git liblz4-dev libxxhash-dev nodejs python3
 	swift build --package-path Servers --product CacheProxy
 	Servers/Scripts/cache-tests Servers/.build/debug/CacheProxy $(DIR)
+
+test-adapters: all
+	Scripts/test-adapters --build $(BUILD)
+
+wheel: all
+	Scripts/wheel $(BUILD)
 
 # A link that leads nowhere is an error.
 .PHONY: documentation

@@ -11,7 +11,10 @@ from __future__ import annotations
 import ctypes
 import importlib.metadata
 import os
+import shutil
 import sqlite3
+import subprocess
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar
@@ -338,6 +341,59 @@ class CacheTools(Store):
         return f"{importlib.metadata.version('cachetools')}; {cls.about}"
 
 
+class CompatCache(Store):
+    name = "shale.compat.diskcache"
+    about = "as it comes, but that nothing is evicted for size"
+    processes = True
+
+    def __init__(self, directory: Path, kind: Set, data: Data | None) -> None:
+        from shale.compat.diskcache import Cache
+
+        self.cache = Cache(directory, size_limit=_MOST_BYTES)
+        self.get = self.cache.get
+        self.set = self.cache.set
+        self.delete = self.cache.delete
+
+    def close(self) -> None:
+        self.cache.close()
+
+
+class Redis(Store):
+    name = "Redis"
+    about = "a server on this machine by a Unix socket, without persistence; redis-py with hiredis"
+    objects = False
+
+    def __init__(self, directory: Path, kind: Set, data: Data | None) -> None:
+        import redis
+
+        path = str(directory / "socket")
+        command = ["redis-server", "--port", "0", "--unixsocket", path, "--save", "", "--dir", str(directory)]
+        self.server = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+        self.client = redis.Redis(unix_socket_path=path)
+        while True:
+            try:
+                self.client.ping()
+                break
+            except redis.ConnectionError:
+                if self.server.poll() is not None:
+                    raise RuntimeError("redis-server ended") from None
+                time.sleep(0.01)
+        self.get = self.client.get
+        self.set = self.client.set
+        self.delete = self.client.delete
+
+    @classmethod
+    def describe(cls) -> str:
+        if shutil.which("redis-server") is None:
+            raise LookupError("redis-server is not installed")
+        return f"redis-py {importlib.metadata.version('redis')}; {cls.about}"
+
+    def close(self) -> None:
+        self.client.close()
+        self.server.terminate()
+        self.server.wait()
+
+
 STORES: tuple[type[Store], ...] = (
     Floor,
     PlainFloor,
@@ -351,5 +407,7 @@ STORES: tuple[type[Store], ...] = (
     RocksDict,
     SqliteDict,
     CacheTools,
+    CompatCache,
+    Redis,
 )
 BY_NAME = {store.name: store for store in STORES}

@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tarfile
 import zipfile
 from pathlib import Path
 
@@ -20,9 +21,7 @@ from shale._extension import speed
 def copy_sources(tmp_path: Path) -> Path:
     """The sources, and the header with the version where a checkout has it."""
     source = tmp_path / "repository" / "Bindings" / "Python"
-    kept = shutil.ignore_patterns(
-        "tests", "build", "dist", "*.egg-info", "__pycache__", ".*", "*.so"
-    )
+    kept = shutil.ignore_patterns("build", "dist", "*.egg-info", "__pycache__", ".*", "*.so")
     shutil.copytree(PYTHON_ROOT, source, ignore=kept)
     include = tmp_path / "repository" / "Include"
     include.mkdir()
@@ -108,12 +107,21 @@ def test_without_a_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert "-py3-none-" in wheel.stem
 
 
-def test_without_the_library(tmp_path: Path) -> None:
-    wheel = build(tmp_path, copy_sources(tmp_path), None)
-    assert wheel.stem.endswith("-py3-none-any")
-    with zipfile.ZipFile(wheel) as archive:
-        assert "shale/libshale.so" not in archive.namelist()
-        assert "shale/py.typed" in archive.namelist()
+def test_without_library_and_toolchain(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """pip's user is told what to do, instead of installing what cannot be imported."""
+    monkeypatch.setenv("PATH", "/nonexistent")
+    with pytest.raises(subprocess.CalledProcessError) as raised:
+        build(tmp_path, copy_sources(tmp_path), None)
+    output = raised.value.stdout + raised.value.stderr
+    assert b"shale-cache cannot be built here" in output
+    assert b"Install a wheel" in output
+    assert list(tmp_path.glob("*.whl")) == []
+
+
+def test_a_library_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(subprocess.CalledProcessError) as raised:
+        build(tmp_path, copy_sources(tmp_path), tmp_path / "no.so")
+    assert b"which is not a file" in raised.value.stdout + raised.value.stderr
 
 
 def test_from_an_sdist(tmp_path: Path) -> None:
@@ -124,6 +132,9 @@ def test_from_an_sdist(tmp_path: Path) -> None:
     )
     shutil.rmtree(tmp_path / "repository")
     (sdist,) = tmp_path.glob("*.tar.gz")
+    with tarfile.open(sdist) as opened:
+        names = {name.partition("/")[2] for name in opened.getnames()}
+    assert {"Library/Include/shale.h", "tests/conftest.py", "adapters/conftest.py"} <= names
     wheel = build(tmp_path, sdist, _library.library_path())
     assert wheel.name.startswith(f"shale_cache-{shale.library_version()}-")
     assert ("-cp311-abi3-" in wheel.name) or speed is None

@@ -8,7 +8,8 @@ from typing import Any, Final
 from . import _abi
 from ._handle import Cursor, Loan, Pool
 from ._keys import Key, decode_key
-from ._values import MISSING, Codec, Unreadable
+from ._records import Details, details_of
+from ._values import MISSING, Codec, Unreadable, split_meta
 
 # Entries that are counted with one loan.
 _STEPS: Final = 256
@@ -19,6 +20,19 @@ def keys(pool: Pool, flags: int) -> Iterator[Key]:
     for stored, _, meta in _walk(pool, flags | _abi.GET_INFO):
         if meta != MISSING:
             yield decode_key(stored)
+
+
+def infos(pool: Pool, flags: int) -> Iterator[tuple[Key, bytes, Details]]:
+    """(key, the caller's own meta, details) of each entry, without its value."""
+    cursor = pool.cursor()
+    try:
+        while True:
+            info = pool.lend(_info, cursor, flags | _abi.GET_INFO)
+            if info is None:
+                return
+            yield info
+    finally:
+        cursor.close()
 
 
 def count(pool: Pool, flags: int) -> int:
@@ -66,6 +80,14 @@ def _step(loan: Loan, cursor: Cursor, flags: int) -> tuple[bytes, bytes, bytes] 
         return stored, b"", loan.buffer.take_meta()
     data, meta = loan.buffer.take()
     return stored, data, meta
+
+
+def _info(loan: Loan, cursor: Cursor, flags: int) -> tuple[Key, bytes, Details] | None:
+    if cursor.advance(flags, loan.key_buffer, loan.buffer) == _abi.END:
+        return None
+    stored = loan.key_buffer.take()[0]
+    details = details_of(loan)
+    return decode_key(stored), split_meta(loan.buffer.take_meta())[1], details
 
 
 def _count(loan: Loan, cursor: Cursor, flags: int) -> tuple[int, bool]:

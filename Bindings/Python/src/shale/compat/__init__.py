@@ -1,0 +1,1 @@
+"""Interfaces of other cache libraries, on Shale."""

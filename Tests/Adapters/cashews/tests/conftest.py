@@ -1,0 +1,66 @@
+"""The fixtures that cashews's tests take, and its distribution lacks, with Shale's backend."""
+
+from unittest.mock import Mock
+
+import pytest
+from cashews.wrapper import Cache
+from shale.cashews import ShaleBackend
+
+# Of Redis, and of what has no backend.
+collect_ignore = [
+    "test_client_side_cache.py",
+    "test_key.py",
+    "test_pickle_serializer.py",
+    "test_redis_down.py",
+    "test_settings_url.py",
+    "test_utils.py",
+]
+
+
+class Recorded(ShaleBackend):
+    is_full_disable = False  # a test assigns to it
+
+
+@pytest.fixture
+def redis_dsn():
+    pytest.skip("needs a server that is not run here")
+
+
+@pytest.fixture
+def backend_factory():
+    return lambda kind, *args, **kwargs: kind(*args, **kwargs)
+
+
+@pytest.fixture
+async def raw_backend(tmp_path):
+    backend = ShaleBackend(tmp_path / "cache")
+    await backend.init()
+    # The first set of a new cache takes longer than the tests' shortest ages.
+    await backend.set("first", 1)
+    await backend.clear()
+    yield backend, None
+    await backend.close()
+
+
+@pytest.fixture
+def target(raw_backend):
+    """The backend, with its calls recorded."""
+    backend, _ = raw_backend
+    backend.__class__ = Recorded
+    for name in dir(ShaleBackend):
+        if not name.startswith("_") and callable(getattr(ShaleBackend, name)):
+            setattr(backend, name, Mock(wraps=getattr(backend, name)))
+    return backend
+
+
+@pytest.fixture
+async def cache(raw_backend):
+    cache = Cache(name="shale")
+    cache._add_backend(raw_backend[0])
+    return cache
+
+
+def pytest_collection_modifyitems(items):
+    # Its 20 ms are less than a busy machine may sleep.
+    for module in {item.module for item in items if item.module.__name__ == "tests.test_cache"}:
+        module.EXPIRE = 0.3

@@ -1,0 +1,40 @@
+"""Gives diskcache's own tests Shale's modules for those of diskcache."""
+
+import os
+import sys
+
+import shale.compat.diskcache as dc
+from shale.compat.diskcache import _cache, _disk, _fanout, _persistent, _recipes
+from shale.compat.diskcache._django import DjangoCache as Plain
+
+os.environ["DJANGO_SETTINGS_MODULE"] = "tests.settings"
+
+
+class DjangoCache(Plain):
+    """One that pickles, as its tests store objects of every type."""
+
+    def __init__(self, directory, params):
+        params = {**params, "OPTIONS": {"disk": dc.PickleDisk, **params.get("OPTIONS", {})}}
+        for name in ("MAX_ENTRIES", "CULL_FREQUENCY"):
+            params["OPTIONS"].pop(name, None)
+        super().__init__(directory, params)
+
+
+_cache.ENOVAL = _disk.ENOVAL
+dc.core = _cache
+dc.DjangoCache = DjangoCache
+sys.modules["diskcache"] = dc
+for name, module in (("core", _cache), ("fanout", _fanout), ("persistent", _persistent), ("recipes", _recipes)):
+    sys.modules[f"diskcache.{name}"] = module
+
+
+def pytest_sessionstart(session):
+    import django
+    from django.test.utils import setup_databases, setup_test_environment
+
+    django.setup()
+    setup_test_environment()
+    setup_databases(verbosity=0, interactive=False)
+
+
+collect_ignore = ["test_doctest.py"]
