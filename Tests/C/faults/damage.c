@@ -1151,8 +1151,9 @@ static void fill(const specimen *s, shale_cache *cache, const expectation *e, un
         if (status < 0 && !e->sound && n > 200) /* (which accept() has counted) */
             break;
     }
-    /* design.md, "Eviction": "Adaptive": a hand that goes round the log, where all that is older was used, "stops at one
-     * that has none": at what is new. The last one that was set has made no room for another. */
+    /* design.md, "Eviction": "a hand goes round the log instead, takes a use of each entry that it passes, and stops at one
+     * that has none": at what is new, where all that is older was used. The last one that was set has made no room for
+     * another. */
     bool new_leaves_first = s->policy == SHALE_EVICTION_ADAPTIVE && stats_of(cache).evictions > evicted;
     shale_value value = SHALE_VALUE_INIT;
     for (uint64_t k = n - 8; k < n; k++) {
