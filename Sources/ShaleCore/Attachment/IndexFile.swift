@@ -20,12 +20,6 @@ extension Attachment {
         return try replaceIndex(&files)
     }
 
-    /// Whether no other index has been in use since a first writer left this one its number. (Who was killed between
-    /// the two stores of `raiseGeneration` has raised the index's alone.)
-    func isOfGeneration(_ generation: UInt64) -> Bool {
-        generation &- data.acquire(Superblock.generation) <= 1
-    }
-
     /// By its first writer, before it changes anything.
     private func raiseGeneration(_ index: IndexHead) {
         let next = data.u64(Superblock.generation) &+ 1

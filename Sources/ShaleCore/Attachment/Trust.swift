@@ -27,7 +27,8 @@ enum Trust {
             head[IndexHead.dataDevice] == files.dataIdentity.device,
             head[IndexHead.dataInode] == files.dataIdentity.inode,
             head[IndexHead.retired] == 0,
-            attachment.isOfGeneration(head[IndexHead.generation])
+            IndexHead.isOfGeneration(
+                head[IndexHead.generation], attachment.data.acquire(Superblock.generation))
         else { return .unusable }
         let boot = files.boot
         if boot != (0, 0), head[IndexHead.boot[0]] == boot.0, head[IndexHead.boot[1]] == boot.1 {

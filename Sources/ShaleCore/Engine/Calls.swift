@@ -73,10 +73,13 @@ extension Engine {
         let own = ref.pointee.privateGeneration
         if ref.pointee.files.mayBeLower { try checkOverlay() }
         shim_fence_acquire()
-        if own == 0
-            ? ref.pointee.head.acquire(IndexHead.retired) != 0
-            : ref.pointee.data.acquire(Superblock.generation) &+ 1 != own
-        {
+        let generation = ref.pointee.data.acquire(Superblock.generation)
+        let isCurrent =
+            own == 0
+            ? ref.pointee.head.acquire(IndexHead.retired) == 0
+                && IndexHead.isOfGeneration(ref.pointee.head.acquire(IndexHead.generation), generation)
+            : generation &+ 1 == own
+        if !isCurrent {
             throw Message().adding(ref.pointee.files.path).adding(
                 ": a writer has made a new index since this read-only handle was opened; open it again"
             ).failure(.busy)

@@ -1,6 +1,7 @@
 import CShalePlatform
 
-/// A set of a large value: parts first, each in the shard of its own hash, then the manifest under the user's key.
+/// A set of a large value: parts first, in the manifest's shard or each in that of its own hash (`drawBlob`), then the
+/// manifest under the user's key.
 ///
 /// The value that it replaces stays until then. Where both do not fit, the old one is evicted first, if that is all that
 /// is missing. But a set with a condition fails, as its condition would not hold any more, and so does one that pins, as
@@ -48,7 +49,7 @@ struct LargeSet {
             }
             if !mayBegin { return .conflict }
         }
-        do throws(Failure) { return try store(try drawBlob(keepsOwn: true, &change), &version, &change) } catch {
+        do throws(Failure) { return try storeBesideOwn(&version, &change) } catch {
             guard error.status == .full, !error.isFileLimit, replacesUnpinned() else { throw error }
             if isConditional || options.isPinned {
                 throw shard.log.noSpace(
@@ -71,11 +72,11 @@ struct LargeSet {
     /// value leaves by the order of its manifest's shard alone, and the shard that happens to be the fullest evicts for
     /// all of them.) Where the parts of others go to is by chance. An error where no number is found, before anything
     /// has made room. `keepsOwn`: beside the value that it replaces.
-    private func drawBlob(keepsOwn: Bool, _ change: inout Change) throws(Failure) -> UInt64 {
+    private func drawBlob(keepsOwn: Bool, isSpread: Bool = false, _ change: inout Change) throws(Failure) -> UInt64 {
         // What is pinned stays whatever becomes of the new value, and only beside it anything is let go of.
         let isKept = hasPins && replacesUnpinned(), own = isKept && keepsOwn
         var blob = shard.drawLSN()
-        if value.count <= ref.pointee.geometry.longestInOneShard {
+        if !isSpread, value.count <= ref.pointee.geometry.longestInOneShard {
             let one = blob | PartKey.isInOneShard
             if try misfit(one, isExact: false, isKept: isKept, beside: own) == nil { return one }
         }
@@ -96,6 +97,18 @@ struct LargeSet {
                 : full.log.noSpace("the shards are too small for values of this size; use fewer, or raise the capacity")
         }
         return blob
+    }
+
+    /// Where the one shard has no room after all (beside pins, or beside many who write to it), all may have.
+    @inline(never)
+    private func storeBesideOwn(_ version: inout UInt64, _ change: inout Change) throws(Failure) -> Status {
+        let blob = try drawBlob(keepsOwn: true, &change)
+        do throws(Failure) { return try store(blob, &version, &change) } catch {
+            guard error.status == .full, !error.isFileLimit, !change.ownIsGone, ref.pointee.geometry.shards > 1,
+                blob & PartKey.isInOneShard != 0
+            else { throw error }
+            return try store(try drawBlob(keepsOwn: true, isSpread: true, &change), &version, &change)
+        }
     }
 
     @inline(never)

@@ -17,6 +17,10 @@ struct IndexHead: MappedWords {
     /// The data file's when its last sole writer came.
     static let generation = Word(112)
 
+    /// Whether no other index has been in use since a first writer left this one its number. (Who is between its two
+    /// stores, or was killed there, has raised the index's alone.)
+    static func isOfGeneration(_ index: UInt64, _ data: UInt64) -> Bool { index &- data <= 1 }
+
     static let lsn = Word(512)
     static let dictionaryLock = Word(576), dictionaryCurrent = Word(640), dictionaryLast = Word(648),
         dictionaryRetiring = Word(656)

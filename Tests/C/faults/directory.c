@@ -223,6 +223,33 @@ static void test_an_index_comes_back(void) {
     free(kept);
 }
 
+/* The file that a read-only handle has mapped is nobody's index any more, and says so no more than it says anything else:
+ * it was deleted, or is elsewhere. */
+static void test_readers_of_an_index_that_went(void) {
+    for (int moved = 0; moved < 2; moved++) {
+        char *path = path_to("went"), *there = path_to("went/shale.index"), *away = path_to("away.index");
+        shale_cache *cache = open_cache(path);
+        fill(cache, "it", 1);
+        CHECK_STATUS(SHALE_OK, shale_close(cache));
+        shale_cache *reader = require_open(path, read_only);
+        check_filled(reader, "it", 1);
+        CHECK((moved ? rename(there, away) : unlink(there)) == 0);
+        check_filled(reader, "it", 1); /* nobody has written since */
+        cache = open_cache(path);
+        shale_value value = SHALE_VALUE_INIT;
+        CHECK_STATUS(SHALE_E_BUSY, shale_get(reader, "1", 1, 0, &value));
+        fill(cache, "it", 2);
+        CHECK_STATUS(SHALE_E_BUSY, shale_get(reader, "1", 1, 0, &value));
+        shale_value_free(&value);
+        CHECK_STATUS(SHALE_OK, shale_close(reader));
+        CHECK_STATUS(SHALE_OK, shale_close(cache));
+        remove_tree(path);
+        free(path);
+        free(there);
+        free(away);
+    }
+}
+
 /* Whether the index that `change` was added to the generation of is the one that is used. */
 static bool is_kept(const char *path, uint64_t change) {
     shale_cache *cache = open_cache(path);
@@ -360,6 +387,7 @@ int main(int argument_count, char **arguments) {
     RUN(test_the_data_is_deleted);
     RUN(test_the_directory_is_renamed);
     RUN(test_an_index_comes_back);
+    RUN(test_readers_of_an_index_that_went);
     RUN(test_a_first_writer_is_killed_between_generations);
     RUN(test_a_copy_at_rest);
     RUN(test_copies_in_use);

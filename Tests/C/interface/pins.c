@@ -353,6 +353,34 @@ static void test_smaller_and_smaller(void) {
     free(directory);
 }
 
+/* Large values are in one of eight shards: where that has no room for both beside its pins, the new value is in all. So a
+ * third of the capacity can be pinned, although each third pin replaces a value that is not. */
+static void test_pins_that_replace(void) {
+    static char noise[190 << 10];
+    random_source source = {3};
+    for (size_t i = 0; i + 8 <= sizeof noise; i += 8) {
+        uint64_t word = random_next(&source);
+        memcpy(noise + i, &word, 8);
+    }
+    for (int round = 0; round < 10; round++) {
+        cache = require_open(NULL, (shale_options){.capacity = 24 << 20, .shards = 8, .segment_size = 128 << 10});
+        uint32_t small = 1 << 20, pinned = 0;
+        for (; small < (1 << 20) + 140000; small++)
+            CHECK_STATUS(SHALE_OK, put_number(small, 40, 0));
+        for (shale_status status = SHALE_OK; status == SHALE_OK; pinned++) {
+            if (pinned % 3 == 0)
+                CHECK_STATUS(SHALE_OK, shale_set(cache, &pinned, sizeof pinned, noise, sizeof noise / 2, NULL));
+            shale_set_options how = {.struct_size = sizeof how, .flags = SHALE_SET_PINNED};
+            status = shale_set(cache, &pinned, sizeof pinned, noise, sizeof noise, &how);
+            for (uint32_t end = small + 300; small < end; small++)
+                CHECK_STATUS(SHALE_OK, put_number(small, 40, 0));
+        }
+        check_that((pinned - 1) * sizeof noise > 8 << 20, __FILE__, __LINE__, "refused too early", ": %u pinned",
+                   pinned - 1);
+        CHECK_STATUS(SHALE_OK, shale_close(cache));
+    }
+}
+
 /* One small pin makes no set dearer: what is copied for each byte is as much as without it, and a half at most. */
 static double copied_for_each_byte(bool is_pinned, int32_t policy) {
     enum { sets = 50000, size = 100 };
@@ -375,6 +403,7 @@ int main(void) {
     watch(170);
     RUN(test_full_of_pins);
     RUN(test_smaller_and_smaller);
+    RUN(test_pins_that_replace);
     RUN(test_cost_of_a_pin);
     RUN(test_pinned_large_values_stay);
     RUN(test_a_condition_comes_first);
