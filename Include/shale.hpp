@@ -367,11 +367,15 @@ inline Result<void> done(shale_status status) {
         return Error(status);
     return {};
 }
-/* True for OK, false for the other answers. */
-inline Result<bool> answer(shale_status status) {
+/* What a call has answered, unless it failed. */
+template <class T> Result<T> given(shale_status status, T value) {
     if (status < 0)
         return Error(status);
-    return status == SHALE_OK;
+    return value;
+}
+/* True for OK, false for the other answers. */
+inline Result<bool> answer(shale_status status) {
+    return given(status, status == SHALE_OK);
 }
 inline Found found(shale_status status) {
     return status == SHALE_OK ? Found::fresh : status == SHALE_STALE ? Found::stale : Found::miss;
@@ -423,9 +427,7 @@ class Cursor {
     /* Goes to the next entry: false at the end. key() and value() hold until the next call. */
     Result<bool> next() {
         shale_status status = shale_cursor_next(cursor_, static_cast<std::uint32_t>(flags_), key_.raw(), value_.raw());
-        if (status < 0)
-            return Error(status);
-        return status != SHALE_END;
+        return detail::given(status, status != SHALE_END);
     }
     std::string_view key() const noexcept {
         return key_.text();
@@ -551,9 +553,7 @@ class Cache {
     /* The same into a value whose buffer is used again: a loop that reuses one does not allocate. */
     Result<Found> get_into(Value &value, Bytes key, Read flags = Read::normal) {
         shale_status status = shale_get(cache_, key.data(), key.size(), static_cast<std::uint32_t>(flags), value.raw());
-        if (status < 0)
-            return Error(status);
-        return detail::found(status);
+        return detail::given(status, detail::found(status));
     }
     /* One for each key, in their order. The memory accesses overlap, so this costs much less than single calls. */
     Result<std::vector<std::optional<Value>>> get_many(const std::vector<Bytes> &keys, Read flags = Read::normal) {
@@ -624,9 +624,7 @@ class Cache {
     Result<std::int64_t> increment(Bytes key, std::int64_t delta = 1, std::int64_t initial = 0) {
         std::int64_t sum = 0;
         shale_status status = shale_increment(cache_, key.data(), key.size(), delta, initial, &sum);
-        if (status < 0)
-            return Error(status);
-        return sum;
+        return detail::given(status, sum);
     }
 
     /* Reads a value and, where it has to be loaded, gives the right to do so to one at a time of all who ask. */
@@ -663,33 +661,25 @@ class Cache {
     Result<std::uint64_t> evict(std::uint64_t count) {
         std::uint64_t evicted = 0;
         shale_status status = shale_evict(cache_, count, &evicted);
-        if (status < 0)
-            return Error(status);
-        return evicted;
+        return detail::given(status, evicted);
     }
     /* How many were removed. */
     Result<std::uint64_t> purge() {
         std::uint64_t purged = 0;
         shale_status status = shale_purge(cache_, &purged);
-        if (status < 0)
-            return Error(status);
-        return purged;
+        return detail::given(status, purged);
     }
     Result<shale_report> verify() {
         shale_report report{};
         report.struct_size = sizeof report;
         shale_status status = shale_verify(cache_, &report);
-        if (status < 0)
-            return Error(status);
-        return report;
+        return detail::given(status, report);
     }
     Result<shale_stats> stats() {
         shale_stats stats{};
         stats.struct_size = sizeof stats;
         shale_status status = shale_get_stats(cache_, &stats);
-        if (status < 0)
-            return Error(status);
-        return stats;
+        return detail::given(status, stats);
     }
     /* Walks all entries, in no promised order. */
     Result<Cursor> entries(Read flags = Read::normal) {

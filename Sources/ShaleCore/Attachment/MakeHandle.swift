@@ -19,7 +19,7 @@ extension Attachment {
     }
 
     private func makeState(_ files: CacheFiles, _ index: Memory) throws(Failure) -> EngineRef {
-        // A part, or a record of an eighth of a segment, compressed; or an increment's meta and tags.
+        // The longest value that is stored whole, which no part exceeds, compressed; or an increment's meta and tags.
         let part = Int(shim_lz4_bound(Int32(geometry.longestWhole)))
         let extras = Limits.metaLength + 1 + Limits.tagCount * 8
         guard let scratch = ScratchPool(bufferSize: max(part, extras)) else { throw Failure.outOfMemory }
