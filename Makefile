@@ -8,7 +8,11 @@
 # make test-packages  installs, uses and removes them in a root of their own; checks the binary interface
 # make arm64    builds libshale for Linux on arm64 into build-arm64
 # make test-arm64-user  tests it by qemu's user mode
+# make musl     builds libshale for musl into build-musl
+# make test-musl  tests it with musl on this machine: two or three minutes
 # make test-models  checks models of the protocols without locks, with spin
+# make release  makes what is published of the last commit, with checksums, into dist
+# make test-release  makes it twice and compares the bytes: six minutes
 # make test-servers  tests the Swift package for servers; its web framework takes minutes to build
 # make cache-tests DIR=…  runs a checkout of github.com/http-tests/cache-tests against ShaleHTTP: a minute after the build; needs node
 # make test-adapters  runs other projects' own tests on the Python adapters for them; fetches them: up to eight minutes
@@ -31,10 +35,11 @@ BENCH = $(BUILD)-bench
 NEWS = $(BUILD)-news
 DEBIAN = $(BUILD)-packages
 ARM64 = $(BUILD)-arm64
+MUSL = $(BUILD)-musl
 PACKAGES = cmake ninja-build gcc g++ pkg-config liblz4-dev libxxhash-dev lz4 python3 python3-venv strace valgrind
 PEERS = liblmdb-dev librocksdb-dev libleveldb-dev libtkrzw-dev libkyotocabinet-dev libsqlite3-dev memcached redis-server
 
-.PHONY: all setup demo demo-swift lint test test-servers cache-tests stress fuzz mutants bench bench-quick bench-program bench-python bench-swift clean tool test-tool packages test-packages arm64 test-arm64-user test-models test-adapters wheel
+.PHONY: all setup demo demo-swift lint test test-servers cache-tests stress fuzz mutants bench bench-quick bench-program bench-python bench-swift clean tool test-tool packages test-packages arm64 test-arm64-user musl test-musl release test-release test-models test-adapters wheel
 
 all: setup
 	cmake -S . -B $(BUILD) -G Ninja
@@ -92,6 +97,25 @@ test-arm64-user: arm64 setup
 	cmake -S . -B $(BUILD) -G Ninja
 	cmake --build $(BUILD) --target shale_static
 	Tests/Arm64/run $(BUILD) $(ARM64)
+
+musl:
+	@Scripts/setup cmake ninja-build gcc binutils musl-tools liblz4-dev libxxhash-dev
+	cmake -S . -B $(MUSL) -G Ninja --toolchain CMake/musl.cmake
+	cmake --build $(MUSL) --target shale shale_static
+
+test-musl: musl setup
+	@Scripts/setup python3 python3-venv
+	cmake -S . -B $(BUILD) -G Ninja
+	cmake --build $(BUILD) --target shale_static
+	Tests/Musl/run $(BUILD) $(MUSL)
+
+release:
+	@Scripts/setup git make python3 python3-venv musl-tools
+	Scripts/release
+
+test-release:
+	@Scripts/setup git make python3 python3-venv musl-tools pkg-config
+	Tests/Release/run $(BUILD)-release
 
 test-models:
 	@Scripts/setup gcc spin
@@ -161,4 +185,4 @@ bench-program: setup
 	$(BENCH)/venv/bin/pip install -q --disable-pip-version-check -r Benchmarks/report/requirements.txt
 
 clean:
-	rm -rf $(BUILD) $(DEBIAN) $(ARM64) $(BENCH) $(BENCH)-swift $(NEWS) .build .build-embedded .build-documentation Tests/Consumer/.build-consumer Tests/Consumer/.build-first Servers/.build
+	rm -rf $(BUILD) $(DEBIAN) $(ARM64) $(MUSL) $(BUILD)-release $(BENCH) $(BENCH)-swift $(NEWS) .build .build-embedded .build-documentation Tests/Consumer/.build-consumer Tests/Consumer/.build-first Servers/.build

@@ -149,6 +149,7 @@ setup(
             "shale._speed",
             ["src/shale/_speed.c"],
             include_dirs=[str(INCLUDE)],
+            extra_compile_args=["-g0"],  # debug information names the folder of the build
             py_limited_api=True,
         )
     ]

@@ -160,8 +160,14 @@ struct shim_error {
     int code; /* errno, or 0 */
     char text[SHIM_ERROR_TEXT];
 };
+/* (musl has no room for a library that is loaded at run time, as Python does, and has initial-exec variables.) */
+#if defined(__GLIBC__)
+#define SHIM_TLS_MODEL "initial-exec"
+#else
+#define SHIM_TLS_MODEL "local-dynamic"
+#endif
 extern _Thread_local struct shim_error shim_thread_error
-    __attribute__((tls_model("initial-exec"), visibility("hidden")));
+    __attribute__((tls_model(SHIM_TLS_MODEL), visibility("hidden")));
 static inline char *shim_error_text(void) { return shim_thread_error.text; }
 static inline int shim_error_code(void) { return shim_thread_error.code; }
 static inline void shim_set_error_code(int code) { shim_thread_error.code = code; }

@@ -1,6 +1,9 @@
-/* What one machine writes, another one reads: the data file has one form, and the index is made anew.
+/* What a program for one processor or libc writes, one for another reads: the data file has one form, and the index is
+ * made anew.
  *
- *     exchange write|read|look DIRECTORY NAME     NAME: whose entries; look: by a read-only handle */
+ *     exchange write|read|look DIRECTORY NAME    NAME: whose entries; look: by a read-only handle
+ *     exchange hold DIRECTORY COMMAND            runs the command while it has the cache open; its status
+ *     exchange busy DIRECTORY                    the cache cannot be opened to write, as others have it open */
 #include <shale.h>
 
 #include <stdio.h>
@@ -22,15 +25,25 @@ static size_t make(const char *name, int i) {
 }
 
 int main(int count, char **arguments) {
+    CHECK(count >= 3);
+    shale_options options = {.struct_size = sizeof options, .capacity = 0};
+    shale_cache *cache;
+    if (!strcmp(arguments[1], "busy")) {
+        CHECK(shale_open(arguments[2], &options, &cache) == SHALE_E_BUSY);
+        return 0;
+    }
     CHECK(count == 4);
     const char *name = arguments[3];
-    shale_options options = {.struct_size = sizeof options, .capacity = 0};
     if (!strcmp(arguments[1], "write"))
         options.capacity = 64 << 20;
     else if (!strcmp(arguments[1], "look"))
         options.flags = SHALE_OPEN_READ_ONLY;
-    shale_cache *cache;
     CHECK(shale_open(arguments[2], &options, &cache) == SHALE_OK);
+    if (!strcmp(arguments[1], "hold")) {
+        CHECK(system(name) == 0);
+        CHECK(shale_close(cache) == SHALE_OK);
+        return 0;
+    }
 
     const shale_bytes tags[] = {{"kept", 4}, {"invalidated", 11}};
     char key[64];
