@@ -2,16 +2,21 @@
 
 import base64
 import hashlib
+import io
 import json
 import os
 import pty
 import re
 import select
 import signal
+import struct
 import subprocess
+import tarfile
 import tempfile
 import threading
+import time
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 import xxhash
@@ -22,6 +27,7 @@ COMMANDS = {
     "top": ["--count", "1", "--interval", "10ms"],
     "ls": [],
     "inspect": [],
+    "report": ["--for", "none"],
     "get": ["key"],
     "set": ["key", "value"],
     "rm": ["key"],
@@ -33,7 +39,7 @@ COMMANDS = {
     "evict": ["1"],
     "clear": ["--yes"],
 }
-READING = ["stats", "top", "ls", "inspect", "get", "export", "verify"]
+READING = ["stats", "top", "ls", "inspect", "report", "get", "export", "verify"]
 LIMIT = 120  # seconds: far more than anything here takes
 
 
@@ -333,6 +339,106 @@ def test_top_shows_what_others_do(cache):
         top.wait(LIMIT)
 
 
+# Report
+
+
+class Reads(threading.Thread):
+    """Counts reads in the index, as programs that use the cache do: three hits for each miss."""
+
+    def __init__(self, path):
+        super().__init__()
+        self.path = path
+        self.over = threading.Event()
+
+    def run(self):
+        line = 4096  # format.md: counters, one of 128 lines
+        with open(self.path / "shale.index", "r+b", buffering=0) as index:
+            before = struct.unpack("<QQQ", os.pread(index.fileno(), 24, line))
+            count = 0
+            while not self.over.is_set():
+                count += 1
+                counters = before[0] + 3 * count, before[1], before[2] + count
+                os.pwrite(index.fileno(), struct.pack("<QQQ", *counters), line)
+
+    def __enter__(self):
+        self.start()
+
+    def __exit__(self, *error):
+        self.over.set()
+        self.join()
+
+
+def report(path, *arguments):
+    """The page, and what its charts show by their titles: paths of lines, or names and values of bars."""
+    html = text("report", path, *arguments)
+    # Nothing is fetched and nothing runs.
+    assert not re.search(r"://|<script|<link|<img|src=|href=|url\(|@import", html)
+    assert "prefers-color-scheme: dark" in html and "default-src 'none'" in html
+    page = ElementTree.fromstring(html)
+    charts = {}
+    for figure in page.iter("figure"):
+        texts = [each.text for each in figure.findall("div[@class='bars']/span")]
+        lines = [each.get("d") for each in figure.findall("div[@class='plot']/svg/path") if each.get("class") != "grid"]
+        charts[figure.find("figcaption").text] = lines or dict(zip(texts[::2], texts[1::2]))
+    tiles = {each.find("dt").text: each.find("dd").text for each in page.iterfind(".//dl/div")}
+    return page, charts, tiles
+
+
+def test_report_of_a_session(tmp_path):
+    path = tmp_path / 'a "quoted" <cache> & \x07 more'
+    run("set", path, "key", "value", "--create", "--capacity", "8MiB")
+    with Reads(path):
+        for _ in range(LIMIT):
+            page, charts, tiles = report(path, "--for", "1s", "--interval", "100ms")
+            if int(tiles["Reads"].replace(",", "")) > 400:
+                break
+    assert page.find(".//h1").text == str(path).replace("\x07", "\ufffd")
+    assert 1 <= float(tiles["Recorded"].removesuffix(" s")) < LIMIT
+    assert 74 < float(tiles["Hits"].removesuffix(" %")) < 76
+    points = re.findall(r"([\d.]+) ([\d.]+)", charts["Hit ratio"][0])
+    assert len(points) >= 2 and float(points[-1][0]) == 1000
+    assert all(0 <= float(x) <= 1000 and 0 <= float(y) <= 100 for x, y in points)
+    middle = sorted(float(y) for _, y in points)[len(points) // 2]
+    assert 20 < middle < 30  # from the top
+    missed = charts["Why reads missed"]
+    assert missed["no such key"] != "0" and missed["past its age"] == "0"
+    assert charts["Changes per second"][0].count("L") >= 2 and len(charts["Changes per second"]) == 3
+
+
+def test_report_of_a_session_without_reads(cache):
+    _, charts, tiles = report(cache, "--for", "30ms", "--interval", "10ms")
+    assert charts["Hit ratio"] == [""] and tiles["Hits"] == "-" and tiles["Reads"] == "0"
+
+
+def test_report_agrees_with_inspect(tmp_path):
+    path, file = tmp_path / "cache", tmp_path / "report.html"
+    lines = [{"key": f"key{i}", "value": "v" * (i % 3000)} for i in range(5000)]
+    run("import", path, "--create", "--capacity", "64MiB", input="\n".join(map(json.dumps, lines)).encode())
+    found = json.loads(text("inspect", path, "--json"))
+    page, charts, tiles = report(path, "--for", "none")
+    assert "Nothing was recorded." in "".join(page.itertext()) and "Hit ratio" not in charts
+    assert tiles["Entries"] == "5,000"
+    for title, classes in [("Entries by size of the value", "sizes"), ("Entries by age", "ages")]:
+        shown = [int(value.replace(",", "")) for value in charts[title].values()]
+        assert shown == [each["entries"] for each in found[classes]] and sum(shown) == 5000
+    compressed = charts["What compression leaves of the values"]
+    assert len(compressed) == len(found["sizes"]) - 1  # not of those that are empty
+    last = found["sizes"][-1]
+    assert float(list(compressed.values())[-1].split()[0]) == round(last["storedBytes"] / last["rawBytes"] * 100, 1)
+    assert len(charts["Logs of the shards"]) == found["shards"]
+    numbers = json.loads(text("stats", path, "--json"))
+    rows = [[cell.text for cell in row] for row in page.iterfind(".//tbody/tr")]
+    assert len(rows) == len(numbers) - 2 and ["Sets", "5,000"] in rows
+
+    assert run("report", path, "--for", "none", "-o", file).stdout == b""
+    assert ElementTree.fromstring(file.read_text()).find(".//h1").text == str(path)
+    assert not Path(f"{file}.unfinished").exists()
+    (path / "shale.index").unlink()
+    assert "the index is missing" in "".join(report(path, "--for", "none")[0].itertext())
+    run("report", path, "--for", "never", status=64)
+    run("report", path, "--interval", "1ms", status=64)
+
+
 # Export and import
 
 
@@ -353,6 +459,159 @@ def test_what_is_exported_can_be_imported(cache, tmp_path):
     assert lines == copied
     # An import gives the whole milliseconds that are left when it comes to the line.
     assert abs(later - expires) < LIMIT * 1000
+
+
+# Names of files, and names that no file may have, or that others take for something else.
+KEYS = [
+    b"plain-name_1.txt",
+    b"a",
+    b"a/b",
+    b"/absolute",
+    b"../above",
+    b"..",
+    b".",
+    b"folder/",
+    b"100%25",
+    b"with space and \\ and \n\t",
+    "Schlüssel".encode(),
+    b"\x00\xff\xfe",
+    b"~",
+    b"-option",
+    b"k" * 101,
+    b"k" * 3000 + b"1",
+    b"k" * 3000 + b"2",
+]
+
+
+def written(key):
+    """As an argument that the tool reads."""
+    return "".join(f"\\x{byte:02x}" for byte in key)
+
+
+def listed(path):
+    """All entries with all that an export has of them."""
+    entries = {}
+    for line in map(json.loads, text("export", path).splitlines()):
+        key = base64.b64decode(line.pop("key64")) if "key64" in line else line.pop("key").encode()
+        entries[key] = line
+    return entries
+
+
+def test_tar_has_all_that_lines_have(tmp_path):
+    path, file, copy = tmp_path / "cache", tmp_path / "entries.tar", tmp_path / "copy"
+    for i, key in enumerate(KEYS):
+        run("set", path, "--create", "--", written(key), input=key * i)
+    run("set", path, "meta", "value", "--meta", "line\n\\xfe\\x00=", "--max-age", "7d", "--pinned")
+    run("set", path, "large", input=os.urandom(3_000_001))
+    assert f"{len(KEYS) + 2} entries exported" in run("export", path, "--tar", "-o", file).stderr.decode()
+    assert file.read_bytes() == run("export", path, "--tar").stdout
+    assert file.stat().st_size % 512 == 0 and file.read_bytes().endswith(bytes(1024))
+
+    assert f"{len(KEYS) + 2} entries stored" in run("import", copy, file, "--create").stderr.decode()
+    there, here = listed(path), listed(copy)
+    assert there.keys() == {*KEYS, b"meta", b"large"}
+    for entries in there, here:
+        expires = entries[b"meta"].pop("expires")
+        assert abs(expires / 1000 - time.time() - 7 * 86400) < LIMIT
+    assert there == here
+
+    # Others' tar.
+    with tarfile.open(file) as archive:
+        members = {}
+        for member in archive:
+            # A file of its own in one folder, wherever it is unpacked.
+            assert member.isreg() and re.fullmatch(r"[\w.:=@,+~%-]{1,255}", member.name), member.name
+            assert member.name not in (".", "..") and abs(member.mtime - time.time()) < LIMIT
+            attributes = {
+                name.removeprefix("SCHILY.xattr.user.shale."): value
+                for name, value in member.pax_headers.items()
+                if name.startswith("SCHILY.")
+            }
+            members[member.name] = attributes, archive.extractfile(member).read()
+    assert len(members) == len(KEYS) + 2
+    assert members["plain-name_1.txt"] == ({}, b"") and members["a"] == ({}, b"a")
+    assert members["a%2Fb"] == ({"key": "a/b"}, b"a/b" * 2)
+    assert members["%2E."] == ({"key": ".."}, b".." * 5)
+    attributes, value = members["meta"]
+    assert value == b"value" and attributes.keys() == {"meta", "expires", "pinned"}
+    assert attributes["meta"] == "line\\x0a\\xfe\\x00=" and attributes["pinned"] == "1"
+    done = subprocess.run(["tar", "-tf", file], capture_output=True, text=True, check=True)
+    assert set(done.stdout.split()) == members.keys() and done.stderr == ""
+
+    # Unpacked and packed again.
+    try:
+        os.setxattr(tmp_path, "user.shale", b"")
+    except OSError:
+        return  # this file system has no such attributes
+    (tmp_path / "unpacked").mkdir()
+    subprocess.run(["tar", "--xattrs", "-C", tmp_path / "unpacked", "-xf", file], check=True)
+    packing = ["tar", "--xattrs", "--format=pax", "-C", tmp_path / "unpacked", "-cf", "-", "."]
+    again = subprocess.run(packing, capture_output=True, check=True).stdout
+    said = run("import", tmp_path / "third", "--create", input=again).stderr.decode()
+    assert "1 members are no files" in said
+    third = listed(tmp_path / "third")
+    third[b"meta"].pop("expires")
+    assert third == there
+
+
+@pytest.mark.parametrize("form", [tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT])
+def test_import_reads_the_tar_of_others(form, cache):
+    names = ["short", "d" * 60 + "/" + "n" * 80, "with space"]
+    names += ["n" * 300, "dir/" * 70 + "name", "Schlüssel"] if form != tarfile.USTAR_FORMAT else []
+    archive = io.BytesIO()
+    with tarfile.open(fileobj=archive, mode="w", format=form) as writing:
+        for kind, name in [(tarfile.DIRTYPE, "folder"), (tarfile.SYMTYPE, "link"), (tarfile.LNKTYPE, "n" * 90)]:
+            member = tarfile.TarInfo(name)
+            member.type, member.linkname = kind, "l" * (90 if form == tarfile.USTAR_FORMAT else 200)
+            writing.addfile(member)
+        for i, name in enumerate(names):
+            member = tarfile.TarInfo(name)
+            member.size = i * 511
+            writing.addfile(member, io.BytesIO(name[:1].encode() * member.size))
+    said = run("import", cache, input=archive.getvalue()).stderr.decode()
+    assert f"{len(names)} entries stored, 3 members are no files" in said
+    for i, name in enumerate(names):
+        assert run("get", cache, name).stdout == name[:1].encode() * (i * 511)
+    # Without the blocks at its end, and with nothing else.
+    assert "stored" in run("import", cache, input=archive.getvalue().rstrip(b"\0") + b"\0" * 512).stderr.decode()
+    assert "0 entries stored" in run("import", cache, input=b"\0" * 10240).stderr.decode()
+
+
+def test_import_ends_at_a_bad_member(cache, tmp_path):
+    def member(name, value=b"value", **attributes):
+        archive = io.BytesIO()
+        with tarfile.open(fileobj=archive, mode="w", format=tarfile.PAX_FORMAT) as writing:
+            info = tarfile.TarInfo(name)
+            info.size = len(value)
+            info.pax_headers = {f"SCHILY.xattr.user.shale.{each}": text for each, text in attributes.items()}
+            writing.addfile(info, io.BytesIO(value))
+        whole = archive.getvalue()
+        used = len(whole.rstrip(b"\0"))
+        return whole[: used + -used % 512]
+
+    good, end = member("good"), b"\0" * 1024
+    damaged = bytearray(member("late"))
+    damaged[100] ^= 1
+    for number, (bad, expected) in enumerate(
+        [
+            (bytes(damaged), "byte 1,024: no header"),
+            (member("late", b"v" * 2000)[:1500], "byte 1,024: it ends early"),
+            (member("late", key="\\q"), "late: user.shale.key is"),
+            (member("late", meta="\\x1"), "late: user.shale.meta is"),
+            (member("late", expires="soon"), "late: user.shale.expires is 'soon'"),
+            (member("late", key=""), "late: "),
+            (member("late", key="k").replace(b"33 SCHILY", b"99 SCHILY"), "byte 1,024: a pax header"),
+            (b"no header at all".ljust(512), "byte 1,024: no header"),
+        ]
+    ):
+        path = tmp_path / str(number)
+        run("set", path, "key", "value", "--create")
+        said = error("import", path, status=65, input=good + bad + (b"" if "early" in expected else end))
+        assert expected in said and "(1 stored before it)" in said and "standard input" in said
+        assert set(text("ls", path).split()) == {"key", "good"}
+    # What has expired is left out.
+    expired = member("old", expires=str(int(time.time() * 1000) - 1)) + member("older", expires=str(-(2**63)))
+    assert "1 entries stored, 2 had expired" in run("import", cache, input=expired + good + end).stderr.decode()
 
 
 def test_import_leaves_what_is_there(cache):

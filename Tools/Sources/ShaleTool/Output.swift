@@ -51,13 +51,57 @@ final class Output: Sendable {
     }
 }
 
+/// Writes to a file, which gets its name when it is complete; nil: standard output.
+func withOutput(_ file: String?, _ body: (Output) throws -> Void) throws {
+    guard let file else { return try body(.shared) }
+    let unfinished = file + ".unfinished"
+    let descriptor = open(unfinished, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0o600)
+    if descriptor < 0 { throw ToolFailure("cannot make \(unfinished)") }
+    defer { close(descriptor) }
+    do {
+        let output = Output(descriptor: descriptor, name: unfinished)
+        try body(output)
+        try output.flush()
+        if rename(unfinished, file) != 0 { throw ToolFailure("cannot rename \(unfinished) to \(file)") }
+    } catch {
+        unlink(unfinished)
+        throw error
+    }
+}
+
 /// All of a descriptor, a piece at a time.
-struct Input {
-    let descriptor: Int32
+final class Input {
+    private let descriptor: Int32
     let name: String
+    /// Read, and not taken yet.
+    private var ahead: [UInt8] = []
+
+    init(descriptor: Int32, name: String) {
+        self.descriptor = descriptor
+        self.name = name
+    }
 
     /// The next piece; empty at the end.
     func read() throws -> [UInt8] {
+        if ahead.isEmpty { return try readMore() }
+        defer { ahead = [] }
+        return ahead
+    }
+
+    /// As many bytes; fewer at the end.
+    func read(upTo count: Int) throws -> [UInt8] {
+        let bytes = try Array(peek(count))
+        ahead.removeFirst(bytes.count)
+        return bytes
+    }
+
+    /// What comes next, and stays; fewer bytes at the end.
+    func peek(_ count: Int) throws -> ArraySlice<UInt8> {
+        while ahead.count < count, case let piece = try readMore(), !piece.isEmpty { ahead += piece }
+        return ahead.prefix(count)
+    }
+
+    private func readMore() throws -> [UInt8] {
         try [UInt8](unsafeUninitializedCapacity: 1 << 18) { buffer, filled in
             repeat {
                 filled = Glibc.read(descriptor, buffer.baseAddress, buffer.count)

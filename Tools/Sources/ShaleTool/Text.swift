@@ -1,4 +1,5 @@
 import ArgumentParser
+import FoundationEssentials
 import ShaleCore
 
 /// A key or a value as an argument: UTF-8 with `\xNN` for any byte and `\\` for a backslash.
@@ -97,6 +98,8 @@ struct ByteCount: ExpressibleByArgument {
 struct AgeArgument: ExpressibleByArgument {
     let lifetime: Store.Lifetime
 
+    init(_ time: Duration) { lifetime = .of(time) }
+
     init?(argument: String) {
         switch argument {
         case "never": lifetime = .forever
@@ -136,4 +139,9 @@ func grouped(_ number: some BinaryInteger) -> String {
 
 func percent(_ part: some BinaryInteger, of whole: some BinaryInteger) -> String {
     whole == 0 ? "-" : "\(decimal(Double(part) / Double(whole) * 100)) %"
+}
+
+/// Milliseconds since 1970, as a date and time in UTC.
+func moment(_ milliseconds: Int64) -> String {
+    Date(timeIntervalSince1970: Double(milliseconds) / 1000).formatted(.iso8601)
 }

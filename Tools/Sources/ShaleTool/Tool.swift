@@ -14,13 +14,14 @@ struct Tool: ParsableCommand {
             and \\\\ for a backslash: 'shale ls' writes them so, and every command reads them so.
 
             Exit status: 0 done; 1 the answer is no: no such entry, or something was found that is not in order; \
-            64 wrong usage; 65 a line of an import, or a file that is no cache; 66 there is no cache; 69 the file system \
+            64 wrong usage; 65 a line or a member of an import, or a file that is no cache; 66 there is no cache; 69 the file system \
             cannot hold one; 73 no space; 74 reading or writing failed; 75 in use by others in a way that rules this \
             out; 76 a cache of a newer version; 77 no permission.
             """,
         version: String(cString: tool_version()),
         groupedSubcommands: [
-            CommandGroup(name: "Look", subcommands: [Stats.self, Top.self, List.self, Inspect.self, Doctor.self]),
+            CommandGroup(
+                name: "Look", subcommands: [Stats.self, Top.self, Report.self, List.self, Inspect.self, Doctor.self]),
             CommandGroup(
                 name: "Entries",
                 subcommands: [Get.self, Set.self, Remove.self, Expire.self, Tags.self, Export.self, Import.self]),

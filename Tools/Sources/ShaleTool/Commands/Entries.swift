@@ -107,19 +107,15 @@ struct Get: ParsableCommand {
     }
 
     private func write(_ entry: Store.Entry, _ now: Int64) throws {
-        let expires = entry.expiresAt.map { time($0) } ?? "never"
+        let expires = entry.expiresAt.map { moment($0) } ?? "never"
         let rows = [
             ["key", Bytes.text(key.bytes)], ["size", "\(grouped(entry.size)) bytes"],
             ["stored", "\(grouped(entry.storedSize)) bytes (\(percent(entry.storedSize, of: entry.size)))"],
-            ["created", time(entry.createdAt)], ["expires", expires + (entry.isStale ? ", stale" : "")],
+            ["created", moment(entry.createdAt)], ["expires", expires + (entry.isStale ? ", stale" : "")],
             ["version", "\(entry.version)"], ["pinned", entry.isPinned ? "yes" : "no"],
             ["meta", entry.meta.isEmpty ? "-" : Bytes.text(entry.meta)],
         ]
         for line in table(rows) { try Output.shared.line(line) }
-    }
-
-    private func time(_ milliseconds: Int64) -> String {
-        Date(timeIntervalSince1970: Double(milliseconds) / 1000).formatted(.iso8601)
     }
 }
 

@@ -2,19 +2,24 @@ import ArgumentParser
 import ShaleCore
 
 /// Entries whose values have about the same size.
-private struct SizeClass: Encodable {
+struct SizeClass: Encodable {
     /// Bytes of a value: below this, and at least half of it.
     let below: Int
     var entries = 0, rawBytes = 0, storedBytes = 0
+
+    var name: String { below == 1 ? "empty" : "< \(ByteCount.text(below))" }
 }
 
-private struct AgeClass: Encodable {
+struct AgeClass: Encodable {
     /// Milliseconds since the set: below this; nil: the rest.
     let below: Int64?
     var entries = 0
+
+    var name: String { below.map { "< \(AgeArgument.text(milliseconds: $0))" } ?? "older" }
 }
 
-private struct Inspection: Encodable {
+/// What a walk over the whole cache shows.
+struct Inspection: Encodable {
     let cache: String
     let formatVersion, shards, segmentSize, dictionaryFrames, dictionarySize: Int
     let dictionaries: [Int]
@@ -24,6 +29,33 @@ private struct Inspection: Encodable {
         3_600_000, 6 * 3_600_000, 86_400_000, 7 * 86_400_000, 30 * 86_400_000, nil,
     ].map { AgeClass(below: $0) }
     var stale = 0, pinned = 0, neverExpire = 0
+
+    init(of store: Store, at path: String) throws {
+        let layout = try Layout(path)
+        cache = path
+        (formatVersion, shards, segmentSize) = (layout.formatVersion, layout.shards, layout.segmentSize)
+        (dictionaryFrames, dictionarySize) = (layout.dictionaryFrames, layout.dictionarySize)
+        (dictionaries, perShard) = (layout.dictionaries, layout.perShard)
+        let total = Int(clamping: try store.statistics().entries), now = store.now
+        var sizes: [Int: SizeClass] = [:], seen = 0
+        try walk(store, includingStale: true) { _, entry, _ in
+            seen += 1
+            Terminal.progress(seen, of: total, "reading")
+            // 0 is a class of its own, of values below 1 byte.
+            let bits = Int.bitWidth - entry.size.leadingZeroBitCount
+            sizes[bits, default: SizeClass(below: 1 << bits)].entries += 1
+            sizes[bits]?.rawBytes += entry.size
+            sizes[bits]?.storedBytes += entry.storedSize
+            let age = now - entry.createdAt
+            if let i = ages.firstIndex(where: { $0.below.map { age < $0 } ?? true }) { ages[i].entries += 1 }
+            if entry.isStale { stale += 1 }
+            if entry.isPinned { pinned += 1 }
+            if entry.expiresAt == nil { neverExpire += 1 }
+            return true
+        }
+        Terminal.endProgress()
+        self.sizes = sizes.sorted { $0.key < $1.key }.map(\.value)
+    }
 }
 
 struct Inspect: ParsableCommand {
@@ -39,38 +71,12 @@ struct Inspect: ParsableCommand {
     var json = false
 
     func run() throws {
-        let store = try path.openToRead()
-        let layout = try Layout(path.cache)
-        var found = Inspection(
-            cache: path.cache, formatVersion: layout.formatVersion, shards: layout.shards,
-            segmentSize: layout.segmentSize, dictionaryFrames: layout.dictionaryFrames,
-            dictionarySize: layout.dictionarySize, dictionaries: layout.dictionaries, perShard: layout.perShard)
-        let total = Int(clamping: try store.statistics().entries), now = store.now
-        var sizes: [Int: SizeClass] = [:], seen = 0
-        try walk(store, includingStale: true) { _, entry, _ in
-            seen += 1
-            Terminal.progress(seen, of: total, "reading")
-            // 0 is a class of its own, of values below 1 byte.
-            let bits = Int.bitWidth - entry.size.leadingZeroBitCount
-            sizes[bits, default: SizeClass(below: 1 << bits)].entries += 1
-            sizes[bits]?.rawBytes += entry.size
-            sizes[bits]?.storedBytes += entry.storedSize
-            let age = now - entry.createdAt
-            if let i = found.ages.firstIndex(where: { $0.below.map { age < $0 } ?? true }) {
-                found.ages[i].entries += 1
-            }
-            if entry.isStale { found.stale += 1 }
-            if entry.isPinned { found.pinned += 1 }
-            if entry.expiresAt == nil { found.neverExpire += 1 }
-            return true
-        }
-        Terminal.endProgress()
-        found.sizes = sizes.sorted { $0.key < $1.key }.map(\.value)
+        let found = try Inspection(of: path.openToRead(), at: path.cache)
         if json { return try Output.shared.json(found) }
-        try show(found, layout)
+        try show(found)
     }
 
-    private func show(_ found: Inspection, _ layout: Layout) throws {
+    private func show(_ found: Inspection) throws {
         let summary = [
             ["cache", path.cache], ["format", "\(found.formatVersion)"],
             ["shards", "\(found.shards), segments of \(ByteCount.text(found.segmentSize))"],
@@ -108,7 +114,7 @@ struct Inspect: ParsableCommand {
         let most = found.sizes.map(\.entries).max() ?? 0
         let sizes = found.sizes.map { each in
             [
-                each.below == 1 ? "empty" : "< \(ByteCount.text(each.below))", grouped(each.entries),
+                each.name, grouped(each.entries),
                 ByteCount.text(each.rawBytes), ByteCount.text(each.storedBytes),
                 percent(each.storedBytes, of: each.rawBytes), bar(each.entries, of: most),
             ]
@@ -121,7 +127,7 @@ struct Inspect: ParsableCommand {
         let oldest = found.ages.map(\.entries).max() ?? 0
         let ages = found.ages.map { each in
             [
-                each.below.map { "< \(AgeArgument.text(milliseconds: $0))" } ?? "older", grouped(each.entries),
+                each.name, grouped(each.entries),
                 bar(each.entries, of: oldest),
             ]
         }

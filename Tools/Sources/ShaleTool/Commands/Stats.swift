@@ -101,7 +101,7 @@ struct Stats: ParsableCommand {
 
     private func rows(_ s: Statistics) -> [[String]] {
         func bytes(_ count: UInt64) -> String { ByteCount.text(count) }
-        let reads = s.hits + s.staleHits + s.misses, disk = s.dataBytes + s.indexBytes
+        let disk = s.diskBytes
         var rows = [
             ["cache", path.cache],
             ["capacity", "\(bytes(s.capacity)), \(percent(disk, of: s.capacity)) of it on disk"],
@@ -113,7 +113,7 @@ struct Stats: ParsableCommand {
                 "\(bytes(s.rawBytes)), stored as \(bytes(s.storedBytes)) (\(percent(s.storedBytes, of: s.rawBytes)))",
             ],
             ["shards", "\(s.shards), eviction: \(s.eviction.name), dictionaries made: \(s.dictionaries)"],
-            ["reads", "\(grouped(reads)), \(percent(s.hits + s.staleHits, of: reads)) of them hits"],
+            ["reads", "\(grouped(s.reads)), \(percent(s.found, of: s.reads)) of them hits"],
             ["hits", "\(grouped(s.hits)) fresh, \(grouped(s.staleHits)) stale"],
             [
                 "misses",
@@ -161,7 +161,10 @@ enum Field: Encodable {
 struct Top: ParsableCommand {
     static let configuration = CommandConfiguration(
         abstract: "Shows what is happening in a cache, a line for each interval.",
-        discussion: "From the counters that all its users share. It ends with ^C, or after --count lines.")
+        discussion: """
+            From the counters that all its users share, which hold no times: so it shows rates, and no latencies. It ends \
+            with ^C, or after --count lines.
+            """)
 
     @OptionGroup var path: CachePath
     @Option(help: "Time between two lines, as 500ms or 5s.")
@@ -170,9 +173,7 @@ struct Top: ParsableCommand {
     var count: Int?
 
     func validate() throws {
-        guard case .of(let time) = interval.lifetime, time >= .milliseconds(10) else {
-            throw ValidationError("--interval is 10ms at least")
-        }
+        try interval.checkInterval()
         if let count, count < 1 { throw ValidationError("--count is 1 at least") }
     }
 
@@ -182,45 +183,25 @@ struct Top: ParsableCommand {
     private static let width = 10
 
     func run() throws {
-        guard case .of(let time) = interval.lifetime else { return }
-        let clock = ContinuousClock()
-        var store = try path.openToRead()
-        var last = try store.statistics(), lastTime = clock.now
         var line = 0
-        while line < count ?? .max {
+        try watch(path, every: interval) { last, now, time in
             if line % 20 == 0 {
                 try Output.shared.line(Terminal.paint(Top.columns.map { $0.right(in: Top.width) }.joined(), .bold))
-                try Output.shared.flush()
             }
-            usleep(
-                UInt32(clamping: time.components.seconds * 1_000_000 + time.components.attoseconds / 1_000_000_000_000))
-            let now = clock.now
-            let current: Statistics
-            do { current = try store.statistics() } catch {
-                if error.code != .busy { throw error }
-                // A writer has made a new index; its counters begin anew.
-                store = try path.openToRead()
-                last = try store.statistics()
-                continue
-            }
-            try Output.shared.line(
-                row(from: last, to: current, in: now - lastTime).map { $0.right(in: Top.width) }.joined())
+            try Output.shared.line(row(Change(from: last, to: now, in: time)).map { $0.right(in: Top.width) }.joined())
             try Output.shared.flush()
-            (last, lastTime) = (current, now)
             line += 1
+            return line < count ?? .max
         }
     }
 
-    private func row(from last: Statistics, to now: Statistics, in time: Duration) -> [String] {
-        let seconds = Double(time.components.seconds) + Double(time.components.attoseconds) * 1e-18
-        func rise(_ of: (Statistics) -> UInt64) -> UInt64 { of(now) >= of(last) ? of(now) - of(last) : of(now) }
-        func rate(_ of: (Statistics) -> UInt64) -> String { grouped(Int((Double(rise(of)) / seconds).rounded())) }
-        let reads: (Statistics) -> UInt64 = { $0.hits + $0.staleHits + $0.misses }
+    private func row(_ change: Change) -> [String] {
+        func rate(_ of: (Statistics) -> UInt64) -> String { grouped(Int(change.rate(of).rounded())) }
         return [
-            rate(reads), percent(rise { $0.hits + $0.staleHits }, of: rise(reads)), rate(\.sets), rate(\.removes),
+            rate(\.reads), percent(change.rise(\.found), of: change.rise(\.reads)), rate(\.sets), rate(\.removes),
             rate(\.evictions), rate(\.expirations), rate(\.leases),
-            ByteCount.text(Int(Double(rise(\.cleanedBytes)) / seconds)), grouped(now.entries),
-            ByteCount.text(now.dataBytes + now.indexBytes),
+            ByteCount.text(Int(change.rate(\.cleanedBytes))), grouped(change.now.entries),
+            ByteCount.text(change.now.diskBytes),
         ]
     }
 }

@@ -40,14 +40,23 @@ private struct Line: Codable {
 
 struct Export: ParsableCommand {
     static let configuration = CommandConfiguration(
-        abstract: "Writes the entries as lines of JSON.",
+        abstract: "Writes the entries as lines of JSON, or as a tar archive.",
         discussion: """
             Each line has "key" and "value" ("key64" and "value64", in base64, where the bytes are no UTF-8), and where \
-            they apply "meta" or "meta64", "expires" in milliseconds since 1970, and "pinned". Stale entries, tags and \
-            stale periods are left out: of tags a cache has hashes alone. The cache may be in use meanwhile.
+            they apply "meta" or "meta64", "expires" in milliseconds since 1970, and "pinned".
+
+            In a tar archive each entry is a file of its key's name, as old as the entry. Where that is no plain name of a \
+            file, bytes in it are %NN, and the extended attribute user.shale.key has the key. user.shale.meta, \
+            user.shale.expires and user.shale.pinned have the rest, where they apply; keys and meta as this tool shows \
+            bytes. 'tar --xattrs' keeps them all.
+
+            Stale entries, tags and stale periods are left out: of tags a cache has hashes alone. The cache may be in use \
+            meanwhile.
             """)
 
     @OptionGroup var path: CachePath
+    @Flag(help: "A tar archive.")
+    var tar = false
     @Option(
         name: .shortAndLong, help: "A file to write, which replaces one of that name when it is complete.",
         completion: .file())
@@ -55,45 +64,47 @@ struct Export: ParsableCommand {
 
     func run() throws {
         let store = try path.openToRead()
-        guard let output else {
-            try write(store, to: .shared)
-            return
-        }
-        let unfinished = output + ".unfinished"
-        let descriptor = open(unfinished, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0o600)
-        if descriptor < 0 { throw ToolFailure("cannot make \(unfinished)") }
-        defer { close(descriptor) }
-        do {
-            let file = Output(descriptor: descriptor, name: unfinished)
-            try write(store, to: file)
-            try file.flush()
-            if rename(unfinished, output) != 0 { throw ToolFailure("cannot rename \(unfinished) to \(output)") }
-        } catch {
-            unlink(unfinished)
-            throw error
-        }
+        try withOutput(output) { try write(store, to: $0) }
     }
 
     private func write(_ store: Store, to output: Output) throws {
         let total = Int(clamping: try store.statistics().entries)
         var count = 0
         try walk(store, includingStale: false) { key, entry, value in
-            try output.json(Line(key, entry, value), pretty: false)
+            if tar {
+                try output.write(header(key, entry))
+                try output.write(value)
+                try output.write(Tar.padding(after: value.count))
+            } else {
+                try output.json(Line(key, entry, value), pretty: false)
+            }
             count += 1
             Terminal.progress(count, of: total, "exporting")
             return true
         }
+        if tar { try output.write(Tar.end) }
         Terminal.endProgress()
         if output !== Output.shared { Terminal.say("\(grouped(count)) entries exported") }
+    }
+
+    private func header(_ key: UnsafeRawBufferPointer, _ entry: Store.Entry) -> [UInt8] {
+        let (name, isKey) = Tar.name(of: key)
+        var attributes: [(String, String)] = []
+        if !isKey { attributes.append(("key", Bytes.text(key))) }
+        if !entry.meta.isEmpty { attributes.append(("meta", Bytes.text(entry.meta))) }
+        if let expires = entry.expiresAt { attributes.append(("expires", "\(expires)")) }
+        if entry.isPinned { attributes.append(("pinned", "1")) }
+        return Tar.headers(name: name, size: entry.size, modified: entry.createdAt / 1000, attributes: attributes)
     }
 }
 
 struct Import: ParsableCommand {
     static let configuration = CommandConfiguration(
-        abstract: "Stores entries from lines of JSON, as 'shale export' writes them.",
+        abstract: "Stores entries from lines of JSON or a tar archive, as 'shale export' writes them.",
         discussion: """
-            What has expired since is left out. At a line that cannot be read, or an entry that cannot be stored, the \
-            import ends; what came before stays.
+            What has expired since is left out. At a line or a member that cannot be read, or an entry that cannot be \
+            stored, the import ends; what came before stays. Any tar archive will do that is not compressed: a file's name \
+            is its key, unless it has one in user.shale.key.
             """)
 
     @OptionGroup var path: CachePath
@@ -113,46 +124,113 @@ struct Import: ParsableCommand {
         if descriptor < 0 { throw ToolFailure("cannot open \(file ?? "")") }
         var status = stat()
         fstat(descriptor, &status)
-        let store = try creation.open(path)
-        let name = file ?? "standard input", decoder = JSONDecoder()
-        var number = 0, stored = 0, expired = 0, present = 0, done = 0
-        try Input(descriptor: descriptor, name: name).forEachLine { bytes in
-            number += 1
-            done += bytes.count + 1
-            if status.st_mode & S_IFMT == S_IFREG {
-                Terminal.progress(done, of: Int(status.st_size), "importing, bytes")
+        let input = Input(descriptor: descriptor, name: file ?? "standard input")
+        let isTar = try Tar.Reader.isNext(in: input)
+        var work = Work(
+            command: self, store: try creation.open(path), name: input.name,
+            size: status.st_mode & S_IFMT == S_IFREG ? Int(status.st_size) : nil)
+        try isTar ? work.storeMembers(of: input) : work.storeLines(of: input)
+        try work.store.close()
+        Terminal.endProgress()
+        Terminal.say(work.summary)
+    }
+
+    /// What comes to be stored, and has been.
+    private struct Work {
+        let command: Import
+        let store: Store
+        let name: String
+        /// Bytes of the input, where that is known.
+        let size: Int?
+        var stored = 0, expired = 0, present = 0, skipped = 0
+
+        mutating func storeLines(of input: Input) throws {
+            let decoder = JSONDecoder()
+            var number = 0, done = 0
+            try input.forEachLine { bytes in
+                number += 1
+                done += bytes.count + 1
+                progress(done)
+                if bytes.allSatisfy({ $0 == UInt8(ascii: " ") || $0 == UInt8(ascii: "\r") }) { return }
+                let place = "line \(number)"
+                guard let line = try? decoder.decode(Line.self, from: Data(bytes)),
+                    let key = Line.read(line.key, line.key64), let value = Line.read(line.value, line.value64)
+                else {
+                    throw failure(
+                        place, "no entry; an object with key or key64, and value or value64, is wanted")
+                }
+                try set(
+                    value, for: key, meta: Line.read(line.meta, line.meta64), expires: line.expires,
+                    pinned: line.pinned ?? false, place)
             }
-            if bytes.allSatisfy({ $0 == UInt8(ascii: " ") || $0 == UInt8(ascii: "\r") }) { return }
-            guard let line = try? decoder.decode(Line.self, from: Data(bytes)),
-                let key = Line.read(line.key, line.key64), let value = Line.read(line.value, line.value64)
-            else {
-                throw ToolFailure(
-                    .badData,
-                    "\(name), line \(number): no entry; an object with key or key64, and value or value64, is wanted "
-                        + "(\(grouped(stored)) stored before it)")
+        }
+
+        mutating func storeMembers(of input: Input) throws {
+            var reader = Tar.Reader(input)
+            while true {
+                let member: Tar.Member
+                do {
+                    guard let next = try reader.next() else { break }
+                    member = next
+                } catch let error as ToolFailure {
+                    throw ToolFailure(error.status, "\(error.message ?? "") (\(grouped(stored)) stored before it)")
+                }
+                progress(reader.position)
+                let place = Bytes.text(member.name)
+                func text(_ attribute: String) -> String? {
+                    member.attributes[attribute].map { String(decoding: $0, as: UTF8.self) }
+                }
+                func bytes(_ attribute: String) throws -> [UInt8]? {
+                    guard let text = text(attribute) else { return nil }
+                    guard let bytes = Bytes(argument: text) else {
+                        throw failure(place, "user.shale.\(attribute) is '\(text)', where \\ stands before no byte")
+                    }
+                    return bytes.bytes
+                }
+                let expires = text("expires")
+                if let expires, Int64(expires) == nil {
+                    throw failure(place, "user.shale.expires is '\(expires)', which is no number of milliseconds")
+                }
+                try set(
+                    member.value, for: bytes("key") ?? member.plainName, meta: bytes("meta"),
+                    expires: expires.flatMap { Int64($0) }, pinned: text("pinned") == "1", place)
             }
-            let left = line.expires.map { $0 - store.now }
-            if let left, left <= 0 {
+            skipped = reader.skipped
+        }
+
+        private mutating func set(
+            _ value: [UInt8], for key: [UInt8], meta: [UInt8]?, expires: Int64?, pinned: Bool, _ place: String
+        ) throws {
+            let left = expires.map { $0.subtractingReportingOverflow(store.now).partialValue }
+            if let expires, expires <= store.now {
                 expired += 1
                 return
             }
             do {
                 let version = try store.set(
-                    value, for: key, maxAge: left.map { .milliseconds(Int($0)) } ?? .forever, stale: staleFor?.lifetime,
-                    tags: tags, meta: Line.read(line.meta, line.meta64) ?? [],
-                    condition: ifAbsent ? .ifAbsent : .always, pinned: line.pinned ?? false)
+                    value, for: key, maxAge: left.map { .milliseconds(Int($0)) } ?? .forever,
+                    stale: command.staleFor?.lifetime, tags: command.tags, meta: meta ?? [],
+                    condition: command.ifAbsent ? .ifAbsent : .always, pinned: pinned)
                 if version == nil { present += 1 } else { stored += 1 }
-            } catch let error as ShaleError {
-                let failure = ToolFailure(error)
-                throw ToolFailure(
-                    failure.status, "\(name), line \(number): \(error.message) (\(grouped(stored)) stored before it)")
+            } catch {
+                throw failure(place, error.message, ToolFailure(error).status)
             }
         }
-        try store.close()
-        Terminal.endProgress()
-        var parts = ["\(grouped(stored)) entries stored"]
-        if expired > 0 { parts.append("\(grouped(expired)) had expired") }
-        if present > 0 { parts.append("\(grouped(present)) were there already") }
-        Terminal.say(parts.joined(separator: ", "))
+
+        private func failure(_ place: String, _ what: String, _ status: ExitStatus = .badData) -> ToolFailure {
+            ToolFailure(status, "\(name), \(place): \(what) (\(grouped(stored)) stored before it)")
+        }
+
+        private func progress(_ done: Int) {
+            if let size { Terminal.progress(done, of: size, "importing, bytes") }
+        }
+
+        var summary: String {
+            var parts = ["\(grouped(stored)) entries stored"]
+            if expired > 0 { parts.append("\(grouped(expired)) had expired") }
+            if present > 0 { parts.append("\(grouped(present)) were there already") }
+            if skipped > 0 { parts.append("\(grouped(skipped)) members are no files") }
+            return parts.joined(separator: ", ")
+        }
     }
 }

@@ -1,0 +1,188 @@
+import ArgumentParser
+import ShaleCore
+
+struct Report: ParsableCommand {
+    static let configuration = CommandConfiguration(
+        abstract: "Writes a page of HTML about a cache: what happened while it looked, sizes, ages, compression.",
+        discussion: """
+            It records the counters that all users of the cache share for a while, then reads the whole cache once. The \
+            page needs nothing else: no network, no script. The counters hold no times, so it says nothing of latencies.
+            """)
+
+    @OptionGroup var path: CachePath
+    @Option(
+        name: .shortAndLong, help: "The file to write, which appears when it is complete (default: standard output).",
+        completion: .file())
+    var output: String?
+    @Option(name: .customLong("for"), help: "How long to record, as 60s or 10m; none: do not.")
+    var length: AgeArgument = AgeArgument(argument: "60s").unsafelyUnwrapped
+    @Option(help: "Time between two looks at the counters (default: a hundredth of the recording, 1s at most).")
+    var interval: AgeArgument?
+
+    func validate() throws {
+        if length.lifetime == .forever { throw ValidationError("--for is a time, as 60s, or none") }
+        try interval?.checkInterval()
+    }
+
+    func run() throws {
+        // Before anything is recorded.
+        let store = try path.openToRead()
+        try withOutput(output) { output in
+            let begin = store.now, session = try record()
+            // Another index may have been made meanwhile.
+            let store = try path.openToRead()
+            let statistics = try store.statistics(), found = try Inspection(of: store, at: path.cache)
+            var page = Page()
+            page.add("<h1>\(Page.escaped(path.cache))</h1>")
+            let version = Tool.configuration.version
+            page.paragraph(
+                "A Shale cache, looked at from \(moment(begin)) to \(moment(store.now)), by shale \(version).")
+            summarise(session, statistics, on: &page)
+            plot(session, on: &page)
+            draw(found, on: &page)
+            page.section("All numbers", "Counters run since the index was made, for all processes together.")
+            page.table(
+                [["name", "value"]]
+                    + Metric.all.map { metric in
+                        let value = metric.value(statistics)
+                        return [metric.help, metric.isBytes ? ByteCount.text(value) : grouped(value)]
+                    })
+            try output.write(Array(page.text(title: "\(path.cache): Shale cache").utf8))
+        }
+    }
+
+    private func record() throws -> Session {
+        var session = Session()
+        guard case .of(let length) = length.lifetime, length > .zero else { return session }
+        let hundredth = min(.seconds(1), max(.milliseconds(10), length / 100))
+        try watch(path, every: interval ?? AgeArgument(hundredth)) { last, now, time in
+            session.add(Change(from: last, to: now, in: time))
+            Terminal.progress(Int(session.seconds), of: Int(length / .seconds(1)), "recording, seconds")
+            return session.seconds < length / .seconds(1)
+        }
+        Terminal.endProgress()
+        return session
+    }
+
+    private func summarise(_ session: Session, _ s: Statistics, on page: inout Page) {
+        page.tiles([
+            ("Entries", grouped(s.entries)),
+            ("On disk", ByteCount.text(s.diskBytes)),
+            ("Of the capacity", percent(s.diskBytes, of: s.capacity)),
+            ("Values, compressed to", percent(s.storedBytes, of: s.rawBytes)),
+            ("Hits since the index was made", percent(s.found, of: s.reads)),
+        ])
+        page.section("The session")
+        if session.changes.isEmpty {
+            return page.paragraph("Nothing was recorded.")
+        }
+        func sum(_ of: (Statistics) -> UInt64) -> UInt64 { session.sum(of) }
+        page.tiles([
+            ("Recorded", "\(decimal(session.seconds)) s"),
+            ("Reads", grouped(sum(\.reads))),
+            ("Hits", percent(sum(\.found), of: sum(\.reads))),
+            ("Sets", grouped(sum(\.sets))),
+            ("Evicted", grouped(sum(\.evictions))),
+            ("Loads begun", grouped(sum(\.leases))),
+        ])
+    }
+
+    private func plot(_ session: Session, on page: inout Page) {
+        guard !session.changes.isEmpty else { return }
+        func rates(_ name: String, _ of: (Statistics) -> UInt64) -> Chart.Series {
+            Chart.Series(name: name, values: session.changes.map { $0.rate(of) })
+        }
+        let ratio = session.changes.map { change in
+            change.rise(\.reads) == 0 ? nil : Double(change.rise(\.found)) / Double(change.rise(\.reads))
+        }
+        let number = { (value: Double) in grouped(Int(value.rounded())) }
+        let misses = session.sum(\.misses)
+        func share(_ name: String, _ of: (Statistics) -> UInt64) -> (String, [Double], String) {
+            let count = session.sum(of)
+            return (name, [misses == 0 ? 0 : Double(count) / Double(misses)], grouped(count))
+        }
+        page.add(
+            """
+            <div class="charts">
+            \(Chart.lines(
+                "Hit ratio", [Chart.Series(name: "hits", values: ratio)], seconds: session.times, top: 1,
+                text: { "\(Int($0 * 100)) %" }))
+            \(Chart.lines("Reads per second", [rates("reads", \.reads)], seconds: session.times, text: number))
+            \(Chart.lines(
+                "Changes per second",
+                [rates("sets", \.sets), rates("evictions", \.evictions), rates("removals", \.removes)],
+                seconds: session.times, text: number))
+            \(Chart.lines(
+                "Entries",
+                [Chart.Series(name: "entries", values: session.changes.map { Double($0.now.entries) })],
+                seconds: session.times, text: number))
+            \(Chart.lines(
+                "On disk, of the capacity",
+                [Chart.Series(name: "bytes", values: session.changes.map { Double($0.now.diskBytes) })],
+                seconds: session.times, top: session.changes.map { Double(max($0.now.capacity, $0.now.diskBytes)) }.max(),
+                text: { ByteCount.text(Int($0)) }))
+            \(Chart.bars(
+                "Why reads missed",
+                [
+                    share("no such key", \.absent), share("past its age", \.expired),
+                    share("tag invalidated", \.invalidated), share("damaged", \.damaged),
+                ]))
+            </div>
+            """)
+    }
+
+    private func draw(_ found: Inspection, on page: inout Page) {
+        page.section(
+            "What is in it",
+            "\(grouped(found.stale)) entries are stale, \(grouped(found.pinned)) pinned, "
+                + "\(grouped(found.neverExpire)) without end. \(found.dictionaries.count) dictionaries are in force.")
+        let most = max(1, found.sizes.map(\.entries).max() ?? 0), oldest = max(1, found.ages.map(\.entries).max() ?? 0)
+        let fullest = max(1, found.perShard.map { $0.liveBytes + $0.deadBytes }.max() ?? 0)
+        func share(_ part: Int, of whole: Int) -> Double { whole == 0 ? 0 : min(1, Double(part) / Double(whole)) }
+        page.add("<div class=\"charts\">")
+        page.add(
+            Chart.bars(
+                "Entries by size of the value",
+                found.sizes.map { ($0.name, [share($0.entries, of: most)], grouped($0.entries)) }))
+        page.add(
+            Chart.bars(
+                "What compression leaves of the values",
+                found.sizes.filter { $0.rawBytes > 0 }.map {
+                    let stored = "\(percent($0.storedBytes, of: $0.rawBytes)) of \(ByteCount.text($0.rawBytes))"
+                    return ($0.name, [share($0.storedBytes, of: $0.rawBytes)], stored)
+                }))
+        page.add(
+            Chart.bars(
+                "Entries by age", found.ages.map { ($0.name, [share($0.entries, of: oldest)], grouped($0.entries)) }))
+        page.add(
+            Chart.bars(
+                "Logs of the shards", parts: ["live", "dead"],
+                found.perShard.enumerated().map { i, shard in
+                    (
+                        "shard \(i)", [share(shard.liveBytes, of: fullest), share(shard.deadBytes, of: fullest)],
+                        "\(ByteCount.text(shard.liveBytes)) live, \(ByteCount.text(shard.deadBytes)) dead"
+                    )
+                }))
+        page.add("</div>")
+        if found.perShard.isEmpty {
+            page.paragraph(
+                "Of shards nothing is known: the index is missing, or of another version than this tool knows.")
+        }
+    }
+}
+
+/// What was recorded.
+private struct Session {
+    private(set) var changes: [Change] = []
+    /// Seconds since the beginning, for each change.
+    private(set) var times: [Double] = []
+
+    var seconds: Double { times.last ?? 0 }
+
+    mutating func add(_ change: Change) {
+        times.append(seconds + change.seconds)
+        changes.append(change)
+    }
+
+    func sum(_ of: (Statistics) -> UInt64) -> UInt64 { changes.reduce(0) { $0 + $1.rise(of) } }
+}
