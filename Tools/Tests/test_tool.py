@@ -368,9 +368,9 @@ class Reads(threading.Thread):
         self.join()
 
 
-def report(path, *arguments):
+def report(path, *arguments, command="report"):
     """The page, and what its charts show by their titles: paths of lines, or names and values of bars."""
-    html = text("report", path, *arguments)
+    html = text(command, path, *arguments)
     # Nothing is fetched and nothing runs.
     assert not re.search(r"://|<script|<link|<img|src=|href=|url\(|@import", html)
     assert "prefers-color-scheme: dark" in html and "default-src 'none'" in html
@@ -416,6 +416,7 @@ def test_report_agrees_with_inspect(tmp_path):
     run("import", path, "--create", "--capacity", "64MiB", input="\n".join(map(json.dumps, lines)).encode())
     found = json.loads(text("inspect", path, "--json"))
     page, charts, tiles = report(path, "--for", "none")
+    assert page.find("head/title").text == f"{path}: Shale cache"
     assert "Nothing was recorded." in "".join(page.itertext()) and "Hit ratio" not in charts
     assert tiles["Entries"] == "5,000"
     for title, classes in [("Entries by size of the value", "sizes"), ("Entries by age", "ages")]:
@@ -433,6 +434,8 @@ def test_report_agrees_with_inspect(tmp_path):
     assert run("report", path, "--for", "none", "-o", file).stdout == b""
     assert ElementTree.fromstring(file.read_text()).find(".//h1").text == str(path)
     assert not Path(f"{file}.unfinished").exists()
+    assert report(path, "--html", command="inspect")[1] == charts
+    run("inspect", path, "--html", "--json", status=64)
     (path / "shale.index").unlink()
     assert "the index is missing" in "".join(report(path, "--for", "none")[0].itertext())
     run("report", path, "--for", "never", status=64)

@@ -1,6 +1,12 @@
 /// A page of HTML, well-formed as XML too, which needs nothing else: no network, no script, no other file.
 struct Page {
+    private let title: String
     private var body = ""
+
+    init(about cache: String) {
+        title = "\(cache): Shale cache"
+        add("<h1>\(Page.escaped(cache))</h1>")
+    }
 
     mutating func add(_ html: String) { body += html + "\n" }
 
@@ -27,7 +33,7 @@ struct Page {
         add("<div class=\"wide\"><table>\(head)<tbody>\(rest)</tbody></table></div>")
     }
 
-    func text(title: String) -> String {
+    var text: String {
         """
         <!DOCTYPE html>
         <html lang="en">

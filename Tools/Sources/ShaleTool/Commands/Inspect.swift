@@ -69,10 +69,21 @@ struct Inspect: ParsableCommand {
     @OptionGroup var path: CachePath
     @Flag(help: "As one JSON object.")
     var json = false
+    @Flag(help: "As a page of HTML, which needs nothing else.")
+    var html = false
+
+    func validate() throws {
+        if json, html { throw ValidationError("--json and --html rule each other out") }
+    }
 
     func run() throws {
         let found = try Inspection(of: path.openToRead(), at: path.cache)
         if json { return try Output.shared.json(found) }
+        if html {
+            var page = Page(about: path.cache)
+            found.draw(on: &page)
+            return try Output.shared.write(Array(page.text.utf8))
+        }
         try show(found)
     }
 

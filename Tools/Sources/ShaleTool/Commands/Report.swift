@@ -32,14 +32,13 @@ struct Report: ParsableCommand {
             // Another index may have been made meanwhile.
             let store = try path.openToRead()
             let statistics = try store.statistics(), found = try Inspection(of: store, at: path.cache)
-            var page = Page()
-            page.add("<h1>\(Page.escaped(path.cache))</h1>")
+            var page = Page(about: path.cache)
             let version = Tool.configuration.version
             page.paragraph(
                 "A Shale cache, looked at from \(moment(begin)) to \(moment(store.now)), by shale \(version).")
             summarise(session, statistics, on: &page)
             plot(session, on: &page)
-            draw(found, on: &page)
+            found.draw(on: &page)
             page.section("All numbers", "Counters run since the index was made, for all processes together.")
             page.table(
                 [["name", "value"]]
@@ -47,7 +46,7 @@ struct Report: ParsableCommand {
                         let value = metric.value(statistics)
                         return [metric.help, metric.isBytes ? ByteCount.text(value) : grouped(value)]
                     })
-            try output.write(Array(page.text(title: "\(path.cache): Shale cache").utf8))
+            try output.write(Array(page.text.utf8))
         }
     }
 
@@ -130,41 +129,43 @@ struct Report: ParsableCommand {
             </div>
             """)
     }
+}
 
-    private func draw(_ found: Inspection, on page: inout Page) {
+extension Inspection {
+    func draw(on page: inout Page) {
         page.section(
             "What is in it",
-            "\(grouped(found.stale)) entries are stale, \(grouped(found.pinned)) pinned, "
-                + "\(grouped(found.neverExpire)) without end. \(found.dictionaries.count) dictionaries are in force.")
-        let most = max(1, found.sizes.map(\.entries).max() ?? 0), oldest = max(1, found.ages.map(\.entries).max() ?? 0)
-        let fullest = max(1, found.perShard.map { $0.liveBytes + $0.deadBytes }.max() ?? 0)
+            "\(grouped(stale)) entries are stale, \(grouped(pinned)) pinned, "
+                + "\(grouped(neverExpire)) without end. \(dictionaries.count) dictionaries are in force.")
+        let most = max(1, sizes.map(\.entries).max() ?? 0), oldest = max(1, ages.map(\.entries).max() ?? 0)
+        let fullest = max(1, perShard.map { $0.liveBytes + $0.deadBytes }.max() ?? 0)
         func share(_ part: Int, of whole: Int) -> Double { whole == 0 ? 0 : min(1, Double(part) / Double(whole)) }
         page.add("<div class=\"charts\">")
         page.add(
             Chart.bars(
                 "Entries by size of the value",
-                found.sizes.map { ($0.name, [share($0.entries, of: most)], grouped($0.entries)) }))
+                sizes.map { ($0.name, [share($0.entries, of: most)], grouped($0.entries)) }))
         page.add(
             Chart.bars(
                 "What compression leaves of the values",
-                found.sizes.filter { $0.rawBytes > 0 }.map {
+                sizes.filter { $0.rawBytes > 0 }.map {
                     let stored = "\(percent($0.storedBytes, of: $0.rawBytes)) of \(ByteCount.text($0.rawBytes))"
                     return ($0.name, [share($0.storedBytes, of: $0.rawBytes)], stored)
                 }))
         page.add(
             Chart.bars(
-                "Entries by age", found.ages.map { ($0.name, [share($0.entries, of: oldest)], grouped($0.entries)) }))
+                "Entries by age", ages.map { ($0.name, [share($0.entries, of: oldest)], grouped($0.entries)) }))
         page.add(
             Chart.bars(
                 "Logs of the shards", parts: ["live", "dead"],
-                found.perShard.enumerated().map { i, shard in
+                perShard.enumerated().map { i, shard in
                     (
                         "shard \(i)", [share(shard.liveBytes, of: fullest), share(shard.deadBytes, of: fullest)],
                         "\(ByteCount.text(shard.liveBytes)) live, \(ByteCount.text(shard.deadBytes)) dead"
                     )
                 }))
         page.add("</div>")
-        if found.perShard.isEmpty {
+        if perShard.isEmpty {
             page.paragraph(
                 "Of shards nothing is known: the index is missing, or of another version than this tool knows.")
         }
