@@ -133,7 +133,7 @@ static uint16_t id_of(const unsigned char *p) {
 static shard_view shard_of(const void *at) {
     int f = file_at(at);
     layout l = read_layout(bytes_of_data);
-    if (f == machine.names[name_new_index] && l.rows < 2 * (size_t)configured->places[capacity_asked]) {
+    if (f == machine.names[name_new_index] && l.rows < (size_t)configured->places[capacity_asked]) {
         /* For a larger capacity, which is written down last. */
         l.rows = 2 * (size_t)configured->places[capacity_asked];
         derive(&l);
