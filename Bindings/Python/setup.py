@@ -117,7 +117,7 @@ class SdistWithLibrary(sdist):
             elif source.is_file():
                 target.parent.mkdir(exist_ok=True)
                 shutil.copy(source, target)
-        for name in ("tests", "adapters", "examples"):
+        for name in ("tests", "adapters", "tier", "examples"):
             ignored = shutil.ignore_patterns("__pycache__", ".*")
             shutil.copytree(HERE / name, Path(base_dir, name), dirs_exist_ok=True, ignore=ignored)
 
