@@ -4,13 +4,25 @@ kind of connection by itself."""
 from __future__ import annotations
 
 import random
+import re
 import socket
 import threading
 import time
 
 LISTENER = "listener"
 DATA = "data"
-KINDS = (LISTENER, DATA)
+NEW = "new"
+KINDS = (LISTENER, DATA, NEW)
+
+
+_ASKS = re.compile(rb"\r\n(GET|SET|DEL|EVAL|SCAN)\r\n|^(mg|ms|get|set|delete) ")
+
+
+def kind_of(data: bytes) -> str:
+    """By what a client sends. What it sends first says nothing yet."""
+    if b"TRACKING" in data:
+        return LISTENER
+    return DATA if _ASKS.search(data) else NEW
 
 
 class Link:
@@ -18,7 +30,7 @@ class Link:
 
     def __init__(self, proxy: Proxy, client: socket.socket, server: socket.socket) -> None:
         self.proxy = proxy
-        self.kind = DATA
+        self.kind = NEW
         self.client, self.server = client, server
         for source, target, up in ((client, server, True), (server, client, False)):
             work = threading.Thread(target=self._pump, args=(source, target, up), daemon=True)
@@ -31,8 +43,8 @@ class Link:
                 data = source.recv(1 << 16)
                 if not data:
                     break
-                if up and b"TRACKING" in data:
-                    self.kind = LISTENER
+                if up and self.kind == NEW:
+                    self.kind = kind_of(data)
                 delay = proxy.delays[self.kind]
                 if delay:
                     time.sleep(proxy.random.uniform(0, delay))

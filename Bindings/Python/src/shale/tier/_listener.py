@@ -14,7 +14,7 @@ from __future__ import annotations
 import threading
 import time
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Union
+from typing import TYPE_CHECKING, Any, Final, Union
 
 from .. import _log
 from .._errors import Error
@@ -29,6 +29,10 @@ if TYPE_CHECKING:
     from ._wire import Connection
 
 
+# Seconds between two PINGs.
+_LONGEST_PAUSE: Final = 1.0
+
+
 class Lost(Exception):
     """Another is the listener now."""
 
@@ -41,7 +45,7 @@ class Listener:
         self._near = near
         self._remote = remote
         self._bound = bound
-        self._pause = bound / 4
+        self._pause = min(bound / 4, _LONGEST_PAUSE)
         # A connection may be slower than that; nothing is good meanwhile.
         self._patience = max(2 * bound, 1.0)
         self._ended = threading.Event()
@@ -95,15 +99,20 @@ class Listener:
             self.listens = True
             while not self._ended.is_set():
                 self._beat(connection, epoch)
+            self._end_hearing()
         except Lost:
+            # Who has taken over has begun with a gap.
             raise
         except BaseException:
-            with suppress(Error):
-                self._near.gap()
+            self._end_hearing()
             raise
         finally:
             self.listens = False
             connection.close()
+
+    def _end_hearing(self) -> None:
+        with suppress(Error):
+            self._near.gap()
 
     def _beat(self, connection: Connection, epoch: int) -> None:
         sent = now()
