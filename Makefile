@@ -16,6 +16,7 @@
 # make test-servers  tests the Swift package for servers; its web framework takes minutes to build
 # make cache-tests DIR=…  runs a checkout of github.com/http-tests/cache-tests against ShaleHTTP: a minute after the build; needs node
 # make test-adapters  runs other projects' own tests on the Python adapters for them; fetches them: up to eight minutes
+# make test-tier  tests the near tier of Python with Redis and memcached, which it installs and starts: two minutes
 # make wheel    makes the Python package's wheels and sdist, and tests each in an empty environment: some minutes
 # make lint     looks how the code is written; Scripts/lint --fix formats it first
 # make documentation   writes the Swift products' documentation into build/documentation
@@ -39,7 +40,7 @@ MUSL = $(BUILD)-musl
 PACKAGES = cmake ninja-build gcc g++ pkg-config liblz4-dev libxxhash-dev lz4 python3 python3-venv strace valgrind
 PEERS = liblmdb-dev librocksdb-dev libleveldb-dev libtkrzw-dev libkyotocabinet-dev libsqlite3-dev memcached redis-server
 
-.PHONY: all setup demo demo-swift lint test test-servers cache-tests stress fuzz mutants bench bench-quick bench-program bench-python bench-swift clean tool test-tool packages test-packages arm64 test-arm64-user musl test-musl release test-release test-models test-adapters wheel
+.PHONY: all setup demo demo-swift lint test test-servers cache-tests stress fuzz mutants bench bench-quick bench-program bench-python bench-swift clean tool test-tool packages test-packages arm64 test-arm64-user musl test-musl release test-release test-models test-adapters test-tier wheel
 
 all: setup
 	cmake -S . -B $(BUILD) -G Ninja
@@ -132,6 +133,10 @@ cache-tests:
 
 test-adapters: all
 	Scripts/test-adapters --build $(BUILD)
+
+test-tier: all
+	@Scripts/setup redis-server memcached
+	Scripts/test-tier --build $(BUILD)
 
 wheel: all
 	Scripts/wheel $(BUILD)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import random
 import sys
@@ -18,16 +19,17 @@ def read(tier: Tier, options: dict, chance: random.Random, ended: threading.Even
     while not ended.is_set():
         # A few keys are popular.
         key = keys[int(len(keys) * chance.random() ** 3)]
+        name = key.decode()
         stale = chance.random() < 0.2
         began = now()
         try:
             found = tier.lookup(key, stale=stale)
         except RemoteError:
-            record("F", key, began, now())
+            record("F", name, began, now())
             time.sleep(0.002)
             continue
         value = 0 if found.missing else int(found.value)
-        record("R", key, value, began, now(), found.source, int(found.stale))
+        record("R", name, value, began, now(), found.source, int(found.stale))
         if chance.random() < 0.2:
             time.sleep(chance.uniform(0, 0.004))
 
@@ -45,9 +47,9 @@ def write(tier: Tier, options: dict, chance: random.Random, ended: threading.Eve
                 key = chance.choice(options["own"])
                 numbers[key] += 1
                 tagged = chance.random() < 0.3
-                record("B", key, numbers[key], began)
+                record("B", key.decode(), numbers[key], began)
                 tier.set(key, numbers[key], tags=[tag] if tagged else [])
-                record("W", key, numbers[key], began, now(), tag if tagged else "")
+                record("W", key.decode(), numbers[key], began, now(), tag if tagged else "")
         except RemoteError:
             pass
         time.sleep(chance.uniform(0, 0.03))
@@ -61,6 +63,8 @@ def main() -> None:
     def record(*what: object) -> None:
         os.write(output, (" ".join(map(str, what)) + "\n").encode())
 
+    # It is there to be disturbed.
+    logging.getLogger("shale").setLevel(logging.ERROR)
     # Its listener's connection has its name.
     client = redis.Redis(port=options["port"], client_name=str(os.getpid()))
     ended = threading.Event()

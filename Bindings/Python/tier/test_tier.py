@@ -408,7 +408,7 @@ def test_a_remote_that_begins_anew(machine: Machines, server: RedisServer) -> No
     server.kill()
     server.start()
     heard(tier)
-    assert until(lambda: (tier.get("k", "none", stale=True) == "none"))
+    assert until(lambda: tier.get("k", "none", stale=True) == "none")
     tier.set("k", 2)
     assert near(tier, "k") == 2
 
@@ -593,9 +593,7 @@ def subscribed(server: RedisServer) -> int:
     return len(server.client().client_list("pubsub"))
 
 
-def test_one_process_listens(
-    machine: Machines, server: RedisServer, children: list[Child]
-) -> None:
+def test_one_process_listens(machine: Machines, server: RedisServer, children: list[Child]) -> None:
     tier = machine(bound=2.0)
     children += [Child(tier, bound=2.0) for _ in range(3)]
     for child in children:
@@ -749,6 +747,8 @@ def test_bad_input(tmp_path: Path, server: RedisServer, machine: Machines) -> No
 
 def test_loaders(machine: Machines) -> None:
     tier = machine()
+    # That there is nothing is known near, and is loaded all the same.
+    assert near(tier, "k") is None
     assert tier.lookup_or_load("k", lambda: 1)[:3] == (1, "loaded", False)
     assert near(tier, "k") == 1
     assert tier.get_or_load("none", shale.Missing, default="d") == "d"
@@ -757,7 +757,7 @@ def test_loaders(machine: Machines) -> None:
     with pytest.raises(ZeroDivisionError):
         tier.get_or_load("fails", lambda: 1 // 0)
     assert tier.get_or_load("fails", lambda: 3) in (3,)
-    until(lambda: tier._near._read_heard())
+    until(lambda: tier._near.heard())
     assert tier.get_or_load("short", lambda: shale.Loaded(4, 0.2)) == 4
     until(lambda: tier.get("short") is None)
 

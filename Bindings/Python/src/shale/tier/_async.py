@@ -94,7 +94,7 @@ class AsyncTier:
         """As ``Tier.lookup_or_load``; ``load`` is async."""
         tier = self._tier
         how = storing(max_age, tags, missing_age)
-        return tier._hit(key) or await _run(tier._find(key, load, how, stale, False))
+        return tier._hit(key, True) or await _run(tier._find(key, load, how, stale, False))
 
     # Writing
 

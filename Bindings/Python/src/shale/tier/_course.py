@@ -181,9 +181,10 @@ class Course:
 
     # Reading
 
-    def _hit(self, key: Key) -> Result | None:
+    def _hit(self, key: Key, loads: bool = False) -> Result | None:
+        """loads: that the remote has nothing is no answer."""
         entry = self._near.get(key)
-        if entry is None:
+        if entry is None or (loads and entry.kind == ABSENT):
             return None
         try:
             result = self._result(entry, "near")
@@ -212,7 +213,7 @@ class Course:
         deadline = time.monotonic() + self._timeout
         while True:
             turn = Turn(self._cache, key, policy, counted=True)
-            self._near.refresh(turn.place[1])
+            self._near.refresh(turn.place[1], loader is not None)
             found = turn.look()
             if found is None:
                 with turn.waiting(blocks=blocks):
@@ -221,14 +222,14 @@ class Course:
                         found = turn.look()
             if isinstance(found, Load):
                 return (yield from self._load(key, found, loader, how, stale, deadline))
-            result = self._waited(found)
+            result = self._waited(found, loader is not None)
             if result is not None:
                 return result
 
-    def _waited(self, found: LoadResult) -> Result | None:
+    def _waited(self, found: LoadResult, loads: bool) -> Result | None:
         """What another has read, if that may be served."""
         entry = _format.decode_near(found.value)
-        if not self._near.is_good(entry, self._near._read_heard()):
+        if (loads and entry.kind == ABSENT) or not self._near.is_good(entry, self._near.heard()):
             return None
         try:
             result = self._result(entry, "near")

@@ -101,7 +101,7 @@ class NearCache:
         for heard in (self._heard, None):
             # Before the entry is read: what is read later has all that was heard of by then.
             if heard is None:
-                heard = self._heard = self._read_heard()
+                heard = self._heard = self.heard()
             stored = self.cache.get(key)
             if stored is None:
                 return None
@@ -115,15 +115,18 @@ class NearCache:
         # After the entry was read. What began after now is of another boot.
         return since <= now() < since + self.bound
 
-    def refresh(self, stored_key: bytes) -> None:
-        """Ends the age of an entry that is not good, so that somebody reads it anew."""
-        self.cache._pool.lend(self._refresh, stored_key, self._read_heard())
+    def refresh(self, stored_key: bytes, loads: bool) -> None:
+        """Ends the age of an entry that is not good, so that somebody reads it anew.
 
-    def _refresh(self, loan: Loan, stored_key: bytes, heard: int) -> None:
+        loads: also of one that says that the remote has nothing."""
+        self.cache._pool.lend(self._refresh, stored_key, loads, self.heard())
+
+    def _refresh(self, loan: Loan, stored_key: bytes, loads: bool, heard: int) -> None:
         if check(loan.get(stored_key, _abi.GET_PEEK)) == _abi.MISS:
             return
         data, _ = loan.buffer.take()
-        if not self.is_good(decode_near(data), heard):
+        entry = decode_near(data)
+        if (loads and entry.kind == ABSENT) or not self.is_good(entry, heard):
             # One that replaces it in between is read once more than need be. No fence knows of it.
             check(_library.touch(loan.pointer, stored_key, len(stored_key), _abi.NONE_MS))
 
@@ -163,7 +166,8 @@ class NearCache:
             return None, entry.version
         return State(epoch, heard, boot, entry.value[_STATE.size :]), entry.version
 
-    def _read_heard(self) -> int:
+    def heard(self) -> int:
+        """When the PING was sent that was answered last."""
         state = self.state()
         return 0 if state is None else state.heard
 

@@ -152,7 +152,7 @@ class Tier(Course):
         loader's value is the answer, and is kept near for the bound.
         """
         how = storing(max_age, tags, missing_age)
-        return self._hit(key) or self._run(self._find(key, load, how, stale, True))
+        return self._hit(key, True) or self._run(self._find(key, load, how, stale, True))
 
     def _run(self, steps: Steps[Result]) -> Result:
         """Does in this thread what the steps ask for."""

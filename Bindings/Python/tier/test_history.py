@@ -1,0 +1,60 @@
+"""Short histories, and what the checker would say of wrong ones."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from history import NEVER, Read, Record, Write, check, run
+
+BOUND = 100
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_histories(tmp_path: Path, seed: int) -> None:
+    faults = run(tmp_path, seed, 30, 0.1)
+    assert not faults, (
+        f"python history.py --seed {seed} --rounds 30 repeats its faults:\n"
+        + "\n".join(faults[:20])
+    )
+
+
+def record(*reads: Read) -> Record:
+    """Of a key that machine a writes: 1 at 0 to 10, 2 at 1000 to 1010, 3 fails."""
+    made = Record()
+    made.writes["k"] = {
+        1: Write(1, 0, 10, "t", "a"),
+        2: Write(2, 1000, 1010, "", "a"),
+        3: Write(3, 2000, NEVER, "", "a"),
+    }
+    made.invalidations["t"] = [(300, 310, "a")]
+    made.reads += reads
+    return made
+
+
+def read(value: int, began: int, source: str = "near", machine: str = "b") -> Read:
+    return Read(machine, "k", value, began, began + 5, source, False)
+
+
+@pytest.mark.parametrize(
+    "reads, fault",
+    [
+        ([read(1, 20), read(2, 1105), read(3, 2100)], ""),
+        ([read(1, 1105), read(1, 250)], ""),
+        ([read(1, 1111)], "1, 2"),
+        ([read(1, 1011, "remote")], "1, 2"),
+        ([read(1, 1011, machine="a")], "3"),
+        ([read(2, 900)], "nobody"),
+        ([read(4, 900)], "nobody"),
+        ([read(1, 420)], "8"),
+        ([read(1, 320, machine="a")], "8"),
+        ([read(2, 1005), read(1, 1050)], "backwards"),
+    ],
+)
+def test_the_checker(reads: list[Read], fault: str) -> None:
+    found = check(record(*reads), BOUND)
+    if not fault:
+        found = [each for each in found if not each.startswith("8")]
+        assert not found
+    else:
+        assert any(each.startswith(fault) or fault in each for each in found), found
