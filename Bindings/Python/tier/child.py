@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import redis
+
 from shale.tier import RemoteError, Tier
 
 options = eval(sys.argv[1])

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Callable
+from typing import Any
 
 import pytest
+from near import Machines, is_heard
 from proxy import Proxy
 from servers import RedisServer, until
 
@@ -22,25 +23,22 @@ def server(tmp_path: Path) -> Iterator[RedisServer]:
     started.stop()
 
 
-Machines = Callable[..., Tier]
-
-
 @pytest.fixture
 def machine(server: RedisServer, tmp_path: Path) -> Iterator[Machines]:
     """Makes the tier of a machine, by its name, with a proxy of its own; waits until it listens."""
-    tiers: list[Tier] = []
+    tiers: list[Any] = []
     proxies: dict[str, Proxy] = {}
 
-    def make(name: str = "one", **options: Any) -> Tier:
+    def make(name: str = "one", **options: Any) -> Any:
         import redis
 
         waits = options.pop("waits", True)
         if name not in proxies:
             proxies[name] = Proxy(server.port)
         options = {"bound": 0.5, "timeout": 5.0, "capacity": CAPACITY, **options}
-        tier = Tier(tmp_path / name, redis.Redis(port=proxies[name].port), **options)
+        tier: Any = Tier(tmp_path / name, redis.Redis(port=proxies[name].port), **options)
         tiers.append(tier)
-        tier.proxy = proxies[name]  # type: ignore[attr-defined]
+        tier.proxy = proxies[name]
         if waits:
             until(lambda: is_heard(tier))
         return tier
@@ -52,9 +50,3 @@ def machine(server: RedisServer, tmp_path: Path) -> Iterator[Machines]:
         tier.close()
     for each in proxies.values():
         each.close()
-
-
-def is_heard(tier: Tier) -> bool:
-    """Whether the remote has answered a PING of this epoch."""
-    state = tier._near.state()
-    return state is not None and state.heard > 0

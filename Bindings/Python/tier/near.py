@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Callable
 
 from servers import until
 
 from shale._keys import encode_key
 from shale.tier import Tier
 from shale.tier._near import now
+
+Machines = Callable[..., Any]
+"""Makes the tier of a machine, by its name; its `proxy` is between it and the remote."""
+
+
+def is_heard(tier: Tier) -> bool:
+    """Whether the remote has answered a PING of this epoch."""
+    state = tier._near.state()
+    return state is not None and state.heard > 0
 
 
 def heard(tier: Tier) -> None:

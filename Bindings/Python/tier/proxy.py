@@ -3,6 +3,7 @@ kind of connection by itself."""
 
 from __future__ import annotations
 
+import contextlib
 import random
 import re
 import socket
@@ -56,10 +57,8 @@ class Link:
 
     def close(self) -> None:
         for each in (self.client, self.server):
-            try:
+            with contextlib.suppress(OSError):
                 each.shutdown(socket.SHUT_RDWR)
-            except OSError:
-                pass
             each.close()
         with self.proxy.changed:
             self.proxy.links.discard(self)

@@ -11,13 +11,12 @@ import time
 from collections.abc import Iterator
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any
+from typing import Any, Callable
 
 import pytest
 import redis
-from conftest import Machines
 from loaders import in_thread
-from near import heard, near, remote_key
+from near import Machines, heard, near, remote_key
 from proxy import DATA, LISTENER
 from servers import PATIENCE, RedisServer, until
 from support import child_environment
@@ -143,7 +142,7 @@ def test_half_open_listening_ends_what_is_near(
     tier = machine()
     tier.set("k", 1)
     assert near(tier, "k") == 1
-    tier.proxy.hold(LISTENER, up)  # type: ignore[attr-defined]
+    tier.proxy.hold(LISTENER, up)
     server.client().set(remote_key("k"), b"2")
     changed = now()
     while True:
@@ -158,7 +157,7 @@ def test_trust_is_counted_from_the_ping(machine: Machines) -> None:
     tier = machine()
     tier.set("k", 1)
     assert near(tier, "k") == 1
-    proxy = tier.proxy  # type: ignore[attr-defined]
+    proxy = tier.proxy
     proxy.hold(LISTENER, False)
     proxy.wait_held(LISTENER, False)
     state = tier._near.state()
@@ -184,7 +183,7 @@ def test_times_of_another_boot_are_not_believed(machine: Machines, tmp_path: Pat
         cache.set(
             STATE, state[:9] + later.to_bytes(8, "little") + bytes(16) + state[33:], pinned=True
         )
-    tier.proxy.refuse()  # type: ignore[attr-defined]
+    tier.proxy.refuse()
     again = machine(waits=False)
     with pytest.raises(RemoteError):
         again.get("k")
@@ -197,7 +196,7 @@ def test_times_of_another_boot_are_not_believed(machine: Machines, tmp_path: Pat
 def test_the_reply_comes_after_the_invalidation(machine: Machines, server: RedisServer) -> None:
     """redis/lettuce 3481, ZiggyCreatures/FusionCache 613 and 625."""
     tier = machine()
-    proxy = tier.proxy  # type: ignore[attr-defined]
+    proxy = tier.proxy
     tier.get("other")  # so that there is a connection
     server.client().set(remote_key("k"), b"1")
     heard(tier)
@@ -213,7 +212,7 @@ def test_the_reply_comes_after_the_invalidation(machine: Machines, server: Redis
 
 def test_the_invalidation_comes_after_the_reply(machine: Machines, server: RedisServer) -> None:
     tier = machine(bound=5.0)
-    proxy = tier.proxy  # type: ignore[attr-defined]
+    proxy = tier.proxy
     server.client().set(remote_key("k"), b"1")
     assert near(tier, "k") == b"1"
     proxy.hold(LISTENER, False)
@@ -226,7 +225,7 @@ def test_the_invalidation_comes_after_the_reply(machine: Machines, server: Redis
 
 def test_a_tag_is_invalidated_during_a_fill(machine: Machines) -> None:
     tier, other = machine("one"), machine("two")
-    proxy = tier.proxy  # type: ignore[attr-defined]
+    proxy = tier.proxy
     other.set("k", 1, tags=["t"])
     heard(tier)
     proxy.hold(DATA, False)
@@ -241,7 +240,7 @@ def test_a_tag_is_invalidated_during_a_fill(machine: Machines) -> None:
 
 def test_the_listening_begins_anew_during_a_fill(machine: Machines, server: RedisServer) -> None:
     tier = machine(near_age=1000)
-    proxy = tier.proxy  # type: ignore[attr-defined]
+    proxy = tier.proxy
     server.client().set(remote_key("k"), b"1")
     tier.get("other")
     heard(tier)
@@ -308,7 +307,7 @@ def test_all_processes_read_what_one_wrote(
     children.append(Child(tier, bound=30.0))
     tier.set("k", 1, tags=["t"])
     assert near(tier, "k") == 1
-    tier.proxy.hold(LISTENER, False)  # type: ignore[attr-defined]
+    tier.proxy.hold(LISTENER, False)
     assert children[0].ask("tier.lookup('k')")[:2] == (1, "near")
     if way == "set":
         tier.set("k", 2)
@@ -321,7 +320,7 @@ def test_all_processes_read_what_one_wrote(
 
 def test_a_fill_that_began_before_a_write_is_not_kept(machine: Machines) -> None:
     tier = machine(bound=30.0)
-    proxy = tier.proxy  # type: ignore[attr-defined]
+    proxy = tier.proxy
     tier.set("k", 1)
     heard(tier)
     proxy.hold(LISTENER, False)
@@ -345,7 +344,7 @@ def test_many_processes_miss_at_once(
     machine: Machines, server: RedisServer, children: list[Child]
 ) -> None:
     tier = machine(bound=30.0)
-    proxy = tier.proxy  # type: ignore[attr-defined]
+    proxy = tier.proxy
     server.client().set(remote_key("k"), b"1")
     heard(tier)
     children += [Child(tier, bound=30.0, threads=10) for _ in range(5)]
@@ -371,7 +370,7 @@ def test_a_lost_connection_makes_all_stale(machine: Machines, server: RedisServe
     tier = machine(bound=30.0, near_age=1000)
     tier.set("k", 1)
     assert near(tier, "k") == 1
-    proxy = tier.proxy  # type: ignore[attr-defined]
+    proxy = tier.proxy
     proxy.refuse()
     client = server.client()
     assert client.execute_command("CLIENT", "KILL", "TYPE", "pubsub") == 1
@@ -394,7 +393,7 @@ def test_a_flush_empties_the_near_cache(machine: Machines, server: RedisServer) 
     assert near(tier, "k") == 1
     server.client().flushall()
     heard(tier)
-    proxy = tier.proxy  # type: ignore[attr-defined]
+    proxy = tier.proxy
     proxy.refuse()
     proxy.cut()
     with pytest.raises(RemoteError):
@@ -417,16 +416,16 @@ def test_another_primary(machine: Machines, server: RedisServer, tmp_path: Path)
     """redisson/redisson 4653: after a failover the listening goes on, at the new primary; and what
     a connection to the old one still reads is not kept."""
     tier = machine(near_age=1000)
-    proxy = tier.proxy  # type: ignore[attr-defined]
+    proxy = tier.proxy
     server.client().set(remote_key("k"), b"old")
     tier.get("other")
     second = RedisServer(tmp_path / "second")
     try:
         second.client().set(remote_key("k"), b"new")
         proxy.target = second.port
-        epoch = tier._near.state().epoch  # type: ignore[union-attr]
+        epoch = tier._near.state().epoch
         proxy.cut(LISTENER)
-        until(lambda: tier._near.state().epoch > epoch)  # type: ignore[union-attr]
+        until(lambda: tier._near.state().epoch > epoch)
         heard(tier)
         # There is a connection to the old one, and it is open.
         assert tier._remote.wire._idle
@@ -465,7 +464,8 @@ def test_a_remote_that_hangs(machine: Machines, server: RedisServer) -> None:
         assert stale.value == 1
         assert isinstance(stale.error, RemoteError)
         assert tier.lookup_or_load("new", lambda: 5)[:2] == (5, "loaded")
-        for write in (lambda: tier.set("w", 1), lambda: tier.remove("w")):
+        writes: list[Callable[[], Any]] = [lambda: tier.set("w", 1), lambda: tier.remove("w")]
+        for write in writes:
             with pytest.raises(RemoteError):
                 write()
     finally:
@@ -502,14 +502,15 @@ def test_what_could_not_be_written_is_removed_later(machine: Machines, server: R
     one.set("tagged", 1, tags=["t"])
     for key in ("set", "removed", "tagged"):
         assert near(one, key) == near(two, key) == 1
-    proxy = one.proxy  # type: ignore[attr-defined]
+    proxy = one.proxy
     proxy.refuse()
     proxy.cut()
-    for write in (
+    writes: list[Callable[[], Any]] = [
         lambda: one.set("set", 2),
         lambda: one.remove("removed"),
         lambda: one.invalidate("t"),
-    ):
+    ]
+    for write in writes:
         with pytest.raises(RemoteError):
             write()
     for key in ("set", "removed", "tagged"):
@@ -524,7 +525,7 @@ def test_what_could_not_be_written_is_removed_later(machine: Machines, server: R
 
 def test_what_was_written_since_is_not_removed(machine: Machines, server: RedisServer) -> None:
     tier = machine(timeout=0.3)
-    proxy = tier.proxy  # type: ignore[attr-defined]
+    proxy = tier.proxy
     proxy.refuse()
     proxy.cut()
     with pytest.raises(RemoteError):
@@ -549,7 +550,7 @@ def test_what_was_written_since_is_not_removed(machine: Machines, server: RedisS
 def test_a_write_that_arrives_late_is_refused(machine: Machines, server: RedisServer) -> None:
     tier = machine(timeout=0.3)
     tier.get("k")
-    proxy = tier.proxy  # type: ignore[attr-defined]
+    proxy = tier.proxy
     heard(tier)
     proxy.hold(DATA, True)
     with pytest.raises(RemoteError):
@@ -572,16 +573,16 @@ def test_a_write_that_arrives_late_is_refused(machine: Machines, server: RedisSe
 def test_more_than_the_journal_holds(
     machine: Machines, server: RedisServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("shale.tier._near.MOST_NOTED", 2)
+    monkeypatch.setattr("shale.tier._redis.Redis.most_noted", 2)
     tier = machine(prefix=b"a[*]:", timeout=0.3)
     tier.set("other", 1)
     server.client().set("other", 1)
-    tier.proxy.refuse()  # type: ignore[attr-defined]
-    tier.proxy.cut()  # type: ignore[attr-defined]
+    tier.proxy.refuse()
+    tier.proxy.cut()
     for number in range(100):
         with pytest.raises(RemoteError):
             tier.set(number, 1)
-    tier.proxy.go()  # type: ignore[attr-defined]
+    tier.proxy.go()
     until(lambda: not tier._near.noted())
     assert server.client().keys("*") == [b"other"]
 
@@ -611,15 +612,15 @@ def test_another_takes_over(
     child.ask("'ready'")
     until(lambda: tier.listens)
     # The child is to be the listener.
-    tier._listener.stop()  # type: ignore[union-attr]
+    tier._listener.stop()
     until(lambda: child.ask("tier.listens"))
-    epoch = tier._near.state().epoch  # type: ignore[union-attr]
+    epoch = tier._near.state().epoch
     tier.set("k", 1)
     assert near(tier, "k") == 1
     os.kill(child.process.pid, number)
     server.client().set(remote_key("k"), b"2")
     children.append(Child(tier, bound=1.0))
-    until(lambda: tier._near.state().epoch > epoch)  # type: ignore[union-attr]
+    until(lambda: tier._near.state().epoch > epoch)
     heard(tier)
     assert tier.get("k") == b"2"
     if number == signal.SIGSTOP:
@@ -631,7 +632,7 @@ def test_another_takes_over(
 
 def test_an_old_epoch_tells_nothing(machine: Machines) -> None:
     tier = machine()
-    tier._listener.stop()  # type: ignore[union-attr]
+    tier._listener.stop()
     near_cache = tier._near
     first = near_cache.take_over(b"s")
     assert near_cache.publish(first, now())
@@ -693,7 +694,7 @@ def test_a_tag_whose_version_is_lost(machine: Machines, server: RedisServer) -> 
 def test_users_passwords_databases_and_sockets(tmp_path: Path) -> None:
     path = tmp_path / "socket"
     # She may not ask for the server's INFO.
-    ada = "--user ada on >pass-Word ~app:* &* +@all -@dangerous".split()
+    ada = ("--user", "ada", "on", ">pass-Word", "~app:*", "&*", "+@all", "-@dangerous")
     server = RedisServer(tmp_path / "server", "--unixsocket", str(path), *ada)
     try:
         options: dict[str, Any] = {"username": "ada", "password": "pass-Word", "db": 3}
@@ -724,6 +725,7 @@ def test_nothing_in_clear(
 
 def test_bad_input(tmp_path: Path, server: RedisServer, machine: Machines) -> None:
     client = server.client()
+    tier = machine("one", waits=False)
     for wrong, text in (
         (lambda: Tier(tmp_path / "x", object()), "redis-py"),
         (lambda: Tier(tmp_path / "x", redis.asyncio.Redis()), "AsyncTier"),
@@ -735,7 +737,6 @@ def test_bad_input(tmp_path: Path, server: RedisServer, machine: Machines) -> No
         (lambda: tier.set("k", 1, max_age=0), "max_age"),
         (lambda: tier.get_or_load("n", lambda: shale.Loaded(1, tags=["t"])), "options of the call"),
     ):
-        tier = machine("one", waits=False)
         with pytest.raises(shale.InvalidError, match=text):
             wrong()
     with pytest.raises(TypeError):

@@ -23,6 +23,7 @@ from ._errors import RemoteError
 from ._format import ABSENT, ALONE, MOST_TAGS, READ, Near
 from ._listener import Listener
 from ._near import EPOCH_TAG, NearCache, now
+from ._redis import Fetched
 
 if TYPE_CHECKING:
     from typing import Literal
@@ -31,8 +32,6 @@ if TYPE_CHECKING:
     from .._serializers import Serializer
 
 V = TypeVar("V")
-
-_LOAD_MS: Final = round(LEASE * 1000)
 
 
 class Result(NamedTuple):
@@ -142,7 +141,7 @@ class Course:
         self.counts = Counts()
         self._cache: Cache[Any, Any] = Cache(directory, **options)
         try:
-            self._near = NearCache(self._cache, bound_ms * 1_000_000, remote.configuration)
+            self._near = NearCache(self._cache, bound_ms * 1_000_000, remote)
         except BaseException:
             self._cache.close()
             raise
@@ -169,8 +168,7 @@ class Course:
         with self._lock:
             if self._process != os.getpid():
                 self._process = os.getpid()
-                if self._remote.pushes:
-                    self._listener = Listener(self._near, self._remote, self._bound)
+                self._listener = Listener(self._near, self._remote, self._bound)
 
     def _end(self) -> None:
         if self._listener is not None and self._process == os.getpid():
@@ -254,29 +252,31 @@ class Course:
                 deadline = time.monotonic() + self._timeout
             began = now()
             try:
-                raw, found, ttl, heard = yield Call(self._fetch, (stored_key, deadline))
+                fetched, found, heard = yield Call(self._fetch, (stored_key, deadline))
             except RemoteError as error:
                 self.counts.failed += 1
                 return (yield from self._without(key, load, loader, stale, error))
             self.counts.remote += 1
             kind = ABSENT if found is None else READ
             if found is not None or loader is None:
-                entry = Near(kind, began, b"" if found is None else raw)
+                entry = Near(kind, began, b"" if found is None else fetched.raw)
                 result = self._result(entry, "remote")
                 if heard:
                     # What has no value here may have one at any time, and then that is told.
-                    left = self._near_age if found is None else self._left(ttl, began)
+                    left = self._near_age if found is None else self._left(fetched.ttl, began)
                     self._keep(load, entry, left, () if found is None else found.tags)
                 else:
                     # Nor does anybody store what was read before.
                     self._near.removed([stored_key])
                 return result
             assert how is not None
-            return (yield from self._load_new(load, stored_key, raw, loader, how))
+            return (yield from self._load_new(load, stored_key, fetched, loader, how))
 
-    def _fetch(self, key: bytes, deadline: float) -> tuple[Any, Any, Any, bool]:
-        """What the remote has: its bytes, the value if it counts, milliseconds that it lives, and
-        whether the listener hears of its changes."""
+    def _fetch(
+        self, key: bytes, deadline: float
+    ) -> tuple[Fetched, Union[_format.Value, None], bool]:
+        """What the remote has, the value if it counts, and whether the listener hears of its
+        changes."""
         fetched = self._remote.fetch(key, deadline)
         heard = self._near.listens_to(fetched.server)
         if not heard:
@@ -289,7 +289,7 @@ class Course:
             if self._remote.versions(tags, deadline) != [found.tags[tag] for tag in tags]:
                 # One of them was invalidated since it was written.
                 found = None
-        return fetched.raw, found, fetched.ttl, heard
+        return fetched, found, heard
 
     def _left(self, ttl: Union[int, None], began: int) -> int:
         """Milliseconds for which the near cache may keep it."""
@@ -332,43 +332,37 @@ class Course:
         return Result(value, "loaded", missing=missing, error=error)
 
     def _load_new(
-        self, load: Load, key: bytes, seen: bytes | None, loader: Callable[[], Any], how: Storing
+        self, load: Load, key: bytes, found: Fetched, loader: Callable[[], Any], how: Storing
     ) -> Steps[Result]:
         """Loads what the remote has not, and stores it there if nobody does meanwhile."""
-        marker = _format.loading()
-        tags, first = yield Call(self._begin_load, (key, seen, marker, how.tags))
+        tags, token = yield Call(self._begin_load, (key, found, how.tags))
         answer = yield Ask(loader)
         self.counts.loaded += 1
         value, missing, raw, own_age = self._answer(answer, tags)
-        if first:
+        if token is not None:
             age = how.missing_age if missing else how.max_age
             age = age if own_age is None else own_age
             began = now()
-            if (yield Call(self._end_load, (key, marker, raw, age))):
+            if (yield Call(self._end_load, (key, token, raw, age))):
                 entry = Near(READ, began, raw)
                 self._keep(load, entry, self._left(age, began), how.tags)
         return Result(value, "loaded", missing=missing)
 
     def _begin_load(
-        self, key: bytes, seen: bytes | None, marker: bytes, tags: list[bytes]
-    ) -> tuple[_format.Tags, bool]:
-        """The tags' versions, before the load, and whether it is the first of all machines'."""
+        self, key: bytes, found: Fetched, tags: list[bytes]
+    ) -> tuple[_format.Tags, Any]:
+        """The tags' versions, before the load, and what stores it; None where it is not stored."""
         deadline = time.monotonic() + self._timeout
         try:
             versions = self._remote.make_versions(tags, deadline)
-            if seen is None:
-                return versions, self._remote.begin_load(key, marker, _LOAD_MS, deadline)
-            if seen.startswith(_format.LOADING):
-                return versions, False
-            # A value that does not count any more.
-            return versions, self._remote.replace(key, seen, marker, _LOAD_MS, deadline)
+            return versions, self._remote.begin_load(key, found, deadline)
         except RemoteError:
-            return {}, False
+            return {}, None
 
-    def _end_load(self, key: bytes, marker: bytes, raw: bytes, age: Union[int, None]) -> bool:
+    def _end_load(self, key: bytes, token: Any, raw: bytes, age: Union[int, None]) -> bool:
         try:
             deadline = time.monotonic() + self._timeout
-            return bool(self._remote.replace(key, marker, raw, age, deadline))
+            return bool(self._remote.end_load(key, token, raw, age, deadline))
         except RemoteError:
             # Where it was stored all the same, it is right.
             return False

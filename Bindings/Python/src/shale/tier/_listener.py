@@ -5,6 +5,8 @@ connects, makes all near entries stale, and then, over and over: sends a PING, a
 before its answer, and tells when that PING was sent. There is never more than one PING under way:
 so what the server executed before it was sent has been told before it is answered.
 
+Where the remote tells of nothing, that thread has the journal to see to alone.
+
 Who was stopped and goes on later finds that its epoch is over as soon as it wants to tell. What it
 has invalidated until then was invalid.
 """
@@ -25,8 +27,7 @@ from ._wire import describe, is_failure
 if TYPE_CHECKING:
     from .._lease import HeldLease
     from ._near import NearCache
-    from ._redis import Redis
-    from ._wire import Connection
+    from ._resp import Connection
 
 
 # Seconds between two PINGs.
@@ -40,7 +41,7 @@ class Lost(Exception):
 class Listener:
     """A thread of this process. It ends with `stop`, or with the near cache."""
 
-    def __init__(self, near: NearCache, remote: Redis, bound: float) -> None:
+    def __init__(self, near: NearCache, remote: Any, bound: float) -> None:
         """bound: seconds."""
         self._near = near
         self._remote = remote
@@ -66,7 +67,10 @@ class Listener:
         while not self._ended.is_set():
             try:
                 if self._has_lease():
-                    self._listen()
+                    if self._remote.pushes:
+                        self._listen()
+                    else:
+                        self._flush()
             except Lost:
                 pass
             except Exception as error:
@@ -169,9 +173,8 @@ class Listener:
         else:
             # Who writes the key takes it out of the journal first: so what is seen here, and is in
             # the journal after that, was not written since.
-            seen = self._remote.fetch(rest, deadline).raw
+            found = self._remote.fetch(rest, deadline)
             if not self._near.is_noted(name):
                 return
-            if seen is not None:
-                self._remote.replace(rest, seen, b"", None, deadline)
+            self._remote.discard(rest, found, deadline)
         self._near.forget(name)

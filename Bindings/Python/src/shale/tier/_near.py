@@ -38,8 +38,6 @@ _JOURNAL: Final = MARKER + b"Tj"
 
 JOURNALS: Final = 16
 """Entries of the journal, by a byte of the key."""
-MOST_NOTED: Final = 4096
-"""Keys in one of them. Where there are more, everything under the prefix is removed."""
 ALL: Final = b""
 """Stands for everything in the journal."""
 
@@ -79,11 +77,13 @@ class State(NamedTuple):
 class NearCache:
     """`Cache`, with the rule that says which of its entries are good."""
 
-    def __init__(self, cache: Cache[Any, Any], bound: int, configuration: bytes) -> None:
+    def __init__(self, cache: Cache[Any, Any], bound: int, remote: Any) -> None:
         """bound: nanoseconds."""
+        configuration: bytes = remote.configuration
         self.cache = cache
         self.bound = bound
         self._heard = 0
+        self._most_noted: float = remote.most_noted
         self._boot = _boot()
         cache.add(_CONFIGURATION, configuration, max_age=float("inf"), pinned=True)
         found = cache.get(_CONFIGURATION)
@@ -237,7 +237,7 @@ class NearCache:
             if ALL in names:
                 return value
             names.add(name)
-            return _join({ALL} if len(names) > MOST_NOTED else names)
+            return _join({ALL} if len(names) > self._most_noted else names)
 
         self._change(_journal(name), add)
 

@@ -6,8 +6,9 @@ import time
 from typing import Any, Final, NamedTuple, Union
 
 from ._errors import RemoteError
-from ._format import Tags, new_version
-from ._wire import Command, Connection, Wire, refused
+from ._format import LOADING, Tags, loading, new_version
+from ._resp import Command, Connection, Connector
+from ._wire import Wire, refused
 
 # A write that has been under way for longer than its caller waits is refused: it could overwrite
 # what was written since.
@@ -31,11 +32,20 @@ return 1
 """
 
 
+# How long a load keeps other machines from storing what they load, milliseconds.
+LOAD_MS: Final = 30_000
+
+
 class Fetched(NamedTuple):
+    """What the remote has under a key."""
+
     raw: Union[bytes, None]
     ttl: Union[int, None]
     """Milliseconds that it lives from now on; None: no end."""
     server: bytes
+    """Which server has it; empty where that does not tell."""
+    seen: Any = None
+    """For the remote: what it was, where that has to be the same later."""
 
 
 class Redis:
@@ -45,10 +55,13 @@ class Redis:
     pushes: Final = True
     """Whether it tells what has changed."""
 
-    def __init__(self, wire: Wire, prefix: bytes) -> None:
-        self.wire = wire
+    most_noted: Final = 4096
+    """Keys in an entry of the journal. Where there are more, all under the prefix is removed."""
+
+    def __init__(self, client: Any, prefix: bytes, timeout: float, retry: float) -> None:
+        self.wire = Wire(Connector(client), timeout, retry)
         self.prefix = prefix
-        self.timeout = wire.timeout
+        self.timeout = timeout
         self.configuration = b"redis " + prefix
         """What all who share a near cache agree on."""
         self._keys = prefix + b"k:"
@@ -107,16 +120,31 @@ class Redis:
         if not refused(replies[0]):
             raise RemoteError("the remote refused: the write came after its time limit")
 
-    def begin_load(self, key: bytes, marker: bytes, ttl: int, deadline: float) -> bool:
-        """Stands `marker` for a value that is not there. Whether it does."""
-        name = self._keys + key
-        (reply,), _ = self._call([["SET", name, marker, "NX", "PX", ttl]], deadline)
-        return reply is not None
+    def begin_load(self, key: bytes, found: Fetched, deadline: float) -> Any:
+        """For `end_load`; None where another machine is loading it."""
+        name, marker = self._keys + key, loading()
+        if found.raw is None:
+            (reply,), _ = self._call([["SET", name, marker, "NX", "PX", LOAD_MS]], deadline)
+            return None if reply is None else marker
+        if found.raw.startswith(LOADING):
+            return None
+        # A value that does not count any more.
+        return marker if self._replace(key, found.raw, marker, LOAD_MS, deadline) else None
 
-    def replace(
+    def end_load(
+        self, key: bytes, marker: Any, raw: bytes, ttl: Union[int, None], deadline: float
+    ) -> bool:
+        """Stores what was loaded, if nobody has changed the key since. Whether it did."""
+        return self._replace(key, marker, raw, ttl, deadline)
+
+    def discard(self, key: bytes, found: Fetched, deadline: float) -> None:
+        """Removes what was found, if it is that still."""
+        if found.raw is not None:
+            self._replace(key, found.raw, b"", None, deadline)
+
+    def _replace(
         self, key: bytes, seen: bytes, raw: bytes, ttl: Union[int, None], deadline: float
     ) -> bool:
-        """Sets a value, or removes it where `raw` is empty, if it still is what was seen."""
         command: Command = ["EVAL", _REPLACE, 1, self._keys + key, seen, raw, _px(ttl)]
         (reply,), _ = self._call([command], deadline)
         return bool(reply)
@@ -151,7 +179,7 @@ class Redis:
         It is redirected to itself: by RESP2 this is one connection, so neither of two can end
         without the other.
         """
-        connection = self.wire.connect(deadline)
+        connection: Connection = self.wire.connect(deadline)
         try:
             own = refused(connection.call([["CLIENT", "ID"]], deadline)[0])
             track: Command = [

@@ -6,8 +6,6 @@ from typing import Any
 
 from .._errors import InvalidError
 from .._units import Seconds, duration_ms
-from ._redis import Redis
-from ._wire import Wire
 
 
 def remote_of(client: Any, prefix: bytes, timeout: Seconds, bound: Seconds) -> Any:
@@ -16,5 +14,11 @@ def remote_of(client: Any, prefix: bytes, timeout: Seconds, bound: Seconds) -> A
         raise InvalidError(f"timeout is above 0 seconds and up to an hour, not {timeout!r}")
     if not prefix:
         raise InvalidError("a tier's prefix is not empty: it tells its keys from others'")
-    seconds = timeout_ms / 1000
-    return Redis(Wire(client, seconds, duration_ms("bound", bound) / 2000), prefix)
+    retry = duration_ms("bound", bound) / 2000
+    if type(client).__module__.partition(".")[0] == "pymemcache":
+        from ._memcached import Memcached
+
+        return Memcached(client, prefix, timeout_ms / 1000, retry)
+    from ._redis import Redis
+
+    return Redis(client, prefix, timeout_ms / 1000, retry)

@@ -8,13 +8,25 @@ import random
 import sys
 import threading
 import time
+from collections.abc import Callable
+from typing import Any
 
 import redis
+
 from shale.tier import RemoteError, Tier
 from shale.tier._near import now
 
+Work = Callable[[Tier, dict[str, Any], random.Random, threading.Event], None]
+_file = 0
 
-def read(tier: Tier, options: dict, chance: random.Random, ended: threading.Event) -> None:
+
+def record(*what: object) -> None:
+    os.write(_file, (" ".join(map(str, what)) + "\n").encode())
+
+
+def read(
+    tier: Tier, options: dict[str, Any], chance: random.Random, ended: threading.Event
+) -> None:
     keys = options["keys"]
     while not ended.is_set():
         # A few keys are popular.
@@ -34,7 +46,9 @@ def read(tier: Tier, options: dict, chance: random.Random, ended: threading.Even
             time.sleep(chance.uniform(0, 0.004))
 
 
-def write(tier: Tier, options: dict, chance: random.Random, ended: threading.Event) -> None:
+def write(
+    tier: Tier, options: dict[str, Any], chance: random.Random, ended: threading.Event
+) -> None:
     numbers = dict.fromkeys(options["own"], 0)
     tag = options["tag"]
     while not ended.is_set():
@@ -57,12 +71,8 @@ def write(tier: Tier, options: dict, chance: random.Random, ended: threading.Eve
 
 def main() -> None:
     options = eval(sys.argv[1])
-    output = os.open(options["file"], os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-    global record
-
-    def record(*what: object) -> None:
-        os.write(output, (" ".join(map(str, what)) + "\n").encode())
-
+    global _file
+    _file = os.open(options["file"], os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     # It is there to be disturbed.
     logging.getLogger("shale").setLevel(logging.ERROR)
     # Its listener's connection has its name.
@@ -80,7 +90,13 @@ def main() -> None:
     tier.close()
 
 
-def run(work, tier, options, chance, ended) -> None:  # type: ignore[no-untyped-def]
+def run(
+    work: Work,
+    tier: Tier,
+    options: dict[str, Any],
+    chance: random.Random,
+    ended: threading.Event,
+) -> None:
     try:
         work(tier, options, chance, ended)
     except BaseException as error:

@@ -7,9 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import redis
-from conftest import Machines, is_heard
-from near import heard, near, remote_key
+from near import Machines, heard, is_heard, near, remote_key
 from proxy import DATA
 from servers import RedisServer, until
 
@@ -57,7 +55,7 @@ def test_many_coroutines_miss_at_once(machine: Machines, server: RedisServer) ->
     tier = machine(bound=30.0)
     server.client().set(remote_key("k"), b"1")
     heard(tier)
-    proxy = tier.proxy  # type: ignore[attr-defined]
+    proxy = tier.proxy
 
     async def work() -> None:
         found = [asyncio.ensure_future(AsyncTier(tier).get("k")) for _ in range(100)]
@@ -78,8 +76,8 @@ def test_a_remote_that_is_away(machine: Machines) -> None:
     tier = machine()
     tier.set("k", 1)
     assert near(tier, "k") == 1
-    tier.proxy.refuse()  # type: ignore[attr-defined]
-    tier.proxy.cut()  # type: ignore[attr-defined]
+    tier.proxy.refuse()
+    tier.proxy.cut()
 
     async def work() -> None:
         own = AsyncTier(tier)

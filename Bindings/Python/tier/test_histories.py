@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from history import NEVER, Read, Record, Write, check, run
+from histories import NEVER, Read, Record, Write, check, run
 
 BOUND = 100
 
@@ -14,7 +14,7 @@ BOUND = 100
 def test_histories(tmp_path: Path, seed: int) -> None:
     faults = run(tmp_path, seed, 30, 0.1)
     assert not faults, (
-        f"python history.py --seed {seed} --rounds 30 repeats its faults:\n"
+        f"python histories.py --seed {seed} --rounds 30 repeats its faults:\n"
         + "\n".join(faults[:20])
     )
 

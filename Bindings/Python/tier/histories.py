@@ -1,7 +1,7 @@
 """Histories: processes of several machines read and write while faults happen, and what they saw is
 checked by the times that they recorded.
 
-    python history.py --rounds 60 --seed 1 --bound 0.1
+    python histories.py --rounds 60 --seed 1 --bound 0.1
 
 Each round is a fault, drawn from the seed. Nothing is judged by how long it took: a read that began
 at some time must not return less than what was acknowledged a bound before, whenever it ended.
@@ -23,6 +23,7 @@ from collections import Counter, defaultdict
 from pathlib import Path
 from typing import Any, Callable, NamedTuple
 
+import redis
 from proxy import DATA, LISTENER, Proxy
 from servers import RedisServer, until
 from support import child_environment
@@ -152,7 +153,9 @@ def _backwards(record: Record) -> list[str]:
 
 
 class Machine:
-    def __init__(self, name: str, folder: Path, server: RedisServer, options: dict) -> None:
+    def __init__(
+        self, name: str, folder: Path, server: RedisServer, options: dict[str, Any]
+    ) -> None:
         self.name = name
         self.folder = folder / name
         self.folder.mkdir()
@@ -168,7 +171,7 @@ class Machine:
         self.files.append(file)
         options = {**self.options, "own": own, "tag": f"t-{self.name}", "file": str(file)}
         return subprocess.Popen(
-            [sys.executable, HERE / "history_child.py", repr(options)],
+            [sys.executable, HERE / "histories_child.py", repr(options)],
             stdin=subprocess.PIPE,
             env=child_environment(),
             text=True,
@@ -349,14 +352,12 @@ class History:
         began = time.monotonic()
         client = self.server.client()
         for machine in self.machines:
-            import redis
-
             options = machine.options
             with Tier(
                 options["directory"], redis.Redis(port=options["port"]), **options["tier"]
             ) as tier:
                 # Late removals change what the remote has.
-                until(lambda: not tier._near.noted())  # noqa: B023
+                until(lambda: not tier._near.noted())
                 for key in options["keys"]:
 
                     def same() -> bool:
@@ -368,7 +369,7 @@ class History:
                         if raw is None or found.missing:
                             # Its tag may have been invalidated.
                             return found.missing and (raw is None or raw.startswith(b"\xffS1"))
-                        return raw.endswith(tier._codec.encode(found.value)[1])  # noqa: B023
+                        return bool(raw.endswith(tier._codec.encode(found.value)[1]))
 
                     until(same)
         return time.monotonic() - began
