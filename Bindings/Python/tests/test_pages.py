@@ -1,5 +1,5 @@
 """The snippets of the guides run, and do what the text says. Those that need other libraries are in
-adapters/test_pages.py."""
+adapters/test_pages.py and tier/test_page.py."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ def test_all_are_run() -> None:
         "locks": 4,
         "memoize": 4,
         "rate-limit": 2,
+        "tier": 4,
         "web-framework": 4,
     }
 
