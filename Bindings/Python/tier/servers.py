@@ -70,14 +70,17 @@ class Server:
 
 
 class RedisServer(Server):
-    def __init__(self, folder: Path, *options: str, port: int = 0) -> None:
-        port = port or free_port()
+    def __init__(self, folder: Path, *options: str, configuration: Path | None = None) -> None:
+        """configuration: of a sentinel."""
+        port = free_port()
         folder.mkdir(parents=True, exist_ok=True)
-        command = [
-            *(os.environ.get("SHALE_TIER_SERVER", "redis-server"), "--port", str(port)),
-            *("--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--dir", str(folder)),
-            *("--enable-debug-command", "yes", *options),
-        ]
+        program = os.environ.get("SHALE_TIER_SERVER", "redis-server")
+        common = ("--port", str(port), "--bind", "127.0.0.1", "--dir", str(folder))
+        if configuration is None:
+            files = ("--save", "", "--appendonly", "no", "--enable-debug-command", "yes")
+            command = [program, *common, *files, *options]
+        else:
+            command = [program, str(configuration), "--sentinel", *common]
         super().__init__(command, port, folder / "redis.log")
 
     def client(self, **options: Any) -> Any:

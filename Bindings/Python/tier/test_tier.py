@@ -15,10 +15,11 @@ from typing import Any, Callable
 
 import pytest
 import redis
+import valkey
 from loaders import in_thread
 from near import Machines, heard, near, remote_key
 from proxy import DATA, LISTENER
-from servers import PATIENCE, RedisServer, until
+from servers import PATIENCE, RedisServer, free_port, until
 from support import child_environment
 
 import shale
@@ -200,7 +201,7 @@ def test_times_of_another_boot_are_not_believed(
 
 
 def test_the_reply_comes_after_the_invalidation(machine: Machines, server: RedisServer) -> None:
-    """redis/lettuce 3481, ZiggyCreatures/FusionCache 613 and 625."""
+    """The race of which lettuce's and FusionCache's near caches were told."""
     tier = machine()
     proxy = tier.proxy
     tier.get("other")  # so that there is a connection
@@ -393,7 +394,7 @@ def test_a_lost_connection_makes_all_stale(machine: Machines, server: RedisServe
 
 
 def test_a_flush_empties_the_near_cache(machine: Machines, server: RedisServer) -> None:
-    """What redis/lettuce 3885 was asked for: by RESP2 a flush names no keys."""
+    """By RESP2 its message names no keys."""
     tier = machine(bound=30.0)
     tier.set("k", 1)
     assert near(tier, "k") == 1
@@ -419,8 +420,8 @@ def test_a_remote_that_begins_anew(machine: Machines, server: RedisServer) -> No
 
 
 def test_another_primary(machine: Machines, server: RedisServer, tmp_path: Path) -> None:
-    """redisson/redisson 4653: after a failover the listening goes on, at the new primary; and what
-    a connection to the old one still reads is not kept."""
+    """After a failover the listening goes on, at the new primary; and what a connection to the old
+    one still reads is not kept."""
     tier = machine(near_age=1000)
     proxy = tier.proxy
     server.client().set(remote_key("k"), b"old")
@@ -441,6 +442,35 @@ def test_another_primary(machine: Machines, server: RedisServer, tmp_path: Path)
         assert tier.get("k") == b"newer"
     finally:
         second.stop()
+
+
+def test_sentinels(tmp_path: Path) -> None:
+    first = RedisServer(tmp_path / "first")
+    second = RedisServer(tmp_path / "second", "--replicaof", "127.0.0.1", str(first.port))
+    (tmp_path / "sentinel.conf").write_text(
+        f"sentinel monitor app 127.0.0.1 {first.port} 1\n"
+        "sentinel down-after-milliseconds app 300\nsentinel failover-timeout app 1000\n"
+    )
+    sentinel = RedisServer(tmp_path / "sentinel", configuration=tmp_path / "sentinel.conf")
+    try:
+        until(lambda: second.client().info("replication")["master_link_status"] == "up")
+        until(lambda: sentinel.client().sentinel_slaves("app"))
+        sentinels = redis.sentinel.Sentinel([("127.0.0.1", sentinel.port)], socket_timeout=5)
+        options: dict[str, Any] = {"bound": 0.5, "timeout": 5.0, "capacity": "8MiB"}
+        with Tier(tmp_path / "near", sentinels.master_for("app"), **options) as tier:
+            until(lambda: tier.listens)
+            tier.set("k", 1)
+            assert near(tier, "k") == 1
+            first.kill()
+            until(lambda: second.client().info("replication")["role"] == "master")
+            second.client().set(remote_key("k"), b"2")
+            heard(tier)
+            assert tier.get("k") == b"2"
+            tier.set("k", 3)
+            assert near(tier, "k") == 3
+    finally:
+        for server in (sentinel, first, second):
+            server.stop()
 
 
 def test_restarted_processes_do_not_trust_what_is_near(
@@ -562,6 +592,21 @@ def test_what_was_written_since_is_not_removed(machine: Machines, server: RedisS
     assert until(lambda: calm.get("k", stale=True)) == 2
 
 
+def test_what_is_removed_later_may_be_of_any_kind(machine: Machines, server: RedisServer) -> None:
+    calm, tier = machine(), machine(timeout=0.3)
+    proxy = tier.proxy
+    proxy.refuse()
+    proxy.cut()
+    for key in ("hash", "text"):
+        with pytest.raises(RemoteError):
+            tier.set(key, 1)
+    server.client().hset(remote_key("hash"), "field", "1")
+    server.client().set(remote_key("text"), "1")
+    proxy.go()
+    until(lambda: not calm._near.noted())
+    assert server.client().keys("*") == []
+
+
 def test_a_write_that_arrives_late_is_refused(machine: Machines, server: RedisServer) -> None:
     tier = machine(timeout=0.3)
     proxy = tier.proxy
@@ -679,7 +724,7 @@ def test_a_tag_reaches_all_machines(machine: Machines, server: RedisServer) -> N
 
 
 def test_readers_of_a_tag_invalidate_nothing(machine: Machines, server: RedisServer) -> None:
-    """ZiggyCreatures/FusionCache 627: who finds a tag does not tell others anew of it."""
+    """Who finds a tag does not tell others anew of it."""
     one, two = machine("one"), machine("two")
     one.invalidate("t")
     one.set("k", 1, tags=["t"])
@@ -701,6 +746,9 @@ def test_a_tag_whose_version_is_lost(machine: Machines, server: RedisServer) -> 
     tier.set("new", 1, tags=["t"])
     assert near(tier, "new") == 1
     assert tier.get("old") is None
+    server.client().set("shale:t:odd", "5")
+    with pytest.raises(RemoteError, match="version of a tag"):
+        tier.set("new", 2, tags=["odd"])
 
 
 # 9. As the client has it
@@ -723,6 +771,65 @@ def test_users_passwords_databases_and_sockets(tmp_path: Path) -> None:
             assert tier.get("k") == b"2"
     finally:
         server.stop()
+
+
+def test_tls(tmp_path: Path) -> None:
+    key, certificate = tmp_path / "key.pem", tmp_path / "certificate.pem"
+    subprocess.run(
+        [
+            *("openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2"),
+            *("-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost"),
+            *("-keyout", key, "-out", certificate),
+        ],
+        check=True,
+        capture_output=True,
+    )
+    port = free_port()
+    files = ("--tls-cert-file", str(certificate), "--tls-key-file", str(key))
+    server = RedisServer(
+        *(tmp_path / "server", "--tls-port", str(port), *files),
+        *("--tls-auth-clients", "no", "--tls-ca-cert-file", str(certificate)),
+    )
+    try:
+        client = redis.Redis("localhost", port, ssl=True, ssl_ca_certs=str(certificate))
+        with Tier(tmp_path / "near", client, bound=0.5, timeout=5.0) as tier:
+            until(lambda: tier.listens)
+            tier.set("k", 1)
+            assert near(tier, "k") == 1
+            server.client().set(remote_key("k"), b"2")
+            heard(tier)
+            assert tier.get("k") == b"2"
+    finally:
+        server.stop()
+
+
+def test_valkey_py(tmp_path: Path, server: RedisServer) -> None:
+    client = valkey.Valkey(port=server.port)
+    with Tier(tmp_path / "near", client, bound=0.5, timeout=5.0, capacity="8MiB") as tier:
+        until(lambda: tier.listens)
+        tier.set("k", 1, tags=["t"])
+        assert near(tier, "k") == 1
+        client.set(remote_key("k"), b"2")
+        heard(tier)
+        assert tier.get("k") == b"2"
+        server.kill()
+        with pytest.raises(RemoteError):
+            tier.set("k", 3)
+
+
+def test_a_read_that_is_refused_leaves_nothing_behind(
+    machine: Machines, server: RedisServer
+) -> None:
+    """A near cache that marks what is being read, and not that it failed, would hang here."""
+    tier = machine()
+    server.client().hset(remote_key("k"), "field", "1")
+    for _ in range(3):
+        with pytest.raises(RemoteError, match="WRONGTYPE"):
+            tier.get("k")
+        assert tier.get("other") is None
+    server.client().set(remote_key("k"), b"1")
+    heard(tier)
+    assert near(tier, "k") == b"1"
 
 
 def test_nothing_in_clear(

@@ -11,3 +11,7 @@ class RemoteError(Error, ConnectionError):  # type: ignore[misc]  # errno: int, 
     A write that raises it was executed before, or will never be. Its key is noted: the near cache
     does not serve it, and it is removed from the remote as soon as that can be reached.
     """
+
+
+class RefusedError(RemoteError):
+    """The remote has answered, and not done it."""

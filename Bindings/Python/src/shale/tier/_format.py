@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import os
 import struct
+from collections.abc import Sequence
 from typing import Any, Final, NamedTuple, Union
 
 from .._values import Codec
 from .._varint import read_size, size_bytes
+from ._errors import RefusedError
 
 MARKER: Final = b"\xffS1"
 VALUE: Final = MARKER + b"v"
@@ -31,6 +33,17 @@ Tags = dict[bytes, bytes]
 
 def new_version() -> bytes:
     return os.urandom(VERSION_SIZE)
+
+
+def tags_of(tags: list[bytes], versions: Sequence[Union[bytes, None]]) -> Tags:
+    """Tags with their versions, for a value. RefusedError where there is none."""
+    found: Tags = {}
+    for tag, version in zip(tags, versions):
+        if version is None or len(version) != VERSION_SIZE:
+            # Evicted at once, or another program's.
+            raise RefusedError("the remote does not keep the version of a tag")
+        found[tag] = version
+    return found
 
 
 def loading() -> bytes:

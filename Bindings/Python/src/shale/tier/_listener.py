@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, Union
 
 from .. import _log
 from .._errors import Error
-from ._errors import RemoteError
+from ._errors import RefusedError, RemoteError
 from ._near import ALL, now
 from ._wire import describe, is_failure
 
@@ -161,7 +161,8 @@ class Listener:
                     self._near.forget_all(place)
                     continue
                 for name in names:
-                    self._invalidate(name, time.monotonic() + self._pause)
+                    with suppress(RefusedError):
+                        self._invalidate(name, time.monotonic() + self._pause)
             except RemoteError:
                 # The next beat tries again.
                 return
@@ -173,8 +174,13 @@ class Listener:
         else:
             # Who writes the key takes it out of the journal first: so what is seen here, and is in
             # the journal after that, was not written since.
-            found = self._remote.fetch(rest, deadline)
-            if not self._near.is_noted(name):
-                return
-            self._remote.discard(rest, found, deadline)
+            try:
+                found = self._remote.fetch(rest, deadline)
+            except RefusedError:
+                # It is nothing that a tier has written.
+                self._remote.remove(rest, deadline)
+            else:
+                if not self._near.is_noted(name):
+                    return
+                self._remote.discard(rest, found, deadline)
         self._near.forget(name)

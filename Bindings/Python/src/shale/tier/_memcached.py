@@ -13,8 +13,8 @@ import select
 import time
 from typing import Any, Final, NamedTuple, Union
 
-from ._errors import RemoteError
-from ._format import Tags, decode, new_version
+from ._errors import RefusedError
+from ._format import Tags, decode, new_version, tags_of
 from ._redis import LOAD_MS, Fetched
 from ._wire import Wire
 
@@ -59,7 +59,7 @@ class Connection:
     ) -> Reply:
         """A meta command and its reply. data: of one that sets."""
         if len(key) > LONGEST_KEY:
-            raise RemoteError(f"the remote refused: a key has up to {LONGEST_KEY} bytes")
+            raise RefusedError(f"the remote refused: a key has up to {LONGEST_KEY} bytes")
         if not key.isascii() or not key.decode().isprintable() or b" " in key:
             key, flags = base64.b64encode(key), [*flags, b"b"]
         parts = [name, key]
@@ -72,7 +72,7 @@ class Connection:
         if code.isupper() and len(code) > 2:
             # ERROR, CLIENT_ERROR, SERVER_ERROR. The connection may be out of step.
             self.close()
-            raise RemoteError(f"the remote refused: {b' '.join([code, *rest]).decode()}")
+            raise RefusedError(f"the remote refused: {b' '.join([code, *rest]).decode()}")
         body = b""
         if code == b"VA":
             size = int(rest.pop(0))
@@ -165,11 +165,9 @@ class Memcached:
         return reply.data if reply.code == b"VA" else None
 
     def make_versions(self, tags: list[bytes], deadline: float) -> Tags:
-        found: Tags = {}
         for tag in tags:
             self._call(b"ms", self._name(b"t", tag), [b"ME"], deadline, new_version())
-            found[tag] = self._version(tag, deadline) or b""
-        return found
+        return tags_of(tags, self.versions(tags, deadline))
 
     def store(self, key: bytes, raw: bytes, ttl: Union[int, None], deadline: float) -> None:
         """Sets a value, if it is what it was a moment ago; else looks again. Where this raises, it

@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from typing import Any, Final, NamedTuple, Union
 
-from ._errors import RemoteError
-from ._format import LOADING, Tags, loading, new_version
+from ._errors import RefusedError, RemoteError
+from ._format import LOADING, Tags, loading, new_version, tags_of
 from ._resp import Command, Connection, Connector
 from ._wire import Wire, refused
 
@@ -100,7 +100,7 @@ class Redis:
             name = self._tags + tag
             commands += (["SET", name, new_version(), "NX"], ["GET", name])
         found, _ = self._call(commands, deadline)
-        return {tag: found[2 * at + 1] or b"" for at, tag in enumerate(tags)}
+        return tags_of(tags, found[1::2])
 
     def store(self, key: bytes, raw: bytes, ttl: Union[int, None], deadline: float) -> None:
         """Sets a value. Where this raises, it was executed before, or never will be."""
@@ -118,7 +118,7 @@ class Redis:
                 time.sleep(max(0.0, deadline - time.monotonic()))
             raise
         if not refused(replies[0]):
-            raise RemoteError("the remote refused: the write came after its time limit")
+            raise RefusedError("the remote refused: the write came after its time limit")
 
     def begin_load(self, key: bytes, found: Fetched, deadline: float) -> Any:
         """For `end_load`; None where another machine is loading it."""

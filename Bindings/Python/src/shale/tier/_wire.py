@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Callable, Protocol
 
-from ._errors import RemoteError
+from ._errors import RefusedError, RemoteError
 
 _LIBRARIES = {"redis", "valkey", "pymemcache"}
 
@@ -95,9 +95,9 @@ class Wire:
 
 
 def refused(reply: Any) -> Any:
-    """The reply; RemoteError where it is an error."""
+    """The reply; RefusedError where it is an error."""
     if isinstance(reply, Exception):
-        raise RemoteError(f"the remote refused: {describe(reply)}") from None
+        raise RefusedError(f"the remote refused: {describe(reply)}") from None
     return reply
 
 
