@@ -885,21 +885,33 @@ def test_loaders(machine: Machines) -> None:
     until(lambda: tier.get("short") is None)
 
 
-def test_a_child_of_fork(machine: Machines) -> None:
+@pytest.mark.parametrize("first", ["get", "set", "remove", "invalidate"])
+def test_a_child_of_fork(machine: Machines, first: str) -> None:
     tier = machine(bound=1.0)
     tier.set("k", 1)
     assert near(tier, "k") == 1
+    tier.get("other")
+    # Kept, so that none of the child's own has their place.
+    parents = list(tier._remote.wire._idle)
+    assert parents
     pid = os.fork()
     if pid == 0:
         status = 1
         try:
-            ok = tier.get("k") == 1 and tier.get("new") is None
-            tier.set("forked", 1)
-            status = 0 if ok else 2
+            assert tier.get("k") == 1
+            {
+                "get": lambda: tier.get("new"),
+                "set": lambda: tier.set("forked", 1),
+                "remove": lambda: tier.remove("k"),
+                "invalidate": lambda: tier.invalidate("t"),
+            }[first]()
+            idle = tier._remote.wire._idle
+            assert idle and not any(each in parents for each in idle)
+            status = 0
         finally:
             os._exit(status)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
-    assert tier.get("forked") == 1
+    assert tier.get("forked") == (1 if first == "set" else None)
 
 
 def test_a_full_near_cache(machine: Machines) -> None:

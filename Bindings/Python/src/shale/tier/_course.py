@@ -384,6 +384,7 @@ class Course:
     # Writing
 
     def _set(self, key: bytes, value: Any, how: Storing) -> None:
+        self._begin()
         deadline = time.monotonic() + self._timeout
         plain = _format.encode(self._codec, value, {})  # TypeError comes before anything is done
         try:
@@ -400,6 +401,7 @@ class Course:
         self._near.removed([key])
 
     def _remove(self, key: bytes) -> bool:
+        self._begin()
         try:
             return bool(self._remote.remove(key, time.monotonic() + self._timeout))
         except RemoteError:
@@ -409,6 +411,7 @@ class Course:
             self._near.removed([key])
 
     def _invalidate(self, tag: bytes) -> None:
+        self._begin()
         try:
             self._remote.invalidate(tag, time.monotonic() + self._timeout)
         except RemoteError:
