@@ -303,6 +303,31 @@ def test_a_load_does_not_outlive_its_tag(machine: Machines) -> None:
     assert two.get("k") is None
 
 
+def test_what_is_not_kept_keeps_out_what_is_older(
+    machine: Machines, server: RedisServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tier = machine(bound=60.0, timeout=60.0)
+    proxy = tier.proxy
+    server.client().set(remote_key("k"), b"1")
+    tier.get("other")
+    heard(tier)
+    options: dict[str, Any] = {"bound": 60.0, "timeout": 5.0}
+    with Tier(tmp_path / "one", server.client(), **options) as direct:
+        # As if it had read from a server that nobody listens to.
+        monkeypatch.setattr(direct._near, "listens_to", lambda _server: False)
+        proxy.hold(LISTENER, False)
+        proxy.hold(DATA, False)
+        fill = in_thread(lambda: tier.get("k"))
+        proxy.wait_held(DATA, False)
+        server.client().set(remote_key("k"), b"2")
+        assert direct.get("k") == b"2"
+        with proxy.changed:
+            proxy._held.discard((DATA, False))
+            proxy.changed.notify_all()
+        assert fill() == b"1"
+        assert direct.get("k") == b"2"
+
+
 # 3. Who writes reads its own write
 
 
@@ -496,7 +521,7 @@ def test_a_remote_that_hangs(machine: Machines, server: RedisServer) -> None:
     server.signal(signal.SIGSTOP)
     try:
         with pytest.raises(RemoteError):
-            tier.get("new")
+            in_thread(lambda: tier.get("new"))()
         stale = until(lambda: (found := tier.lookup("k", stale=True)).stale and found)
         assert stale.value == 1
         assert isinstance(stale.error, RemoteError)
