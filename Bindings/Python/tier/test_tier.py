@@ -617,6 +617,20 @@ def test_what_was_written_since_is_not_removed(machine: Machines, server: RedisS
     assert until(lambda: calm.get("k", stale=True)) == 2
 
 
+def test_what_is_noted_again_is_not_forgotten(machine: Machines) -> None:
+    """It failed once more while it was made up for."""
+    tier = machine()
+    tier._listener.stop()
+    near_cache = tier._near
+    near_cache.note(b"tt")
+    ((place, names),) = near_cache.noted().items()
+    near_cache.note(b"tt")
+    near_cache.forget(place, b"tt", names[b"tt"])
+    ((_, names),) = near_cache.noted().items()
+    near_cache.forget(place, b"tt", names[b"tt"])
+    assert not near_cache.noted()
+
+
 def test_what_is_removed_later_may_be_of_any_kind(machine: Machines, server: RedisServer) -> None:
     calm, tier = machine(), machine(timeout=0.3)
     proxy = tier.proxy
@@ -642,7 +656,7 @@ def test_a_write_that_arrives_late_is_refused(machine: Machines, server: RedisSe
     client = server.client()
     client.set(remote_key("k"), b"newer")
     calls = client.info("commandstats").get("cmdstat_eval", {"calls": 0})["calls"]
-    tier._near.forget(b"k" + remote_key("k")[len(b"shale:k:") :])
+    tier._near.forget_key(remote_key("k", b"")[len(b"k:") :])
     proxy.go()
 
     # It was under way: the server gets it now, unless the proxy lost it with the connection.

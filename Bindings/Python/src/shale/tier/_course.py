@@ -391,7 +391,7 @@ class Course:
             tags = self._remote.make_versions(how.tags, deadline)
             raw = _format.encode(self._codec, value, tags) if tags else plain
             # Whoever removes late what is in the journal finds the key out of it.
-            self._near.forget(b"k" + key)
+            self._near.forget_key(key)
             self._remote.store(key, raw, how.max_age, deadline)
         except RemoteError:
             self._near.removed([key])

@@ -156,20 +156,19 @@ class Listener:
         """Invalidates in the remote what could not be written there."""
         for place, names in self._near.noted().items():
             try:
-                if ALL in names:
-                    self._remote.remove_all(self._patience)
-                    self._near.forget_all(place)
-                    continue
-                for name in names:
+                for name, mark in names.items():
                     with suppress(RefusedError):
-                        self._invalidate(name, time.monotonic() + self._pause)
+                        self._invalidate(place, name, mark)
             except RemoteError:
                 # The next beat tries again.
                 return
 
-    def _invalidate(self, name: bytes, deadline: float) -> None:
+    def _invalidate(self, place: bytes, name: bytes, mark: bytes) -> None:
+        deadline = time.monotonic() + self._pause
         kind, rest = name[:1], name[1:]
-        if kind == b"t":
+        if name == ALL:
+            self._remote.remove_all(self._patience)
+        elif kind == b"t":
             self._remote.invalidate(rest, deadline)
         else:
             # Who writes the key takes it out of the journal first: so what is seen here, and is in
@@ -180,7 +179,7 @@ class Listener:
                 # It is nothing that a tier has written.
                 self._remote.remove(rest, deadline)
             else:
-                if not self._near.is_noted(name):
+                if not self._near.is_noted(place, name, mark):
                     return
                 self._remote.discard(rest, found, deadline)
-        self._near.forget(name)
+        self._near.forget(place, name, mark)

@@ -14,6 +14,7 @@ All times are CLOCK_BOOTTIME, which the processes of a machine share, and which 
 
 from __future__ import annotations
 
+import os
 import struct
 import time
 from collections.abc import Iterable
@@ -44,6 +45,7 @@ ALL: Final = b""
 _CLOCK: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 _STATE: Final = struct.Struct("<BQQ16s")
 _FORM: Final = 1
+_MARK_SIZE: Final = 4
 
 
 def now() -> int:
@@ -234,30 +236,36 @@ class NearCache:
 
         def add(value: bytes) -> bytes:
             names = _names(value)
-            if ALL in names:
-                return value
-            names.add(name)
-            return _join({ALL} if len(names) > self._most_noted else names)
+            names[name] = _mark()
+            return _join({ALL: _mark()} if ALL in names or len(names) > self._most_noted else names)
 
         self._change(_journal(name), add)
 
-    def forget(self, name: bytes) -> None:
-        """Takes it out of the journal."""
-        key = _journal(name)
-        if self.cache.get(key, peek=True):
-            self._change(key, lambda value: _join(_names(value) - {name}))
+    def forget(self, place: bytes, name: bytes, mark: Union[bytes, None] = None) -> None:
+        """Takes it out of an entry of the journal. mark: unless it was noted anew since."""
 
-    def noted(self) -> dict[bytes, set[bytes]]:
-        """The journal's entries that hold something."""
+        def drop(value: bytes) -> bytes:
+            names = _names(value)
+            if mark is None or names.get(name) == mark:
+                names.pop(name, None)
+            return _join(names)
+
+        if self.cache.get(place, peek=True):
+            self._change(place, drop)
+
+    def forget_key(self, stored_key: bytes) -> None:
+        """Takes a key out of the journal."""
+        name = b"k" + stored_key
+        self.forget(_journal(name), name)
+
+    def noted(self) -> dict[bytes, dict[bytes, bytes]]:
+        """The journal's entries that hold something: what is noted, and its marks."""
         keys = [_JOURNAL + bytes([index]) for index in range(JOURNALS)]
         found = self.cache.get_many(keys, peek=True)
         return {key: _names(value) for key, value in found.items() if value}
 
-    def is_noted(self, name: bytes) -> bool:
-        return name in _names(self.cache.get(_journal(name), b"", peek=True))
-
-    def forget_all(self, key: bytes) -> None:
-        self._change(key, lambda value: _join(_names(value) - {ALL}))
+    def is_noted(self, place: bytes, name: bytes, mark: bytes) -> bool:
+        return _names(self.cache.get(place, b"", peek=True)).get(name) == mark
 
     def _change(self, key: bytes, function: Any) -> None:
         self.cache.update(key, function, b"", max_age=float("inf"), pinned=True)
@@ -267,15 +275,21 @@ def _journal(name: bytes) -> bytes:
     return _JOURNAL + bytes([sum(name) % JOURNALS])
 
 
-def _names(value: bytes) -> set[bytes]:
-    names: set[bytes] = set()
+def _mark() -> bytes:
+    """Tells what is noted from what is noted again."""
+    return os.urandom(_MARK_SIZE)
+
+
+def _names(value: bytes) -> dict[bytes, bytes]:
+    names: dict[bytes, bytes] = {}
     at = 0
     while at < len(value):
         size, at = read_size(value, at)
-        names.add(value[at : at + size])
-        at += size
+        end = at + size + _MARK_SIZE
+        names[value[at : at + size]] = value[at + size : end]
+        at = end
     return names
 
 
-def _join(names: set[bytes]) -> bytes:
-    return b"".join(size_bytes(len(name)) + name for name in sorted(names))
+def _join(names: dict[bytes, bytes]) -> bytes:
+    return b"".join(size_bytes(len(name)) + name + names[name] for name in sorted(names))
