@@ -23,8 +23,10 @@ from servers import PATIENCE, RedisServer, free_port, until
 from support import child_environment
 
 import shale
+from shale._turn import Turn
 from shale.tier import RemoteError, Tier
-from shale.tier._near import STATE, now
+from shale.tier._format import READ, Near
+from shale.tier._near import EPOCH_TAG, STATE, now
 
 HERE = Path(__file__).resolve().parent
 
@@ -171,6 +173,30 @@ def test_trust_is_counted_from_the_ping(machine: Machines) -> None:
     proxy.go()
     told = until(lambda: (found := tier._near.state()).heard > state.heard and found)
     assert told.heard <= began or told.epoch > state.epoch
+
+
+def test_what_is_heard_later_does_not_vouch_for_what_was_seen(
+    machine: Machines, server: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tier = machine()
+    tier._listener.stop()
+    near_cache = tier._near
+    epoch = near_cache.take_over(b"")
+    server.client().set(remote_key("k"), b"2")
+    # Another process has stored what it had read long ago; then the change is heard.
+    old = Near(READ, now() - 10 * near_cache.bound, b"1").encode()
+    look = Turn.look
+
+    def look_and_hear(turn: Turn) -> Any:
+        monkeypatch.undo()
+        tier._cache.set("k", old, tag=EPOCH_TAG)
+        found = look(turn)
+        tier._cache.remove("k")
+        assert near_cache.publish(epoch, now())
+        return found
+
+    monkeypatch.setattr(Turn, "look", look_and_hear)
+    assert tier.get("k") == b"2"
 
 
 def test_times_of_another_boot_are_not_believed(

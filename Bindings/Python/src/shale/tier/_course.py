@@ -212,22 +212,25 @@ class Course:
         while True:
             turn = Turn(self._cache, key, policy, counted=True)
             self._near.refresh(turn.place[1], loader is not None)
+            # Before each look: what is heard later does not vouch for what was seen.
+            heard = self._near.heard()
             found = turn.look()
             if found is None:
                 with turn.waiting(blocks=blocks):
                     while found is None:
                         yield Pause(turn, turn.pause())
+                        heard = self._near.heard()
                         found = turn.look()
             if isinstance(found, Load):
                 return (yield from self._load(key, found, loader, how, stale, deadline))
-            result = self._waited(found, loader is not None)
+            result = self._waited(found, heard, loader is not None)
             if result is not None:
                 return result
 
-    def _waited(self, found: LoadResult, loads: bool) -> Result | None:
+    def _waited(self, found: LoadResult, heard: int, loads: bool) -> Result | None:
         """What another has read, if that may be served."""
         entry = _format.decode_near(found.value)
-        if (loads and entry.kind == ABSENT) or not self._near.is_good(entry, self._near.heard()):
+        if (loads and entry.kind == ABSENT) or not self._near.is_good(entry, heard):
             return None
         try:
             result = self._result(entry, "near")
