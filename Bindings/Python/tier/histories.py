@@ -1,7 +1,7 @@
 """Histories: processes of several machines read and write while faults happen, and what they saw is
 checked by the times that they recorded.
 
-    python histories.py --rounds 60 --seed 1 --bound 0.1
+    python histories.py --rounds 60 --seed 1 --bound 0.1 [--memcached]
 
 Each round is a fault, drawn from the seed. Nothing is judged by how long it took: a read that began
 at some time must not return less than what was acknowledged a bound before, whenever it ended.
@@ -23,9 +23,10 @@ from collections import Counter, defaultdict
 from pathlib import Path
 from typing import Any, Callable, NamedTuple
 
-import redis
+from histories_child import client_of
 from proxy import DATA, LISTENER, Proxy
-from servers import RedisServer, until
+from pymemcache import Client
+from servers import MemcachedServer, RedisServer, Server, until
 from support import child_environment
 
 from shale.tier import RemoteError, Tier
@@ -153,9 +154,7 @@ def _backwards(record: Record) -> list[str]:
 
 
 class Machine:
-    def __init__(
-        self, name: str, folder: Path, server: RedisServer, options: dict[str, Any]
-    ) -> None:
+    def __init__(self, name: str, folder: Path, server: Server, options: dict[str, Any]) -> None:
         self.name = name
         self.folder = folder / name
         self.folder.mkdir()
@@ -196,14 +195,19 @@ class Machine:
 
 
 class History:
-    def __init__(self, folder: Path, seed: int, bound: float) -> None:
+    def __init__(self, folder: Path, seed: int, bound: float, memcached: bool) -> None:
         self.seed = seed
+        self.memcached = memcached
         self.bound = bound
         self.chance = random.Random(seed)
-        self.server = RedisServer(folder / "server")
+        self.server: Any = (MemcachedServer if memcached else RedisServer)(folder / "server")
         keys = [f"k{number}" for number in range(KEYS)]
         tier = {"bound": bound, "timeout": 0.3, "near_age": 30.0}
-        options: dict[str, Any] = {"seed": seed, "keys": [key.encode() for key in keys]}
+        options: dict[str, Any] = {
+            "memcached": memcached,
+            "seed": seed,
+            "keys": [key.encode() for key in keys],
+        }
         small = {"capacity": "2MiB"}
         # One of them is always full.
         full = {**small, "max_entries": 40}
@@ -227,8 +231,7 @@ class History:
         """Another program, which knows nothing of tiers."""
         chance = random.Random(self.seed + 1)
         numbers = dict.fromkeys(self._foreign, 0)
-        client = self.server.client(socket_timeout=0.5)
-        client.connection_pool.connection_kwargs.pop("retry", None)
+        client = self.client(timeout=0.5)
         with open(self.plain, "w") as record:
             while not self._ended.is_set():
                 key = chance.choice(self._foreign)
@@ -238,13 +241,23 @@ class History:
                 print("B", name, numbers[key], began, file=record)
                 try:
                     # By a connection of its own: one that fails is not used, nor sent again.
-                    client.set(b"shale:k:" + key, numbers[key])
+                    client.set(b"shale:k:" + key, b"%d" % numbers[key])
                     print("W", name, numbers[key], began, now(), "", file=record)
                 except Exception:
                     # It may be on its way until the server has closed the connection.
-                    client.connection_pool.disconnect()
+                    client.close()
+                    client = self.client(timeout=0.5)
                     time.sleep(1)
                 time.sleep(chance.uniform(0, 0.02))
+
+    def client(self, timeout: float = 60.0) -> Any:
+        """A plain one. What it sends, it sends once."""
+        if self.memcached:
+            address = "127.0.0.1", self.server.port
+            return Client(address, connect_timeout=timeout, timeout=timeout, default_noreply=False)
+        client = self.server.client(socket_timeout=timeout)
+        client.connection_pool.connection_kwargs.pop("retry", None)
+        return client
 
     # Faults
 
@@ -259,14 +272,17 @@ class History:
             self.cut,
             self.refused,
             self.killed_reader,
-            self.stopped_listener,
-            self.killed_listener,
             self.stopped_server,
-            self.client_kill,
-            self.flush,
-            self.sleep,
             self.restarted_server,
         ]
+        if not self.memcached:
+            faults += [
+                self.stopped_listener,
+                self.killed_listener,
+                self.client_kill,
+                self.flush,
+                self.sleep,
+            ]
         fault = chance.choice(faults)
         self.faults[fault.__name__] += 1
         fault(machine)
@@ -350,18 +366,16 @@ class History:
             machine.proxy.go()
             machine.end()
         began = time.monotonic()
-        client = self.server.client()
+        client = self.client()
         for machine in self.machines:
             options = machine.options
-            with Tier(
-                options["directory"], redis.Redis(port=options["port"]), **options["tier"]
-            ) as tier:
+            with Tier(options["directory"], client_of(options), **options["tier"]) as tier:
                 # Late removals change what the remote has.
                 until(lambda: not tier._near.noted())
                 for key in options["keys"]:
 
                     def same() -> bool:
-                        raw = client.get(b"shale:k:" + key)  # noqa: B023
+                        raw = client.get(b"shale:k:" + key) or None  # noqa: B023
                         try:
                             found = tier.lookup(key)  # noqa: B023
                         except RemoteError:
@@ -389,9 +403,9 @@ class History:
         self.server.kill()
 
 
-def run(folder: Path, seed: int, rounds: int, bound: float) -> list[str]:
+def run(folder: Path, seed: int, rounds: int, bound: float, memcached: bool = False) -> list[str]:
     """Prints what happened, and gives what contradicts the promises."""
-    history = History(folder, seed, bound)
+    history = History(folder, seed, bound, memcached)
     try:
         for _ in range(rounds):
             history.round()
@@ -421,11 +435,12 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--runs", type=int, default=1)
     parser.add_argument("--bound", type=float, default=0.1)
+    parser.add_argument("--memcached", action="store_true")
     arguments = parser.parse_args()
     failed = 0
     for seed in range(arguments.seed, arguments.seed + arguments.runs):
         with tempfile.TemporaryDirectory(prefix="history-") as folder:
-            faults = run(Path(folder), seed, arguments.rounds, arguments.bound)
+            faults = run(Path(folder), seed, arguments.rounds, arguments.bound, arguments.memcached)
         for fault in faults[:10]:
             print(fault)
         failed += bool(faults)

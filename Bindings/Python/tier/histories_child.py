@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 import redis
+from pymemcache import Client
 
 from shale.tier import RemoteError, Tier
 from shale.tier._near import now
@@ -22,6 +23,13 @@ _file = 0
 
 def record(*what: object) -> None:
     os.write(_file, (" ".join(map(str, what)) + "\n").encode())
+
+
+def client_of(options: dict[str, Any]) -> Any:
+    if options["memcached"]:
+        return Client(("127.0.0.1", options["port"]))
+    # Its listener's connection has its name.
+    return redis.Redis(port=options["port"], client_name=str(os.getpid()))
 
 
 def read(
@@ -75,8 +83,7 @@ def main() -> None:
     _file = os.open(options["file"], os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     # It is there to be disturbed.
     logging.getLogger("shale").setLevel(logging.ERROR)
-    # Its listener's connection has its name.
-    client = redis.Redis(port=options["port"], client_name=str(os.getpid()))
+    client = client_of(options)
     ended = threading.Event()
     work = write if options["own"] else read
     chance = random.Random(f"{options['seed']} {options['file']}")

@@ -19,6 +19,11 @@ def test_histories(tmp_path: Path, seed: int) -> None:
     )
 
 
+def test_a_history_with_memcached(tmp_path: Path) -> None:
+    faults = run(tmp_path, 1, 15, 0.1, memcached=True)
+    assert not faults, "\n".join(faults[:20])
+
+
 def record(*reads: Read) -> Record:
     """Of a key that machine a writes: 1 at 0 to 10, 2 at 1000 to 1010, 3 fails."""
     made = Record()
