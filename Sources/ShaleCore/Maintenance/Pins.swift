@@ -6,7 +6,8 @@ extension Shard {
     func spares(_ length: Int) -> Bool {
         if header[Field.pinnedBytes] == 0 { return true }
         let loss = log.loss
-        return log.availableFrames > loss
+        // (While the cache is made smaller, more frames are free than there may be.)
+        return max(log.availableFrames, log.freeFrames) > loss
             && (length <= log.headRoom || log.freeFrames > loss || (try? log.provide(loss + 1)) != nil)
     }
 

@@ -111,8 +111,42 @@ static void pins_refuse_it(void) {
     free(directory);
 }
 
+/* A tenth of the cache is live, some of it pinned, the rest of its log dead: it is all there in a smaller one. */
+static void nothing_leaves_that_has_room(int32_t eviction) {
+    enum { larger = 5 << 20, smaller = 3 << 20, keys = 250, pinned = 20, rounds = 20 };
+    directory = path_to(eviction == SHALE_EVICTION_LRU ? "sparse" : "sparse, adaptive");
+    random_source source = {1};
+    shale_cache *cache = NULL;
+    for (int round = 0; round < rounds; round++) {
+        shale_options options = {.struct_size = sizeof options,
+                                 .capacity = round % 2 ? smaller : larger,
+                                 .shards = 1,
+                                 .eviction = eviction,
+                                 .flags = SHALE_OPEN_NO_SYNC};
+        REQUIRE_STATUS(SHALE_OK, shale_open(directory, &options, &cache));
+        uint64_t before = round ? stats_of(cache).entries : keys;
+        CHECK_EQUAL(keys, before);
+        for (int i = 0; i < 4000; i++) {
+            uint64_t key = i < keys ? (uint64_t)i : random_below(&source, keys);
+            REQUIRE_STATUS(SHALE_OK,
+                           put(cache, key, random_below(&source, 2 * small), key < pinned ? SHALE_SET_PINNED : 0));
+        }
+        CHECK_EQUAL(keys, stats_of(cache).entries);
+        REQUIRE_STATUS(SHALE_OK, shale_close(cache));
+    }
+    free(directory);
+}
+static void nothing_leaves_that_has_room_with_lru(void) {
+    nothing_leaves_that_has_room(SHALE_EVICTION_LRU);
+}
+static void nothing_leaves_that_has_room_when_adaptive(void) {
+    nothing_leaves_that_has_room(SHALE_EVICTION_ADAPTIVE);
+}
+
 int main(void) {
     watch(150);
+    RUN(nothing_leaves_that_has_room_with_lru);
+    RUN(nothing_leaves_that_has_room_when_adaptive);
     RUN(shards_share_values);
     RUN(tables_yield);
     RUN(pins_refuse_it);
