@@ -1,6 +1,8 @@
 import CShale
 import CShalePlatform
-import ShaleCore
+#if canImport(ShaleCore)  // CMake compiles both as one module
+    import ShaleCore
+#endif
 
 // What C passes, checked and turned into the core's terms; and back.
 

@@ -3,7 +3,9 @@
 
 import CShale
 import CShalePlatform
-import ShaleCore
+#if canImport(ShaleCore)  // CMake compiles both as one module
+    import ShaleCore
+#endif
 
 // Every function of shale.h. The compiler checks each against the header;
 // nothing here decides anything but whether the arguments are usable.

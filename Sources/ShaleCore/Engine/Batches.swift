@@ -35,7 +35,7 @@ extension Engine {
                 table.probe(fraction) { _, word0 in
                     let location = Slot.location(word0)
                     guard shard.log.isSound(location) else { return true }
-                    ShaleCore.prefetch(shard.log.address(location), to: 128)
+                    prefetchLines(shard.log.address(location), to: 128)
                     return true
                 }
             }

@@ -238,7 +238,7 @@ extension Shard {
     private func locate(_ slot: Memory, _ word0: UInt64) throws(Outcome) -> Sighting {
         guard let spot = log.spot(Slot.location(word0)) else { throw .damaged }
         // The lines of a small record together, rather than one wait after the other.
-        prefetch(spot.at, to: 192)
+        prefetchLines(spot.at, to: 192)
         let word1 = slot.acquire(8)
         // Pointed to while the frame held this segment: so the location is the current one's. And word 1 is this
         // entry's.
@@ -256,7 +256,7 @@ extension Shard {
             memcmp(p + record.keyOffset, key.bytes, key.length) == 0
         else { throw isOther(p, spot.address, spot.location) ? .otherKey : unreadable(sighting) }
         // The rest of a larger one while its head is verified.
-        prefetch(p, from: 192, to: record.length)
+        prefetchLines(p, from: 192, to: record.length)
         guard record.verifiesHead(at: p, keyHash: key.hash, address: spot.address, secret: secret) else {
             throw unreadable(sighting)
         }

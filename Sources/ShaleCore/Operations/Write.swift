@@ -31,7 +31,7 @@ extension Shard {
         guard UInt(bitPattern: frame) < UInt(bitPattern: geometry.rows),
             UInt(bitPattern: offset) < UInt(bitPattern: log.segmentSize)
         else { return }
-        prefetch(engine.pointee.data + (log.offset(ofFrame: frame) &+ offset), to: length)
+        prefetchLines(engine.pointee.data + (log.offset(ofFrame: frame) &+ offset), to: length)
     }
 
     // MARK: Set

@@ -43,7 +43,7 @@ let hugePageSize = Int(SHIM_HUGE_PAGE)
 
 /// Fetches bytes into the processor's cache, 2 KiB at most: the processor itself goes on from there. A hint, wherever
 /// they are.
-@inline(__always) func prefetch(_ p: Memory, from start: Int = 0, to end: Int) {
+@inline(__always) func prefetchLines(_ p: Memory, from start: Int = 0, to end: Int) {
     var offset = start
     while offset < min(end, 2048) {
         shim_prefetch(p + offset)
