@@ -9,49 +9,53 @@ let embedded = Context.environment["SHALE_EMBEDDED"]
 // Only who makes the documentation needs its plugin: SHALE_DOCUMENTATION, which `make documentation` sets.
 let documentation = Context.environment["SHALE_DOCUMENTATION"] != nil
 
-let engineTests: Target =
-    if let embedded {
+// What both builds of the engine's tests need.
+let tests: [Target] = [
+    // The C interface's header: the contract that ShaleC implements.
+    .systemLibrary(name: "CShale", path: "Include"),
+    .target(name: "ShaleTestSupport", dependencies: ["CShale"], path: "Tests/ShaleTestSupport"),
+]
+
+let library: [Target] = [
+    // A header with inline shims, and C files for what has to be a function or a variable.
+    .target(name: "CShalePlatform", dependencies: ["CLZ4"]),
+    // What has to be installed to build. (XXH3 is all in its header.)
+    .systemLibrary(
+        name: "CLZ4", pkgConfig: "liblz4",
+        providers: [
+            .apt(["liblz4-dev", "libxxhash-dev"]), .yum(["lz4-devel", "xxhash-devel"]), .brew(["lz4", "xxhash"]),
+        ]),
+    .target(name: "ShaleCore", dependencies: ["CShalePlatform"]),
+    .target(name: "ShaleC", dependencies: ["ShaleCore", "CShale", "CShalePlatform"]),
+    .target(name: "Shale", dependencies: ["ShaleCore"]),
+    .target(name: "ShaleAdapters", dependencies: ["Shale"]),
+    .testTarget(name: "EngineTests", dependencies: ["CShale", "ShaleTestSupport", "ShaleC"]),
+    .testTarget(name: "ShaleCoreTests", dependencies: ["ShaleCore", "CShalePlatform"]),
+    .testTarget(name: "ShaleTests", dependencies: ["Shale", "HistoryLoader"]),
+    // For test_fence_history_swift.py.
+    .executableTarget(name: "HistoryLoader", dependencies: ["Shale"], path: "Tests/HistoryLoader"),
+    .testTarget(name: "ShaleAdaptersTests", dependencies: ["ShaleAdapters"]),
+]
+
+let products: [Product] = [
+    .library(name: "ShaleCore", targets: ["ShaleCore"]),
+    .library(name: "ShaleC", targets: ["ShaleC"]),
+    .library(name: "Shale", targets: ["Shale"]),
+    .library(name: "ShaleAdapters", targets: ["ShaleAdapters"]),
+]
+
+func againstEmbedded(_ folder: String) -> [Target] {
+    [
         .testTarget(
             name: "EngineTests", dependencies: ["CShale", "ShaleTestSupport"],
-            linkerSettings: [.unsafeFlags(["-L\(embedded)", "-lshale", "-Xlinker", "-rpath", "-Xlinker", embedded])])
-    } else {
-        .testTarget(name: "EngineTests", dependencies: ["CShale", "ShaleTestSupport", "ShaleC"])
-    }
+            linkerSettings: [.unsafeFlags(["-L\(folder)", "-lshale", "-Xlinker", "-rpath", "-Xlinker", folder])])
+    ]
+}
 
 let package = Package(
     name: "shale",
-    products: [
-        .library(name: "ShaleCore", targets: ["ShaleCore"]),
-        .library(name: "ShaleC", targets: ["ShaleC"]),
-        .library(name: "Shale", targets: ["Shale"]),
-        .library(name: "ShaleAdapters", targets: ["ShaleAdapters"]),
-    ],
+    products: embedded == nil ? products : [],
     dependencies: documentation ? [.package(url: "https://github.com/swiftlang/swift-docc-plugin", from: "1.5.0")] : [],
-    targets: [
-        // A header with inline shims, and C files for what has to be a function or a variable.
-        .target(name: "CShalePlatform", dependencies: ["CLZ4"]),
-        // What has to be installed to build. (XXH3 is all in its header.)
-        .systemLibrary(
-            name: "CLZ4", pkgConfig: "liblz4",
-            providers: [
-                .apt(["liblz4-dev", "libxxhash-dev"]), .yum(["lz4-devel", "xxhash-devel"]), .brew(["lz4", "xxhash"]),
-            ]),
-        // The C interface's header: the contract that ShaleC implements.
-        .systemLibrary(name: "CShale", path: "Include"),
-        .target(name: "ShaleCore", dependencies: ["CShalePlatform"]),
-        .target(name: "ShaleC", dependencies: ["ShaleCore", "CShale", "CShalePlatform"]),
-        .target(name: "Shale", dependencies: ["ShaleCore"]),
-        .target(name: "ShaleAdapters", dependencies: ["Shale"]),
-        .target(name: "ShaleTestSupport", dependencies: ["CShale"], path: "Tests/ShaleTestSupport"),
-        engineTests,
-    ]
-        + (embedded == nil
-            ? [
-                .testTarget(name: "ShaleCoreTests", dependencies: ["ShaleCore", "CShalePlatform"]),
-                .testTarget(name: "ShaleTests", dependencies: ["Shale", "HistoryLoader"]),
-                // For test_fence_history_swift.py.
-                .executableTarget(name: "HistoryLoader", dependencies: ["Shale"], path: "Tests/HistoryLoader"),
-                .testTarget(name: "ShaleAdaptersTests", dependencies: ["ShaleAdapters"]),
-            ] : []),
+    targets: tests + (embedded.map(againstEmbedded) ?? library),
     swiftLanguageModes: [.v6]
 )

@@ -6,7 +6,7 @@ import Testing
 /// many for each seed, SHALE_MODEL_SEED the first of the ten seeds.
 @Suite("Model", .serialized)
 struct ModelTests {
-    static let operations = ProcessInfo.processInfo.environment["SHALE_MODEL_OPERATIONS"].flatMap { Int($0) } ?? 20_000
+    static let operations = ProcessInfo.processInfo.environment["SHALE_MODEL_OPERATIONS"].flatMap { Int($0) } ?? 2_000
     static let seeds = Array(testSeed..<testSeed + 10)
 
     static let fiftyEntries = ModelConfiguration(
