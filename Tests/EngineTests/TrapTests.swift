@@ -195,8 +195,8 @@ struct TrapTests {
             cache = try rebuild(cache)
             for number in 0..<40 { #expect(cache.get("k\(number)").status == .miss, "k\(number), round \(round)") }
             for number in 40..<60 {
-                // recovery.md, "A power cut": "Evicted entries are misses, or are back": either, but nothing else.
-                // The keys above do without.
+                // Evicted entries are misses or are back, but nothing else: recovery.md, "A power cut". The keys above
+                // do without.
                 let found = cache.get("k\(number)")
                 if found.status == .miss {
                     misses += 1

@@ -1,6 +1,6 @@
 /* What the cache may answer. A world says of each key what it may be; where an operation was killed there are two worlds,
  * one in which it happened and one in which it did not, until somebody looks. Every leave that is granted beside
- * the rule that the last completed change counts is an excuse: counted, with the sentence of the documents that grants it. */
+ * the rule that the last completed change counts is an excuse: counted, with the heading that grants it. */
 #ifndef MODEL_H
 #define MODEL_H
 
@@ -71,53 +71,46 @@ static struct {
 } model;
 
 typedef enum {
-    /* space.md, "Pinned entries": "Otherwise the answer is `SHALE_E_FULL`, before anything has changed." */
+    /* Pinned entries leave a call no room: space.md, "Pinned entries". */
     excuse_full_of_pins,
-    /* shale.h: "no space: the disk is full, or pinned entries fill the cache" */
+    /* shale.h, SHALE_E_FULL */
     excuse_full_disk,
-    /* limits.md, "Order, counts and eviction": "the contents of the tail segment go first, whatever their stamps";
-     * space.md, "The table": "An entry that finds no place at all is evicted." */
+    /* The contents of the tail segment go first: limits.md, "Order, counts and eviction". Or an entry finds no place:
+     * space.md, "The table". */
     excuse_forced_eviction,
-    /* promises.md, "Space": "One way remains: a table evicts an entry that it cannot place within its reach." */
+    /* A table cannot place an entry within its reach: promises.md, "Space". */
     excuse_no_place,
-    /* limits.md, "Order, counts and eviction": "can have forced out the value that it was to replace" */
+    /* A set that failed has forced out its own key: limits.md, "Order, counts and eviction". */
     excuse_own_forced_out,
-    /* space.md, "When room runs out": "Any other set of a large value evicts the one that it replaces" */
+    /* A large value is evicted by the set that replaces it: space.md, "When room runs out". */
     excuse_makes_room,
-    /* space.md, "When room runs out": "If both do not fit, a set that pins or has a condition fails with
-     * `SHALE_E_FULL`"; space.md, "When room runs out": "if nothing but its own entry could make that room, it fails
-     * with `SHALE_E_FULL` too" */
+    /* The old and the new value do not fit together, and the old one has to stay: space.md, "When room runs out". */
     excuse_both_do_not_fit,
-    /* design.md, "Eviction": "Live bytes are held below 82 % of what the shard may use" */
+    /* design.md, "Eviction" */
     excuse_evicted,
-    /* recovery.md, "A rebuild": "entries that were evicted or expired may be indexed again" */
+    /* What was evicted or expired is indexed again: recovery.md, "A rebuild". */
     excuse_came_back,
-    /* recovery.md, "A process is killed": "It counts whole from the moment of its commit word on, or not at all" */
+    /* A call that was killed happened whole or not at all: recovery.md, "A process is killed". */
     excuse_killed,
-    /* recovery.md, "A power cut": "later records may survive an earlier one"; recovery.md, "A rebuild": "A value
-     * whose body is damaged still does, and is a miss then" */
+    /* A later record survives an earlier one: recovery.md, "A power cut". Or a value has lost its body: recovery.md, "A
+     * rebuild". */
     excuse_cut,
-    /* recovery.md, "A power cut": "An entry whose record, or a part of whose value, the tail has passed since may be
-     * a miss." */
+    /* The tail has passed the record: recovery.md, "A power cut". */
     excuse_passed,
-    /* limits.md, "After the index is rebuilt": "A large value that had been evicted, or whose writer was killed, can
-     * come back with an index that is made anew, and without some of its parts. It is a miss for whoever reads it,
-     * and is dropped then; until that, `SHALE_GET_INFO`, a touch and a removal find it." */
+    /* A large value comes back without some of its parts, and is found by what does not read it: limits.md, "After the
+     * index is rebuilt". */
     excuse_lacks_parts,
-    /* format.md, "What is checked when": "If the damage lies before the synced position, everything older in that
-     * shard is dropped" */
+    /* Damage before the synced position drops what is older: format.md, "What is checked when". */
     excuse_damage,
-    /* recovery.md, "A process is killed": "Changes of a whole shard: a clear ... They are noted when they begin, and
-     * recovery finishes them." Readers, who take no lock, see what was there until then. */
+    /* A clear was killed, and recovery will finish it: recovery.md, "A process is killed". Readers, who take no lock,
+     * see what was there until then. */
     excuse_clear_pending,
-    /* limits.md, "Order, counts and eviction": "When it is full, and another tag comes, entries that are stale through a
-     * tag go as if they had been evicted, pinned ones too." */
+    /* The full tag table drops what is stale through a tag: limits.md, "Order, counts and eviction". */
     excuse_tag_table,
-    /* design.md, "Set": "If the tag is expired again, the later time counts for all of them, unless the cleaner has
-     * written the first time into their records" */
+    /* A tag was expired twice, and the cleaner has noted the first time: design.md, "Set". */
     excuse_expired_again,
-    /* promises.md, "Invariants": "the log in order is the whole truth". So where the index is deleted before anybody
-     * has settled what a killed writer left, his record counts. */
+    /* The log is the whole truth (promises.md, "Invariants"). So where the index is deleted before anybody has settled
+     * what a killed writer left, his record counts. */
     excuse_deleted_unsettled,
     /* The test's own limit: more alternatives than it notes. */
     excuse_unknown,
@@ -298,8 +291,7 @@ static void note_positions(void) {
             model.synced[k].at[model.synced[k].count++] = tail_of(&l, i);
 }
 
-/* recovery.md, "A power cut": "An entry whose record, or a part of whose value, the tail has passed since may be a
- * miss." */
+/* Whether the tail has passed the key's record, or a part of its value, since the sync: recovery.md, "A power cut". */
 static bool was_passed(int key) {
     layout l = read_layout(bytes_of_data);
     for (int i = 0; i < model.synced[key].count; i++) {

@@ -106,7 +106,7 @@ static void before_store(const void *at) {
                        (const unsigned char *)at - bytes_of(f));
     happens();
 }
-/* space.md, "Changing the capacity": "at every moment the disk holds no more than the recorded capacity". */
+/* At every moment the disk holds no more than the recorded capacity: space.md, "Changing the capacity". */
 static void check_disk(void) {
     layout l = machine.names[name_data] < 0 ? (layout){0} : read_layout(bytes_of_data);
     if (l.exists && disk_bytes() > l.capacity)
@@ -144,8 +144,7 @@ static shard_view shard_of(const void *at) {
 }
 
 /* Whether a slot's table, while it is laid out anew, has no place somewhere within the reach of a home, and nobody there
- * could leave for a pinned entry. promises.md, "Space": "One way remains: a table evicts an entry that it cannot
- * place within its reach." */
+ * could leave for a pinned entry: promises.md, "Space". */
 static bool has_no_place(const void *at) {
     enum { reach = 3 };
     shard_view v = shard_of(at);
@@ -161,7 +160,7 @@ static bool has_no_place(const void *at) {
     return false;
 }
 
-/* promises.md, "The order of eviction": "The entry of the key that a call is about is passed over" */
+/* The entry of the key that a call is about is passed over: promises.md, "The order of eviction". */
 static bool is_spared(const shard_view *v, const slot *s) {
     const unsigned char *p = value_record(v, s->location);
     bool is_own = p && (is_about_z ? key_of(p) < 0 : own_key >= 0 && key_of(p) == own_key);
@@ -181,8 +180,8 @@ static void check_order(const shard_view *v, int key, uint64_t word1) {
                 complain("evicted out of order: key %c with stamp %u, while the slot in bucket %zu has %u",
                          key < 0 ? '?' : key + 'a', (unsigned)(word1 & stamps), s.position,
                          (unsigned)(s.word1 & stamps));
-            /* Those that it has passed may have a use less than when it did. promises.md, "The order of eviction": "what is
-             * damaged, and nobody has met, is passed by" */
+            /* Those that it has passed may have a use less than when it did, and damage that nobody has met is passed
+             * by: promises.md, "The order of eviction". */
         } else if (model.was_damaged) {
             excuses_used[excuse_damage]++;
         } else if ((s.word1 >> 38 & 3) + 1 < (word1 >> 38 & 3))
@@ -428,8 +427,8 @@ static uint64_t sum_of(size_t word) {
     return sum;
 }
 
-/* (What is gone by its age or its tag is none of them. space.md, "Pinned entries": "Before a call fails for want of
- * room, what is gone in its shard leaves.") */
+/* (What is gone by its age or its tag does not count: it leaves before a call fails for want of room. See space.md,
+ * "Pinned entries".) */
 static bool some_are_pinned(void) {
     for (int w = 0; w < model.world_count; w++)
         for (int k = 0; k < most_keys; k++) {
@@ -442,7 +441,7 @@ static bool some_are_pinned(void) {
     return false;
 }
 
-/* limits.md, "Damage": "A pinned entry that is damaged takes room until somebody meets the damage". */
+/* A pinned entry that is damaged takes room until somebody meets the damage: limits.md, "Damage". */
 static bool damaged_pins_remain(void) {
     return model.has_damaged_pin && sum_of(w_pinned_bytes) > 0;
 }
@@ -466,7 +465,7 @@ static bool open_cache(int capacity) {
     if (status < 0) {
         /* A smaller capacity is refused where pinned entries need more: the cache stays as it was. */
         if (status == SHALE_E_FULL && machine.is_full) {
-            /* design.md, "The promises": "a full disk is an error code": there is room again, and it is opened. */
+            /* A full disk is an error code (design.md, "The promises"): there is room again, and it is opened. */
             machine.is_full = false;
             excuses_used[excuse_full_disk]++;
             return open_cache(capacity);
@@ -658,7 +657,7 @@ static choice expired(choice x) {
 static bool complete(choices *w, const operation *op, uint16_t id) {
     choices *c = &w[op->key];
     if (answer.status < 0 && answer.status != SHALE_E_INVALID)
-        return true; /* shale.h: "A call that fails leaves its key as it was." */
+        return true; /* A call that fails leaves its key as it was: shale.h, shale_last_error. */
     switch (op->what) {
     case 's':
     case 'p':
@@ -707,8 +706,7 @@ static bool complete(choices *w, const operation *op, uint16_t id) {
             x.leave = resident;
             add_choice(c, expired(x));
         }
-        /* shale.h: "and so does one that cannot be kept because pinned entries, a full disk or its own size leave no
-         * room for the change" */
+        /* An entry goes at once where there is no room for the change: shale.h, shale_expire. */
         excuses_used[excuse_full_of_pins] += answer.had_no_room;
         if (own_is_evicted || answer.had_no_room)
             add_choice(c, (choice){0});
@@ -863,8 +861,8 @@ static void add_killed(const operation *op, uint16_t id) {
             else
                 (void)complete(w, op, id);
         }
-        /* limits.md, "Order, counts and eviction": "A large value whose parts push each other out of a full table or log
-         * is set, and evicted at once": a kill may come between. */
+        /* A large value whose parts push each other out is set and evicted at once (limits.md, "Order, counts and
+         * eviction"); a kill may come between. */
         if (is_forced && is_of_one_key(op->what) && c->count == 1 && c->choices[0].size == 2 &&
             !(c->choices[0].flags & is_pinned_value))
             c->choices[0].flags |= may_lack_parts;
@@ -884,7 +882,7 @@ static void add_killed(const operation *op, uint16_t id) {
                     add_choices(&model.pending[most_pending - 1][k], &unsettled[k]);
         }
         if (op->what == 'c' || (configured->shards > 1 && strchr("vV", op->what)))
-            /* limits.md, "Not atomic": "`clear` and `invalidate`, of both kinds, go from shard to shard", and a killed `clear` may have
+            /* `clear` and `invalidate` go from shard to shard (limits.md, "Not atomic"), and a killed `clear` may have
              * emptied part of one. */
             for (int k = 0; k < most_keys; k++) {
                 for (int j = 0; j < model.worlds[i][k].count; j++)
@@ -927,8 +925,8 @@ static size_t bytes_of_a_part(void) {
     return (((size_t)configured->segment - segment_header - record_header) / 3 - record_header - 24) & ~(size_t)7;
 }
 
-/* space.md, "Pinned entries": "An entry is pinned only if ...": whether a shard has room for so many pinned bytes more,
- * "beside" a table that grows for them "as well". */
+/* Whether a shard has room for so many pinned bytes more, also beside a table that grows for them: space.md, "Pinned
+ * entries". */
 static bool fits_pinned(size_t bytes, size_t longest, size_t records) {
     layout l = read_layout(bytes_of_data);
     size_t before = superblock_page + up(l.shards * 32, unit) + l.dictionary_places * l.dictionary_size + index_head +
@@ -996,8 +994,8 @@ static void check_status(const operation *op) {
         excuses_used[excuse_clear_pending]++;
         is_right = true;
     }
-    /* shale.h: "A call that fails leaves its key as it was." limits.md, "Order, counts and eviction": "can have forced
-     * out the value that it was to replace" */
+    /* A call that fails leaves its key as it was, but a set can have forced out the value that it was to replace:
+     * limits.md, "Order, counts and eviction". */
     bool is_own_forced_out = !allows_no_forced_out && s == SHALE_E_FULL && own_is_evicted && is_forced &&
                              (some_are_pinned() || pins(op->what));
     excuses_used[excuse_own_forced_out] += is_own_forced_out;

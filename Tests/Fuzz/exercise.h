@@ -83,8 +83,7 @@ static inline void expect_own(shale_cache *cache, const char *key, const void *b
     shale_status status = shale_get(cache, key, strlen(key), 0, &value);
     count_look();
     /* Where records are forged with right checks, nothing is promised but that the bytes are the caller's own
-     * (limits.md, "Secrecy": "The secret only keeps others from aiming for collisions and from planting records").
-     * index_file, whose records are sound, does without. */
+     * (limits.md, "Secrecy"). index_file, whose records are sound, does without. */
     if (status != SHALE_OK)
         excused(0, "gone, as records were forged");
     if (status == SHALE_OK && (value.size != size || (size && memcmp(value.data, bytes, size) != 0)))

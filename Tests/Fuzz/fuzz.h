@@ -82,7 +82,7 @@ static inline void fail(const char *file, int line, const char *format, ...) {
 /* ---- excuses ------------------------------------------------------------ */
 
 /* What a model accepts although a cache that loses nothing would not answer so: how often, of how many looks. Beside each
- * stands the sentence of the documents that allows it; at the end they are printed. */
+ * stands the heading of the documents that allows it; at the end they are printed. */
 static struct {
     uint64_t looks, used[8];
     const char *why[8];

@@ -95,9 +95,8 @@ static int missed(void) {
     return world.unmended ? maybe : ghost;
 }
 
-/* A look at an entry that may be there. Where it is not: design.md, "Eviction", or recovery.md, "A power cut": "Entries
- * that come back displace others"; and what was seen to be gone stays so until a rebuild (recovery.md: "Evicted entries
- * are misses, or are back"). */
+/* A look at an entry that may be there. Where it is not, it was evicted (design.md, "Eviction"), or displaced by
+ * entries that came back; and what was seen to be gone stays so until a rebuild (recovery.md, "A power cut"). */
 static bool may_be_gone(const entry *e) {
     return e->where == ghost || (e->where == maybe && excused(0, "evicted, or displaced"));
 }
@@ -232,9 +231,8 @@ static void new_version(unsigned key, uint64_t version) {
     world.entries[key].version = world.last_version = version;
 }
 
-/* A failed call leaves the key as it was; without pinned entries there is always room. space.md, "Pinned entries": "An
- * entry is pinned only if [...]. Otherwise the answer is `SHALE_E_FULL`, before anything has changed." Beside pinned
- * ones, others may find none. */
+/* A failed call leaves the key as it was. Without pinned entries there is always room; pinning may be refused, and
+ * beside pinned entries others may find none: space.md, "Pinned entries". */
 static bool is_full(unsigned key, shale_status status) {
     count_look();
     if (status != SHALE_E_FULL)

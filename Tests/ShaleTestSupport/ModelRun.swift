@@ -84,17 +84,15 @@ public final class ModelRun {
 
     /// What is accepted although the model alone would not say so, each by a sentence of the documents, and how often it was.
     private enum Excuse: String, CaseIterable {
-        /// design.md, "Set": "Make room: evict down to the live limit" comes before the key is looked for; it may be the
-        /// next to go.
+        /// A set makes room before it looks for the key, which may be the next to go: design.md, "Set".
         case evictedItself = "a write evicted its own key first"
-        /// limits.md, "Order, counts and eviction": "With more than one shard, the order over the whole cache is
-        /// approximate". One shard does without.
+        /// With more than one shard, the order over the whole cache is approximate: limits.md, "Order, counts and
+        /// eviction". One shard does without.
         case unordered = "evicted, with several shards"
-        /// recovery.md, "A rebuild": "entries that were evicted or expired may be indexed again". `nothingEvicted` does
-        /// without.
+        /// What was evicted or expired may be indexed again: recovery.md, "A rebuild". `nothingEvicted` does without.
         case returned = "back after a rebuild"
-        /// recovery.md, "A rebuild": "Evict what is over the limits", in the order of writing. `nothingEvicted` does
-        /// without.
+        /// A rebuild evicts what is over the limits, in the order of writing: recovery.md, "A rebuild".
+        /// `nothingEvicted` does without.
         case displaced = "displaced by a rebuild"
     }
     private var excuses: [Excuse: Int] = [:]

@@ -23,7 +23,7 @@ REPOSITORY = PYTHON_ROOT.parents[1]
 
 class Excuses:
     """Answers that a model accepts although a dict would not give them: how often, of how many
-    looks. Beside each use stands the sentence of the documents that allows it; conftest.py
+    looks. Beside each use stands the heading of the documents that allows it; conftest.py
     prints."""
 
     looks = 0

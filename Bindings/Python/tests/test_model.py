@@ -210,8 +210,7 @@ class CacheMachine(RuleBasedStateMachine):
     def purge(self) -> None:
         self.cache.purge()
         self.model = {key: self.model[key] for key in self.model if self.kept(key)}
-        # What was invalidated counts until it is swept: design.md, "Set": "until that sweep, or the
-        # cleaner, finds them, such entries count".
+        # What was invalidated counts until a sweep or the cleaner finds it: design.md, "Set".
         assert self.cache.stats().entries >= len(self.model)
 
     @rule()

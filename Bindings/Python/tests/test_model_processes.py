@@ -123,8 +123,7 @@ class ProcessesMachine(CacheMachine):
         seconds=st.floats(0, 0.003),
     )
     def kill_in_a_burst(self, keys: list[Any], size: int, seconds: float) -> None:
-        """Each of the keys is as it was or as it was to be: recovery.md, "A process is killed":
-        "It counts whole from the moment of its commit word on, or not at all".
+        """Each of the keys is as it was or as it was to be: recovery.md, "A process is killed".
         Nothing else may differ; `kill` strikes between calls and needs no such choice."""
         self.bursts += 1
         value = f"burst {self.bursts} " + "b" * (size if keys == ["large"] else min(size, 10_000))

@@ -220,8 +220,7 @@ def test_what_was_stored_survives_kill_9(directory: Path) -> None:
             for number in range(max(0, written - 499), written + 1):
                 found, text = cache[number % 500]
                 # The set after the last line may have been completed as well: recovery.md, "A
-                # process is killed": "It counts whole from the moment of its commit word on, or
-                # not at all".
+                # process is killed".
                 look()
                 assert found == number or (
                     found == written + 1

@@ -1024,12 +1024,10 @@ static void enter(const char *phase) {
 
 static bool found_older;
 
-/* What is accepted where something else should be, by the sentence that allows it. Cases with a sound index and files
- * of their own time, nine of ten, do without.
- *
- * limits.md, "Damage": "The index has no checksums. [...] Damage to it that is plausible all the same costs entries,
- * and in rare cases shows an older value of a key that is still in the log." Also an older sum, that goes on, and sums
- * of bytes and places that leave no room. */
+/* What is accepted where something else should be. The index has no checksums: plausible damage to it costs entries,
+ * and in rare cases shows an older value that is still in the log, or an older sum, that goes on, or sums of bytes and
+ * places that leave no room (limits.md, "Damage"). Cases with a sound index and files of their own time, nine of ten,
+ * do without. */
 enum { by_index_older, by_index_gone, by_index_misplaced, by_index_error, by_file_older, by_file_error, by_policy };
 static bool excuses_older(const expectation *e) {
     /* (A data file of an earlier time is a sound cache of its own.) */
@@ -1151,9 +1149,8 @@ static void fill(const specimen *s, shale_cache *cache, const expectation *e, un
         if (status < 0 && !e->sound && n > 200) /* (which accept() has counted) */
             break;
     }
-    /* design.md, "Eviction": "a hand goes round the log instead, takes a use of each entry that it passes, and stops at one
-     * that has none": at what is new, where all that is older was used. The last one that was set has made no room for
-     * another. */
+    /* The hand of the adaptive policy stops at a new entry where all older ones were used (design.md, "Eviction"). The
+     * last one that was set has made no room for another. */
     bool new_leaves_first = s->policy == SHALE_EVICTION_ADAPTIVE && stats_of(cache).evictions > evicted;
     shale_value value = SHALE_VALUE_INIT;
     for (uint64_t k = n - 8; k < n; k++) {
@@ -1227,8 +1224,8 @@ static void use_fully(const scenario *c, shale_cache *cache, const expectation *
     enter("verify at the end");
     verified(cache);
     uint64_t left = verified(cache);
-    /* format.md, "What is checked when": "What is wrong but plausible is believed", as slots that lie in another's bucket.
-     * The cleaner does not find them, and reuses their frames for the losses that the first look has written. */
+    /* Slots that lie in another's bucket are plausible, and are believed: format.md, "What is checked when". The
+     * cleaner does not find them, and reuses their frames for the losses that the first look has written. */
     if (left > 0 && !e->sound && excused(by_index_misplaced, "damaged later, as the index was damaged and believed"))
         left = verified(cache);
     CHECK_EQUAL(0, left);

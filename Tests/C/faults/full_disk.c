@@ -555,8 +555,8 @@ static void test_capacity(void) {
 }
 
 /* What a full disk forces out may be a part of a large value in another shard, which then goes as well, but where that
- * happens to more than four in a call. shale.h: "An entry counts as present where a plain shale_get would find it"; what
- * lacks a part does not. How many values lacked one. */
+ * happens to more than four in a call. What lacks a part does not count as present: shale.h, SHALE_SET_IF_PRESENT. How
+ * many values lacked one. */
 static uint64_t set_by_conditions(void) {
     start_anew();
     step("conditions on large values on a full disk");

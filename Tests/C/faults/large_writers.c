@@ -193,9 +193,8 @@ static bool is_kept_beside_many_others(void) {
     return is_kept;
 }
 
-/* limits.md, "Order, counts and eviction": "When a rebuilt shard or a run of segments leaves the cleaner no room, the
- * contents of the tail segment go first, whatever their stamps": now and then a part is among that, the others go with
- * it, and the set stores them again. */
+/* Where the cleaner has no room, the contents of the tail segment go first: limits.md, "Order, counts and eviction".
+ * Now and then a part is among that, the others go with it, and the set stores them again. */
 static void beside_many_others(void) {
     int rounds = 0;
     begin_excuses();

@@ -485,17 +485,13 @@ static int judge(const state *state, int key, shale_status status, const shale_v
             last = i;
     }
     count_look();
-    /* recovery.md, "A power cut": "An entry whose record, or a part of whose value, the tail has passed since may be a
-     * miss." */
+    /* What excuses a miss: the tail has passed the record, or a part of the value; the key was changed since; it was
+     * evicted; or it was displaced by evicted entries that came back (recovery.md, "A power cut"). */
     bool was_passed = state->is_recycled[key];
-    /* recovery.md, "A power cut": "A key that was changed since is as it was before or after any of these changes, or a
-     * miss." */
     bool was_changed = !state->is_whole && last > first;
-    /* recovery.md, "A power cut": "Evicted entries are misses, or are back." */
     bool was_evicted = false;
     for (int i = first; i <= last; i++)
         was_evicted |= h->versions[i].was_evicted;
-    /* recovery.md, "A power cut": "Entries that come back displace others." */
     bool may_be_displaced = evicts && state->was_rebuilt;
     bool may_miss = was_passed || was_changed || was_evicted || may_be_displaced;
     if (was_passed)
@@ -585,9 +581,8 @@ static bool count_rebuilds(shale_cache *cache) {
     return stats.rebuilds > 0;
 }
 
-/* The audit of both files. recovery.md, "A power cut": "Its header is still there and other bytes are not. That is
- * damage before the synced position": where the tail has passed records since, in this life or an earlier one, their
- * bytes may be such damage, and stay. */
+/* The audit of both files. Where the tail has passed records since the sync, in this life or an earlier one, their
+ * bytes may be damage before the synced position, and stay: recovery.md, "A power cut". */
 static void audit_copy(const state *state) {
     count_look();
     bool may_be_damaged = state->has_recycled || has_inherited;
@@ -646,7 +641,7 @@ static void inspect(state *state) {
                                    ? status == SHALE_OK && matches(key, &keys[key].versions[found[key]], &value)
                                    : status == SHALE_MISS;
                 count_look();
-                /* recovery.md: "Evicted entries are misses, or are back. Entries that come back displace others." */
+                /* Evicted entries may be back, and displace others: recovery.md, "A power cut". */
                 if (!is_same && !(evicts && found[key] < 0 && excused(by_eviction, "evicted")) &&
                     !(evicts && status == SHALE_MISS && excused(by_displacement, "displaced in a rebuild")))
                     describe(state, key, "the next rebuild finds something else",
@@ -748,9 +743,8 @@ static void check_evicted(int key, const version *v, uint64_t evictions) {
                v->number);
 }
 
-/* Of a set, an increment or a touch. space.md, "Pinned entries": "An entry is pinned only if [...]. Otherwise the
- * answer is `SHALE_E_FULL`"; and beside pinned ones that fill a tiny shard, others may find no room. What removes needs
- * none, space.md, "Pinned entries": "a tombstone, an invalidation [...] always find room". */
+/* Of a set, an increment or a touch. Pinning may be refused, and beside pinned entries that fill a tiny shard, others
+ * may find no room. What removes always finds room: space.md, "Pinned entries". */
 static void check_stored(shale_status status) {
     count_look();
     if (status == SHALE_E_FULL)
@@ -993,12 +987,12 @@ static void observe(const state *end) {
         if (found[key] >= 0)
             h->count = found[key] + 1;
         else if (is_there(current(key)) && current(key)->was_evicted) {
-            /* recovery.md: "Evicted entries are misses, or are back": this one is not removed. */
+            /* An evicted entry may be back; this one is not removed: recovery.md, "A power cut". */
             h->versions[0] = *current(key);
             h->count = 1;
         } else if (evicts && is_any_there(h)) {
-            /* recovery.md: "Entries that come back displace others": it was one of these, and is back where there is
-             * room for all. */
+            /* Entries that came back displaced it, and it is back where there is room for all: recovery.md, "A power
+             * cut". */
             for (int i = 0; i < h->count; i++)
                 h->versions[i].was_evicted = h->versions[i].is_unsure = true;
         } else {

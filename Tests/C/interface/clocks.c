@@ -41,9 +41,9 @@ typedef struct {
     int64_t created, expires, gone; /* SHALE_NEVER: never */
     int64_t stale;                  /* as it was set, for a later touch */
     bool exists;
-    /* The clock has been where it was gone, and jumped back: limits.md, "Order, counts and eviction": "Expired entries
-     * count ... until a sweep, the cleaner or `shale_purge` finds them." So it may be there again or not. test_limits,
-     * and test_jumps where the clock goes forward only, do without. */
+    /* The clock has been where it was gone, and jumped back. It is there again, unless a sweep or the cleaner has found
+     * it meanwhile: limits.md, "Order, counts and eviction". test_limits, and test_jumps where the clock goes forward
+     * only, do without. */
     bool may_be_swept;
 } known;
 

@@ -78,8 +78,8 @@ int main(void) {
             int size = make_text(text, sizeof text, kind, i);
             shale_status status = shale_get(cache, text, (size_t)size, 0, &value);
             count_look();
-            /* All had been evicted: limits.md, "After the index is rebuilt": "Evicted and expired entries may be in the
-             * index again." Where a kind's dictionary is gone, they went with it. */
+            /* All had been evicted, and may be in the index again: limits.md, "After the index is rebuilt". Where a
+             * kind's dictionary is gone, they went with it. */
             if (status != SHALE_OK) {
                 CHECK_STATUS(SHALE_MISS, status);
                 excused(0, "evicted");

@@ -1,6 +1,6 @@
-/* space.md, "Pinned entries": "A table grows only if this holds beside it as well." Also in the call that pins: what is
- * pinned can be set again in its place afterwards, and others be set beside it, whatever the capacity. The table is kept
- * small by a disk that is full for a while, so that it grows with the last entry. */
+/* A table grows only if what is pinned has room beside it (space.md, "Pinned entries"), also in the call that pins:
+ * what is pinned can be set again in its place afterwards, and others be set beside it, whatever the capacity. The
+ * table is kept small by a disk that is full for a while, so that it grows with the last entry. */
 #include "check.h"
 #include "faults.h"
 #include "files.h"
@@ -72,8 +72,8 @@ static long no_space_for_more(const char *name) {
     return strcmp(name, "fallocate") == 0 && allocations_left-- <= 0 ? -ENOSPC : 0;
 }
 
-/* recovery.md, "A rebuild": "If a pinned entry still has no place, the rebuild fails with `SHALE_E_FULL` and the log stays
- * as it is." So all of them are there, or nothing is opened until there is room: wherever the disk is full. */
+/* Wherever the disk becomes full, a rebuild keeps all pinned entries, or fails and leaves the log as it is until there
+ * is room: recovery.md, "A rebuild". */
 static void test_rebuild(void) {
     enum { all = 24000, tries = 24 };
     char *directory = path_to("rebuilt");

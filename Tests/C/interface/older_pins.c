@@ -2,10 +2,7 @@
  * are made here: entries that are not pinned fill the cache, then their records are marked in the data file, with the
  * head check that format.md gives, and the index is made anew from them.
  *
- * What is promised of them, space.md, "Pinned entries": "a tombstone, an invalidation, and an entry that replaces a
- * pinned one no shorter than itself always find room. A cache that an older library has filled beyond this limit
- * exceeds its capacity for it, by the loss at most, until the cleaner has been round or enough is unpinned." And
- * nothing that is pinned is gone meanwhile.
+ * What is promised of them is in space.md, "Pinned entries". And nothing that is pinned is gone meanwhile.
  *
  * older_pins [seed] */
 #include "afterwards.h"
@@ -345,9 +342,8 @@ static shale_status get_large(uint32_t number, size_t size) {
     return status;
 }
 
-/* limits.md, "Order, counts and eviction": "Large values that an older library pinned have parts that are not pinned,
- * until they are set again": they may go. They are whole or a miss, what else is pinned stays, the others find room,
- * and each stays from when it is set again. */
+/* Parts that are not pinned may go: limits.md, "Order, counts and eviction". They are whole or a miss, what else is
+ * pinned stays, the others find room, and each stays from when it is set again. */
 static void test_large_values_without_pinned_parts(void) {
     enum { count = 20, most = 20000, least = 100 };
     static const history full = {.capacity = 8 << 20};

@@ -197,7 +197,7 @@ static uint64_t end_reading(uint64_t key, reading before, shale_status status, c
     if (fault) {
     } else if (found >> 32 != the_round.number) {
         key_state *state = &ledger->keys[key];
-        /* recovery.md, "A rebuild": "entries that were evicted or expired may be indexed again". */
+        /* What was evicted or expired may be indexed again: recovery.md, "A rebuild". */
         bool returns = the_round.is_tight && state->base == 0 && found >> 32 >= state->since;
         if ((found != state->base && !(returns && excused(1, "back after a rebuild"))) || before.floor > 0)
             fault = "older: of an earlier round";
@@ -344,7 +344,7 @@ static void set(worker *w, uint64_t key, uint32_t flags) {
     options.new_version = &version;
     size_t size = size_of(&w->source);
     account *account = &ledger->keys[key].account;
-    /* limits.md, "Not atomic": "A large value that is set while `clear` runs may be a miss until its set returns." */
+    /* A large value may be a miss until its set returns, if a clear runs beside: limits.md, "Not atomic". */
     bool may_be_missed = expires_at_once || (the_round.has_clears && size > in_parts);
 
     uint64_t number = begin_change(account, flags ? op_conditional : op_set, may_be_missed),
@@ -557,8 +557,7 @@ static void settle(shale_cache *cache) {
     for (uint64_t key = 0; key < key_count; key++) {
         uint64_t found = read_key(cache, key, 0, &value);
         /* What was evicted may be back (recovery.md, "A rebuild"), or go (design.md, "Eviction"), and a clear that was
-         * cut off comes to its end (limits.md, "Not atomic": "While they run, some shards are done and others are
-         * not."). */
+         * cut off in some shards comes to its end in the others (limits.md, "Not atomic"). */
         bool may_return = !first[key] && the_round.is_tight,
              may_go = !found && atomic_load(&ledger->all.being_taken) > 0;
         if (found != first[key] && !(may_return && excused(3, "back when mended")) &&
@@ -650,8 +649,8 @@ static void play_round(random_source *source, shale_stats *before) {
     CHECK_EQUAL(0, stats.corrupt_records);
     CHECK(the_round.is_tight || stats.evictions == 0); /* there is room for all: a miss is a loss */
     uint64_t found = walk(cache, UINT64_MAX);
-    /* limits.md, "Not atomic": "counts as an entry until it is read or evicted": large values that a clear or an
-     * eviction left without parts. */
+    /* A large value that a clear or an eviction left without parts counts until it is read or evicted: limits.md, "Not
+     * atomic". */
     if (found < stats.entries && (the_round.has_clears || the_round.is_tight) &&
         excused(5, "incomplete values counted"))
         found += count_incomplete(cache);

@@ -12,8 +12,8 @@ static inline accounts check_files(const char *directory, enum account_files fil
         fprintf(stderr, "  %s: ", when);
         print_account(&found, stderr);
     }
-    /* In one shard a large value's parts go with it (space.md, "When room runs out": "Evicting a manifest clears its
-     * parts: those in the same shard at once"); parts in other shards may be left to the cleaner. */
+    /* In one shard a large value's parts go with it; those in other shards may be left to the cleaner: space.md, "When
+     * room runs out". */
     if (found.shards == 1 && !CHECK_EQUAL(0, found.orphans))
         fprintf(stderr, "  %s\n", when);
     return found;

@@ -1,8 +1,8 @@
 /* Answers that an oracle accepts although a cache that never loses anything would not give them. Each use is counted,
- * in all processes together, and printed at the end with the number of looks. Beside it stands the sentence of the
- * documents that allows it, with its page and section; Tests/C/packaging/quotes.py checks that it is there. One that is
- * used in more than a hundredth of the looks has another workload beside it that does not need it; which one is said
- * where it is used. */
+ * in all processes together, and printed at the end with the number of looks. A comment beside it cites the page and
+ * the heading that allow it; Tests/C/packaging/citations.py checks that the heading exists. One that is used in more
+ * than a hundredth of the looks has another workload beside it that does not need it; which one is said where it is
+ * used. */
 #ifndef EXCUSES_H
 #define EXCUSES_H
 

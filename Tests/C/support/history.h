@@ -17,7 +17,7 @@
  * So nothing is ever lost, and an old value is never seen again. In a cache that evicts, a present key may become absent
  * by itself; each time is counted, as few as will do, and whoever asks compares the sum over all keys with the
  * cache's own count of evictions (design.md, "Eviction"). Where shards were rebuilt, what was evicted may be back
- * (recovery.md, "A rebuild": "entries that were evicted or expired may be indexed again"). */
+ * (recovery.md, "A rebuild"). */
 #ifndef HISTORY_H
 #define HISTORY_H
 

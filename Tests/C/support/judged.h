@@ -100,11 +100,12 @@ static bool check_new_index(const situation *s, uint64_t n) {
         const char *fault;
         seen_later[key] = look(cache, key, &value, &fault);
         CHECK(!fault);
-        /* limits.md, "After the index is rebuilt": "Evicted and expired entries may be in the index again." */
+        /* Evicted entries may be in the index again: limits.md, "After the index is rebuilt". */
         bool is_back = s->evicts && !seen_mended[key] && seen_later[key] == last[key];
         evicted += !seen_mended[key] && last[key];
         /* With the adaptive policy a smaller capacity evicts all over the log, and a large value has parts all over it.
-         * What comes back from there displaces others. recovery.md, "A rebuild": "Recency becomes the order of writing" */
+         * What comes back from there displaces others, as recency is the order of writing now: recovery.md, "A
+         * rebuild". */
         bool is_displaced = s->policy != SHALE_EVICTION_LRU && s->evicts && (s->other_capacity || s->shards > 1) &&
                             !seen_later[key] && seen_mended[key] && (s->shards > 1 || ++displaced <= evicted) &&
                             excused(3, "displaced by what came back");
@@ -180,8 +181,8 @@ static bool play(const situation *s, uint64_t n, bool attached, saved_file *data
     holds &= check_keys(cache, s, n, "mended", seen_mended);
     memcpy(last, shared->ledger.completed, sizeof last);
     for (uint64_t key = 0; key < shared->ledger.keys; key++) {
-        /* What mending evicts (design.md, "Eviction"); what a clear that had begun removes (limits.md, "Not atomic":
-         * "go from shard to shard"). Nothing comes back. */
+        /* What mending evicts (design.md, "Eviction"); what a clear that had begun removes (limits.md, "Not atomic").
+         * Nothing comes back. */
         bool was_evicted = !seen_mended[key] && s->evicts && writes,
              came_to_its_end = !seen_mended[key] && (s->act == clear_all || s->killed_in == clear_all);
         holds &= check_that(seen[key] == seen_mended[key] ||

@@ -129,7 +129,7 @@ typedef struct {
     void (*warm)(shale_cache *cache); /* in the process that is struck, before */
     void (*act)(shale_cache *cache); /* NULL: opening alone */
     /* Keys may be missing, no more than evictions are counted; with LRU those that were used least recently first
-     * (design.md, "Eviction": "the entry with the oldest stamp is evicted"). The other situations do without. */
+     * (design.md, "Eviction"). The other situations do without. */
     bool evicts;
     /* More than one key goes: what was begun and not shown may come to its end when it is mended (recovery.md, "A
      * process is killed"). The other situations do without. */

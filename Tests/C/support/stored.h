@@ -33,8 +33,8 @@ static inline shale_status store(shale_cache *cache, uint64_t key, size_t size, 
 }
 
 /* What is wrong with the answer to a get of the key; NULL: nothing, or it is an error.
- * `evicts`: what is not pinned may have gone for want of space, where there is not room for all (design.md, "Eviction":
- * "the entry with the oldest stamp is evicted", on a full disk as well). Scenarios in which all fits do without. */
+ * `evicts`: what is not pinned may have gone for want of space, where there is not room for all, on a full disk as well
+ * (design.md, "Eviction"). Scenarios in which all fits do without. */
 static inline const char *stored_mismatch(uint64_t key, shale_status status, const shale_value *value, bool evicts) {
     count_look();
     if (status != SHALE_OK) {
