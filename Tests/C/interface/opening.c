@@ -364,6 +364,30 @@ static void test_another_format(void) {
     free(directory);
 }
 
+static void test_an_index_of_another_version(void) {
+    char *directory = path_to("another index");
+    shale_cache *cache = NULL;
+    shale_value value = SHALE_VALUE_INIT;
+    REQUIRE_STATUS(SHALE_OK, shale_open(directory, &four_mib, &cache));
+    CHECK_STATUS(SHALE_OK, set_text(cache, "key", "value", NULL));
+    CHECK_STATUS(SHALE_OK, shale_close(cache));
+    for (uint64_t other = index_version - 1; other <= index_version + 1; other += 2) {
+        mapped_file index = map_file(directory, "shale.index");
+        memcpy(index.bytes + 8, &other, sizeof other);
+        unmap_file(&index);
+        REQUIRE_STATUS(SHALE_OK, shale_open(directory, NULL, &cache));
+        CHECK_EQUAL(1, stats_of(cache).rebuilds);
+        CHECK_STATUS(SHALE_OK, get_text(cache, "key", 0, &value));
+        CHECK(holds_text(&value, "value"));
+        CHECK_STATUS(SHALE_OK, shale_close(cache));
+        index = map_file(directory, "shale.index");
+        CHECK_EQUAL(index_version, word_at(index.bytes + 8));
+        unmap_file(&index);
+    }
+    shale_value_free(&value);
+    free(directory);
+}
+
 static void test_options_out_of_range(void) {
     shale_options options = four_mib;
     options.capacity = (1 << 20) - 1;
@@ -656,6 +680,7 @@ int main(void) {
     RUN(test_must_exist);
     RUN(test_what_is_not_a_cache);
     RUN(test_another_format);
+    RUN(test_an_index_of_another_version);
     RUN(test_options_out_of_range);
     RUN(test_what_belongs_to_the_cache);
     RUN(test_capacity_is_kept_and_changed);
