@@ -41,7 +41,7 @@ struct KeySpace<Key: Hashable & Codable & Sendable>: Sendable {
         encoding.isCompared ? .compared(key) : .stored(bytes)
     }
 
-    /// Nil for what is another cache's, and for what no key encodes to: an older version of this library may have written it.
+    /// Nil for what is another cache's, and for what no key encodes to.
     func decode(_ bytes: UnsafeRawBufferPointer) -> Key? {
         guard bytes.starts(with: prefix), let key = encoding.decode(Array(bytes.dropFirst(prefix.count))),
             let again = try? encode(key), again.elementsEqual(bytes)

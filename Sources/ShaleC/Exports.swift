@@ -65,7 +65,7 @@ public func shale_status_text(_ status: shale_status) -> UnsafePointer<CChar> {
     case SHALE_E_MEMORY: text("out of memory")
     case SHALE_E_IO: text("input/output error")
     case SHALE_E_FORMAT: text("not a cache")
-    case SHALE_E_VERSION: text("newer format")
+    case SHALE_E_VERSION: text("another version's format")
     case SHALE_E_BUSY: text("busy")
     case SHALE_E_FILESYSTEM: text("unsuitable file system")
     case SHALE_E_PERMISSION: text("permission denied")

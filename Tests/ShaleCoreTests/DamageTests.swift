@@ -119,43 +119,6 @@ extension CoreTests {
             try goesOn()
         }
 
-        @Test("a copy that an older library's killed cleaner has left costs no age that a touch has given since")
-        func copyBeforeTouch() throws {
-            defer { try? FileManager.default.removeItem(atPath: directory) }
-            let store = try open(), value = [UInt8](repeating: 7, count: 100)
-            try store.set(value, for: "key", uncompressed: true)
-            let shard = Shard(store.engine.ref, 0)
-            try Array("key".utf8).withUnsafeBytes { bytes in
-                try value.withUnsafeBytes { body in
-                    let key = Key(bytes, secret: shard.secret), stored = try #require(body.baseAddress)
-                    try shard.lock()
-                    defer { shard.unlock() }
-                    let original = RecordHeader(
-                        at: shard.log.address(Slot.location(try #require(shard.lookup(key)).u64(0))))
-                    var copy = Draft(
-                        original, keyHash: key.hash, key: key.bytes, stored: stored,
-                        bodyHash: bodyHash(
-                            meta: stored, metaLength: 0, stored: stored, storedLength: value.count, secret: shard.secret
-                        ))
-                    shard.header.beginChange()
-                    shard.header.begin()
-                    shard.log.append(&copy, lsn: original.lsn)
-                    shard.header.end()
-                    shard.header.endChange()
-                }
-            }
-            #expect(try store.touch("key", maxAge: .seconds(1000)))
-            let expires = try #require(try store.entry(for: "key")?.expiresAt)
-            try store.close()
-            try removeIndex()
-            let again = try open()
-            #expect(try again.value(for: "key") == value)
-            #expect(try again.entry(for: "key")?.expiresAt == expires)
-            #expect(again.brokenInvariants() == [])
-            try again.close()
-            try goesOn()
-        }
-
         @Test("a dictionary is lost: no later one gets its number while records name it")
         func dictionaryNumber() throws {
             defer { try? FileManager.default.removeItem(atPath: directory) }

@@ -142,13 +142,13 @@ struct EqualKeyTests {
         #expect(try cache.value(for: 1) == nil)
     }
 
-    @Test("what an older encoding has stored is a miss, and is in no list of keys")
-    func older() throws {
+    @Test("what is stored under bytes that no key encodes to is a miss, and is in no list of keys")
+    func foreignBytes() throws {
         let store = try Store(at: nil, options: .init(capacity: 4 << 20))
         let texts = try Cache<String, Int>(in: store, named: ""), numbers = try Cache<Double, Int>(in: store, named: "")
         let sets = try Cache<Set<Int>, Int>(in: store, named: "")
-        for old in ["se\u{301}", "j-0", "j[2,1]"] {
-            try store.set("1", for: [0] + Array(old.utf8), tags: ["0:"])
+        for bytes in ["se\u{301}", "j-0", "j[2,1]"] {
+            try store.set("1", for: [0] + Array(bytes.utf8), tags: ["0:"])
         }
         #expect(try texts.value(for: "é") == nil && numbers.value(for: 0) == nil && sets.value(for: [1, 2]) == nil)
         #expect(try texts.allKeys() == [] && numbers.allKeys() == [] && sets.allKeys() == [])

@@ -138,17 +138,19 @@ def test_format_of_a_directory_with_other_files(directory: Path) -> None:
     assert [each.name for each in directory.iterdir()] == ["letter.txt"]
 
 
-def test_version_of_a_newer_format(directory: Path) -> None:
+@pytest.mark.parametrize("step", [-1, 1])
+def test_version_of_another_format(directory: Path, step: int) -> None:
     with shale.Cache(directory, capacity=SMALL) as cache:
         cache["k"] = 1
     data = bytearray((directory / "shale.data").read_bytes())
     # The two copies of the superblock: eight bytes of magic, then the format's number.
     for copy in (0, 2048):
-        data[copy + 8 : copy + 12] = b"\xff\xff\x00\x00"
+        data[copy + 8] += step
     (directory / "shale.data").write_bytes(data)
     with pytest.raises(shale.VersionError) as raised:
         shale.Cache(directory)
     assert str(directory) in str(raised.value)
+    assert (directory / "shale.data").read_bytes() == data
 
 
 def test_busy_while_another_process_writes(directory: Path) -> None:

@@ -104,8 +104,9 @@ extension CacheFiles {
                 throw message.adding(" was cut short; remove the directory to start anew").failure(.format)
             }
             return (block, false)
-        case .newer:
-            throw message.adding(" has a newer format; use a newer library, or another directory").failure(.version)
+        case .otherVersion:
+            throw message.adding(" has the format of another version; use that library, or another directory")
+                .failure(.version)
         case .foreign: throw message.adding(" is not a cache; choose another directory").failure(.format)
         case .damaged: throw isDamaged
         case .empty:
@@ -132,7 +133,7 @@ extension Superblock {
             && Int(rows) * Int(segmentSize) <= Limits.shardLogBytes
             && dictionaryFrames <= 16 && dictionarySize <= 64 << 10 && Int(dictionarySize) % pageSize == 0
             && (dictionarySize == 0) == (dictionaryFrames == 0)
-            && expiryBase < 1 << 40 && mode & ~0o777 == 0 && (syncedBytes == 16 || syncedBytes == 32)
+            && expiryBase < 1 << 40 && mode & ~0o777 == 0
             && Int(shards) * Superblock.leastFrames * Int(segmentSize) <= Int(capacity)
     }
 }

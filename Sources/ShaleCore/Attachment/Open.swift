@@ -51,11 +51,6 @@ struct Attachment {
     private static func attach(_ files: inout CacheFiles, _ configuration: Configuration) throws(Failure) -> Engine {
         let isSoleWriter = try join(&files)
         var (block, isNew) = try files.readSuperblock(configuration, isSoleWriter: isSoleWriter)
-        if isSoleWriter, block.version < Superblock.formatVersion {
-            // On the disk before anything else changes: a library that does not know the format must not take it.
-            try block.upgrade(files)
-            try files.syncData()
-        }
         if isSoleWriter, !block.isSettled {
             // What is in force from here on must not be lost in a power cut.
             try files.syncData()

@@ -14,7 +14,7 @@ struct LogPosition: Equatable {
 /// number · number of the segment before it in the log · number of the log's
 /// tail when this one was begun · check over all of it · the lsn counter then
 /// (so that versions stay new where a clear leaves no record) · the tail's offset
-/// in its segment (32). In format 1 the last word is 0, and not covered by the check.
+/// in its segment (32).
 ///
 /// A rebuild takes the highest number as the head; the log is every segment from the
 /// furthest tail that any header names to the head. What is older is free.
@@ -65,8 +65,7 @@ struct SegmentHeader {
             shard: shard, frame: frame, number: p.u64(16), previous: p.u64(24),
             tail: LogPosition(number: p.u64(32), offset: Int(truncatingIfNeeded: offset)),
             lsn: p.u64(48))
-        guard p.u64(40) == check(secret) || offset == 0 && p.u64(40) == firstCheck(secret), number > 0,
-            number < SegmentHeader.beyond, lsn < SegmentHeader.beyond,
+        guard p.u64(40) == check(secret), number > 0, number < SegmentHeader.beyond, lsn < SegmentHeader.beyond,
             tail.number <= number, offset < 1 << 32, previous < number
         else { return nil }
     }
@@ -86,11 +85,5 @@ struct SegmentHeader {
             UInt64(truncatingIfNeeded: tail.offset)
         )
         return withUnsafeBytes(of: &input) { shim_hash($0.start, 56, secret) }
-    }
-
-    /// Of format 1.
-    private func firstCheck(_ secret: UInt64) -> UInt64 {
-        var input = (SegmentHeader.magic, UInt64(shard) << 32 | UInt64(frame), number, previous, tail.number, lsn)
-        return withUnsafeBytes(of: &input) { shim_hash($0.start, 48, secret) }
     }
 }

@@ -27,60 +27,42 @@ struct Superblock {
     var mode: UInt32 = 0o600
     var dictionaryFrames: UInt32 = 0
     var dictionarySize: UInt32 = 0
-    /// For each shard: its synced position, and since format 2 its synced tail.
-    var syncedBytes = Superblock.syncedBytes
+    /// For each shard: its synced position and its synced tail.
     static let syncedBytes: UInt32 = 32
     var eviction = Eviction.lru
-    /// The lower one of the sound copies': a writer brings both to its own before it changes anything else.
-    var version = Superblock.formatVersion
 
     /// Whether both copies have this capacity. If not, whoever wrote it was killed before it was durable.
     var isSettled = true
 
-    enum Found { case sound(Superblock), empty, foreign, newer, damaged }
+    enum Found { case sound(Superblock), empty, foreign, otherVersion, damaged }
 
     static func read(_ page: Memory) -> Found {
         var best: Superblock?, isSettled = true
-        var sawMagic = false, sawNewer = false, newest: UInt64 = 0, oldest = formatVersion
+        var sawMagic = false, sawOther = false, lastOther: UInt64 = 0
         for copy in [copies.0, copies.1] {
             let p = Copy(at: page + copy)
             guard p[Copy.magic] == magic else { continue }
             sawMagic = true
-            let version = p[Copy.version, 0]
-            if version > formatVersion {
-                sawNewer = true
-                // Sound and later than what this library knows: the cache has been taken over.
-                if p.isSound { newest = max(newest, p[Copy.sequence]) }
-            }
-            guard version >= 1, version <= formatVersion, p.isSound else { continue }
-            guard let block = Superblock(p) else {
-                (sawNewer, newest) = (true, max(newest, p[Copy.sequence]))
+            let version = p[Copy.version, 0], isSound = p.isSound
+            if !isSound, version == formatVersion || version == 0 { continue }
+            guard version == formatVersion, let block = Superblock(p) else {
+                // Sound and later than what this library has written: the cache is another one's now.
+                (sawOther, lastOther) = (true, max(lastOther, isSound ? p[Copy.sequence] : 0))
                 continue
             }
-            oldest = min(oldest, block.version)
             if let other = best, other.capacity != block.capacity { isSettled = false }
             if best == nil || block.sequence > best.unsafelyUnwrapped.sequence { best = block }
         }
-        if var best, best.sequence >= newest {
-            best.version = oldest
+        if var best, best.sequence >= lastOther {
             best.isSettled = isSettled
             return .sound(best)
         }
-        if sawNewer { return .newer }
+        if sawOther { return .otherVersion }
         // A creation that was cut off: the copy that is written first was begun, and got no check.
         if page.u64(copies.0) == 0, Copy(at: page + copies.1).isBegun { return .empty }
         if sawMagic { return .damaged }
         for at in stride(from: 0, to: Sizes.superblockPage, by: 8) where page.u64(at) != 0 { return .foreign }
         return .empty
-    }
-
-    /// The format of today. Where the segments begin never moves: the tails get the room that there is.
-    mutating func upgrade(_ files: CacheFiles) throws(Failure) {
-        if roundUp(Int(shards) * 16, to: pageSize) == roundUp(Int(shards) * 32, to: pageSize) {
-            syncedBytes = Superblock.syncedBytes
-        }
-        try write(files)
-        version = Superblock.formatVersion
     }
 
     /// Writes both copies, the one that is not the current one first, each at once: stored word by word,
@@ -141,15 +123,17 @@ extension Superblock {
             self[Copy.rowsAndMode, 1] = block.mode
             self[Copy.dictionaries, 0] = block.dictionaryFrames
             self[Copy.dictionaries, 1] = block.dictionarySize
-            self[Copy.syncedBytesAndEviction, 0] = block.syncedBytes
+            self[Copy.syncedBytesAndEviction, 0] = Superblock.syncedBytes
             self[Copy.syncedBytesAndEviction, 1] = block.eviction.rawValue
             self[Copy.check] = sum
         }
     }
 
-    /// Nil where a newer library has chosen a policy that this one does not know.
+    /// Nil where another library has chosen what this one does not know.
     private init?(_ p: Copy) {
-        guard let policy = Eviction(rawValue: p[Copy.syncedBytesAndEviction, 1]) else { return nil }
+        guard p[Copy.syncedBytesAndEviction, 0] == Superblock.syncedBytes,
+            let policy = Eviction(rawValue: p[Copy.syncedBytesAndEviction, 1])
+        else { return nil }
         eviction = policy
         sequence = p[Copy.sequence]
         secret = p[Copy.secret]
@@ -164,8 +148,5 @@ extension Superblock {
         mode = p[Copy.rowsAndMode, 1]
         dictionaryFrames = p[Copy.dictionaries, 0]
         dictionarySize = p[Copy.dictionaries, 1]
-        let bytes = p[Copy.syncedBytesAndEviction, 0]
-        syncedBytes = bytes == 0 ? 16 : bytes
-        version = p[Copy.version, 0]
     }
 }

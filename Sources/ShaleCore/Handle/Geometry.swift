@@ -19,7 +19,6 @@ struct Geometry {
 
     // shale.data
     let syncTable = Sizes.superblockPage
-    let hasSyncedTails: Bool
     let dictionaryFrames: Int
     let dictionarySize: Int
     let dictionaries: Int
@@ -66,7 +65,7 @@ struct Geometry {
     }
 
     private static func global(_ block: Superblock) -> Int {
-        Sizes.superblockPage + roundUp(Int(block.shards) * Int(block.syncedBytes), to: pageSize)
+        Sizes.superblockPage + roundUp(Int(block.shards) * Int(Superblock.syncedBytes), to: pageSize)
             + Int(block.dictionaryFrames * block.dictionarySize) + indexHead + slack(Int(block.capacity))
     }
 
@@ -128,8 +127,7 @@ struct Geometry {
 
         dictionaryFrames = Int(block.dictionaryFrames)
         dictionarySize = Int(block.dictionarySize)
-        hasSyncedTails = block.syncedBytes == Superblock.syncedBytes
-        dictionaries = Sizes.superblockPage + roundUp(shards * Int(block.syncedBytes), to: pageSize)
+        dictionaries = Sizes.superblockPage + roundUp(shards * Int(Superblock.syncedBytes), to: pageSize)
         head = dictionaries + dictionaryFrames * dictionarySize
         // So that no segment shares a huge page with another, and the kernel can map it by huge pages.
         segments = roundUp(head, to: min(segmentSize, hugePageSize))

@@ -13,7 +13,8 @@ public struct ShaleError: Error, Sendable, CustomStringConvertible {
         case inputOutput = -5
         /// The directory holds something that is not a store.
         case notAStore = -6
-        case newerFormat = -7
+        /// The store has the format of another version.
+        case otherVersion = -7
         /// Open elsewhere in a way that rules the call out.
         case busy = -8
         /// The file system cannot share mappings.

@@ -434,7 +434,6 @@ extension Log {
     /// last sync.)
     func prove(_ tail: LogPosition) throws(Failure) {
         try SyncedPosition.writeTail(engine, shard: number, tail)
-        guard geometry.hasSyncedTails else { return }
         provenTail = max(provenTail, tail.number)
     }
 

@@ -2,7 +2,7 @@ import CShalePlatform
 
 /// How far each shard's log is known to be on the disk, and where it began then: written after a sync.
 /// Two tables of 16 bytes a shard: segment number, offset (32) and check (32). They say things that stay true,
-/// so each is written by itself. Format 1 has no tails; nor has a cache of many shards that was made by it.
+/// so each is written by itself.
 struct SyncedPosition {
     var number: UInt64
     var offset: Int
@@ -49,11 +49,10 @@ struct SyncedPosition {
 
     /// Where the log began. A damaged one proves nothing.
     static func tail(_ engine: EngineRef, shard: Int) -> LogPosition {
-        engine.pointee.geometry.hasSyncedTails
-            ? load(engine, engine.pointee.geometry.shards + shard) ?? LogPosition() : LogPosition()
+        load(engine, engine.pointee.geometry.shards + shard) ?? LogPosition()
     }
 
     static func writeTail(_ engine: EngineRef, shard: Int, _ tail: LogPosition) throws(Failure) {
-        if engine.pointee.geometry.hasSyncedTails { try store(engine, engine.pointee.geometry.shards + shard, tail) }
+        try store(engine, engine.pointee.geometry.shards + shard, tail)
     }
 }

@@ -111,7 +111,7 @@ struct Cleaner {
     }
 
     /// Room at the head for a copy. False where it was evicted instead: what is left is for what is pinned, which
-    /// takes a frame whatever the budget. (It never has to, but where an older library has pinned too much.)
+    /// takes a frame whatever the budget. (It never has to, but where a power cut has brought pinned entries back.)
     private func provideCopy(_ slot: Memory, _ length: Int, isPinned: Bool, _ change: inout Change) throws(Failure)
         -> Bool
     {

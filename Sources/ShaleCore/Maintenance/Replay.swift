@@ -339,11 +339,10 @@ struct Replay {
             return
         }
         let old = Slot.location(slot.u64(0))
-        // (A copy by a cleaner who was killed before the slot pointed to it may lie behind the one that was touched.)
         guard let current = log.record(old).flatMap({ log.value(of: $0) }), current.header.lsn == target.lsn else {
             return
         }
-        guard current.location == target.location || isInLog(target) else {
+        guard current.location == target.location else {
             // The copy that was touched is damaged. Its original has an age that may be over.
             shard.drop(slot, &change)
             return

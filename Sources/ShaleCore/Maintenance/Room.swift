@@ -126,7 +126,7 @@ extension Shard {
             if cleaned == 0 || idle > 2 * log.count + 2 {
                 // The disk may have room again; if not, the attempt says why.
                 header[Field.noSpace] = 0
-                // More is pinned than may be: an older library has done that. What makes it less is not refused.
+                // More is pinned than may be: a power cut has brought it back. What makes it less is not refused.
                 let reserve = max(log.reserve, needed)
                 guard log.availableFrames > reserve else {
                     guard needed == 0, !live || change.replaced > 0 else {

@@ -1316,9 +1316,9 @@ static void run_case(uint64_t number, const char *directory) {
     free_image(&c.now);
 }
 
-/* A newer library took the cache over and was cut off between the two copies: the newer one counts, if it is
- * sound. Damage that only looks like it costs nothing. */
-static void test_a_newer_format(const char *directory) {
+/* A library of another version took the cache for itself and was cut off between the two copies: the later one counts,
+ * if it is sound. Damage that only looks like it costs nothing. */
+static void test_another_format(const char *directory) {
     const specimen *s = &specimens[specimen_count - 1];
     for (int sound = 0; sound < 2; sound++) {
         image i = copy_image(&s->closed);
@@ -1390,7 +1390,7 @@ int main(int argument_count, char **arguments) {
     char *directory = path_to("damaged");
     for (int i = 0; i < specimen_count; i++)
         prepare(&specimens[i], directory);
-    test_a_newer_format(directory);
+    test_another_format(directory);
     run_cases(first, count, directory);
     printf("%" PRIu64 " cases: %" PRIu64 " opened, %" PRIu64 " refused; %" PRIu64 " keys read, %" PRIu64
            " missed; verify found %" PRIu64 " records, %" PRIu64 " shards rebuilt, %" PRIu64

@@ -1,5 +1,6 @@
 /* Opening and closing: options, what is kept, what is refused. */
 #include "afterwards.h"
+#include "files.h"
 
 #include <fcntl.h>
 #include <pthread.h>
@@ -314,6 +315,79 @@ static void test_what_is_not_a_cache(void) {
     free(link);
 }
 
+static uint64_t hash_of_files(const char *directory) {
+    mapped_file data = map_file(directory, "shale.data"), index = map_file(directory, "shale.index");
+    uint64_t hash = XXH3_64bits_withSeed(data.bytes, data.size, XXH3_64bits(index.bytes, index.size));
+    unmap_file(&data);
+    unmap_file(&index);
+    return hash;
+}
+
+/* Raises or lowers the version in one copy of the superblock or both, and makes their checks fit. */
+static void change_format(const char *directory, int step, bool only_in_force) {
+    mapped_file data = map_file(directory, "shale.data");
+    for (size_t copy = 0; copy <= super_copy; copy += super_copy) {
+        unsigned char *p = data.bytes + copy, *other = data.bytes + super_copy - copy;
+        if (only_in_force && word_at(p + super_sequence) < word_at(other + super_sequence))
+            continue;
+        uint32_t version = half_at(p + super_version) + (uint32_t)step;
+        memcpy(p + super_version, &version, sizeof version);
+        uint64_t check = XXH3_64bits_withSeed(p, super_check, SUPER_MAGIC);
+        memcpy(p + super_check, &check, sizeof check);
+    }
+    unmap_file(&data);
+}
+
+static void test_another_format(void) {
+    char *directory = path_to("another");
+    shale_cache *cache = NULL;
+    REQUIRE_STATUS(SHALE_OK, shale_open(directory, &four_mib, &cache));
+    CHECK_STATUS(SHALE_OK, set_text(cache, "key", "value", NULL));
+    CHECK_STATUS(SHALE_OK, shale_close(cache));
+    static const uint32_t flags[] = {0, SHALE_OPEN_READ_ONLY};
+    for (int i = 0; i < 8; i++) {
+        int step = i & 1 ? 1 : -1;
+        change_format(directory, step, i & 2);
+        uint64_t before = hash_of_files(directory);
+        shale_options options = {.struct_size = sizeof options, .flags = flags[i / 4]};
+        CHECK_STATUS(SHALE_E_VERSION, open_status(directory, &options));
+        CHECK(strstr(shale_last_error(), directory) && strstr(shale_last_error(), "another version"));
+        CHECK_EQUAL(before, hash_of_files(directory));
+        change_format(directory, -step, i & 2);
+    }
+    shale_value value = SHALE_VALUE_INIT;
+    REQUIRE_STATUS(SHALE_OK, shale_open(directory, NULL, &cache));
+    CHECK_STATUS(SHALE_OK, get_text(cache, "key", 0, &value));
+    CHECK(holds_text(&value, "value"));
+    CHECK_STATUS(SHALE_OK, shale_close(cache));
+    shale_value_free(&value);
+    free(directory);
+}
+
+static void test_an_index_of_another_version(void) {
+    char *directory = path_to("another index");
+    shale_cache *cache = NULL;
+    shale_value value = SHALE_VALUE_INIT;
+    REQUIRE_STATUS(SHALE_OK, shale_open(directory, &four_mib, &cache));
+    CHECK_STATUS(SHALE_OK, set_text(cache, "key", "value", NULL));
+    CHECK_STATUS(SHALE_OK, shale_close(cache));
+    for (uint64_t other = index_version - 1; other <= index_version + 1; other += 2) {
+        mapped_file index = map_file(directory, "shale.index");
+        memcpy(index.bytes + 8, &other, sizeof other);
+        unmap_file(&index);
+        REQUIRE_STATUS(SHALE_OK, shale_open(directory, NULL, &cache));
+        CHECK_EQUAL(1, stats_of(cache).rebuilds);
+        CHECK_STATUS(SHALE_OK, get_text(cache, "key", 0, &value));
+        CHECK(holds_text(&value, "value"));
+        CHECK_STATUS(SHALE_OK, shale_close(cache));
+        index = map_file(directory, "shale.index");
+        CHECK_EQUAL(index_version, word_at(index.bytes + 8));
+        unmap_file(&index);
+    }
+    shale_value_free(&value);
+    free(directory);
+}
+
 static void test_options_out_of_range(void) {
     shale_options options = four_mib;
     options.capacity = (1 << 20) - 1;
@@ -605,6 +679,8 @@ int main(void) {
     RUN(test_read_only);
     RUN(test_must_exist);
     RUN(test_what_is_not_a_cache);
+    RUN(test_another_format);
+    RUN(test_an_index_of_another_version);
     RUN(test_options_out_of_range);
     RUN(test_what_belongs_to_the_cache);
     RUN(test_capacity_is_kept_and_changed);

@@ -14,7 +14,6 @@ NAMED = {
         ("Documentation/format.md", r"\| 8 \| 4 \| format version, (\d+) \|"),
         ("Documentation/format.md", r"The format version is in the superblock\. It is (\d+)\."),
         ("Documentation/stability.md", r"\| `shale\.data` \| (\d+) \|"),
-        ("Tests/C/packaging/older_format.c", r"\bversion_now = (\d+)"),
     ],
     INDEX: [
         ("Documentation/format.md", r"\| 8 \| 8 \| version, (\d+) \|"),

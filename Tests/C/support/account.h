@@ -389,11 +389,9 @@ static bool account_segment_header(audit *a, uint64_t place, uint64_t number) {
     const unsigned char *p = a->data + frame_offset(&a->l, a->shard, place);
     uint64_t words[] = {word_at(p),      word_at(p + 8),  word_at(p + 16), word_at(p + 24),
                         word_at(p + 32), word_at(p + 48), word_at(p + 56)};
-    bool has_offset = words[6] != 0; /* the tail's; in format 1 it is not there, and not checked */
     return words[0] == SEGMENT_MAGIC && half_at(p + segment_frame) == place && half_at(p + segment_shard) == a->shard &&
            word_at(p + segment_number) == number &&
-           (word_at(p + segment_check) == account_hash(words, sizeof words, a->secret) ||
-            (!has_offset && word_at(p + segment_check) == account_hash(words, sizeof words - 8, a->secret)));
+           word_at(p + segment_check) == account_hash(words, sizeof words, a->secret);
 }
 
 /* Where a rebuild begins: at the furthest tail that a sound header or the synced tail names. Notes all sound headers,
@@ -415,7 +413,7 @@ static void account_find_segments(audit *a) {
         qsort(a->segments, a->segment_count, sizeof *a->segments, account_segment_order);
     const unsigned char *synced = a->data + page_bytes + (a->l.shards + a->shard) * 16;
     uint64_t words[] = {a->l.shards + a->shard, word_at(synced), half_at(synced + 8)};
-    if (a->l.has_tails && words[1] && half_at(synced + 12) == (uint32_t)account_hash(words, sizeof words, a->secret))
+    if (words[1] && half_at(synced + 12) == (uint32_t)account_hash(words, sizeof words, a->secret))
         account_prove_tail(a, words[1], words[2]);
 }
 

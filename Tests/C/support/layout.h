@@ -58,7 +58,7 @@ enum record_kind { record_value = 1, record_manifest, record_part, record_tombst
 
 typedef struct {
     uint64_t shards, segment_size, rows, dictionary_places, dictionary_size;
-    uint64_t has_tails, dictionaries, segments;  /* in shale.data */
+    uint64_t dictionaries, segments;             /* in shale.data */
     uint64_t queue, states, tags, region,
         chunks; /* in a shard's region of shale.index, its size, and what is behind them */
 } layout;
@@ -105,8 +105,7 @@ static inline layout layout_of(const unsigned char *data) {
                 .rows = half_at(super + 80),
                 .dictionary_places = half_at(super + 88),
                 .dictionary_size = half_at(super + 92)};
-    l.has_tails = half_at(super + 96) == 32;
-    l.dictionaries = page_bytes + round_up(l.shards * (l.has_tails ? 32 : 16), page_bytes);
+    l.dictionaries = page_bytes + round_up(l.shards * 32, page_bytes);
     l.segments = round_up(l.dictionaries + l.dictionary_places * l.dictionary_size,
                           l.segment_size < 2 << 20 ? l.segment_size : 2 << 20);
     l.queue = shard_header_bytes + l.rows * 8;

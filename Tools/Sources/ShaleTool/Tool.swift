@@ -16,7 +16,7 @@ struct Tool: ParsableCommand {
             Exit status: 0 done; 1 the answer is no: no such entry, or something was found that is not in order; \
             64 wrong usage; 65 a line or a member of an import, or a file that is no cache; 66 there is no cache; 69 the file system \
             cannot hold one; 73 no space; 74 reading or writing failed; 75 in use by others in a way that rules this \
-            out; 76 a cache of a newer version; 77 no permission.
+            out; 76 a cache of another version; 77 no permission.
             """,
         version: String(cString: tool_version()),
         groupedSubcommands: [
@@ -64,7 +64,7 @@ enum ExitStatus: Int32 {
     case noSpace = 73
     case inputOutput = 74
     case busy = 75
-    case newer = 76
+    case otherVersion = 76
     case noPermission = 77
 }
 
@@ -84,7 +84,7 @@ struct ToolFailure: Error {
             case .invalid, .tooLarge, .notAStore: .badData
             case .full: .noSpace
             case .busy: .busy
-            case .newerFormat: .newer
+            case .otherVersion: .otherVersion
             case .permission: .noPermission
             case .unsuitableFileSystem: .unavailable
             case .inputOutput, .outOfMemory, .closed:

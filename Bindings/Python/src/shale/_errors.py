@@ -77,7 +77,7 @@ class FormatError(Error):
 
 
 class VersionError(Error):
-    """The cache was written by a newer release, in a newer format."""
+    """The cache has the format of another version."""
 
     code = _abi.E_VERSION
 

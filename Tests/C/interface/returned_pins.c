@@ -1,12 +1,11 @@
-/* An older library pinned more than today's rule admits, and pinned of a large value the manifest alone. Such caches
- * are made here: entries that are not pinned fill the cache, then their records are marked in the data file, with the
- * head check that format.md gives, and the index is made anew from them.
+/* A power cut brings pinned entries back whose removal was not on the disk yet, beside those that were pinned since:
+ * together more than may be pinned. Such caches are made here: what is pinned is removed, others are pinned in its
+ * place, then the tombstones are erased from the data file, and the index is made anew.
  *
- * What is promised of them is in space.md, "Pinned entries". And nothing that is pinned is gone meanwhile.
+ * space.md, "Pinned entries", says what is promised of them. And nothing that is pinned is gone meanwhile.
  *
- * older_pins [seed] */
+ * returned_pins [seed] */
 #include "afterwards.h"
-#include "excuses.h"
 #include "files.h"
 #include "pattern.h"
 #include "usage.h"
@@ -17,7 +16,6 @@ static const uint64_t room = segment - segment_header_bytes - record_header_byte
 typedef struct {
     uint64_t capacity;
     size_t value, meta; /* of what is pinned, at most */
-    unsigned of_ten; /* so many of ten entries are pinned */
     bool in_pairs; /* two fill a segment, and two others seldom fit one: moving them loses most */
 } history;
 
@@ -81,15 +79,15 @@ static void close_cache(void) {
     cache = NULL;
 }
 
-/* ---- the older library's work ---------------------------------------------------------------------------------- */
+/* ---- what the power cut has left -------------------------------------------------------------------------------- */
 
-/* Marks the records of a kind whose keys begin so. Returns how many there are. */
-static unsigned pin_records(enum record_kind kind, const char *begin) {
+/* As if the pages with the tombstones had never been written. Returns how many there were. */
+static unsigned erase_tombstones(void) {
     mapped_file file = map_file(directory, "shale.data");
     unsigned char *data = file.bytes;
     layout l = layout_of(data);
     uint64_t secret = word_at(data + 24) ? word_at(data + 24) : word_at(data + super_copy + 24);
-    unsigned marked = 0;
+    unsigned erased = 0;
     for (uint64_t base = l.segments; base + segment <= file.size; base += segment) {
         uint64_t number = word_at(data + base + segment_number);
         if (word_at(data + base) != SEGMENT_MAGIC)
@@ -99,17 +97,15 @@ static unsigned pin_records(enum record_kind kind, const char *begin) {
             if (r.kind == 0 || at + r.length > segment ||
                 half_at(data + r.offset + 16) != head_check_of(data, &r, number, r.offset, secret))
                 break;
-            if (r.kind == kind && r.key_size > strlen(begin) && memcmp(data + r.key, begin, strlen(begin)) == 0) {
-                data[r.offset + 21] |= 0x10;
-                uint32_t check = head_check_of(data, &r, number, r.offset, secret);
-                memcpy(data + r.offset + 16, &check, 4);
-                marked++;
+            if (r.kind == record_tombstone) {
+                memset(data + r.offset, 0, r.length);
+                erased++;
             }
             at += r.length;
         }
     }
     unmap_file(&file);
-    return marked;
+    return erased;
 }
 
 /* ---- what is looked at all the time ------------------------------------------------------------------------------ */
@@ -217,49 +213,52 @@ static void choose_sizes(uint32_t number, size_t *size, size_t *meta) {
     *meta = length - record_header_bytes - 28 - *size; /* a tag, a key of up to 12 bytes, and up to 8 of padding */
 }
 
-/* As the older library filled a cache: what is to be pinned is never the one that leaves, as all of it is read before.
- * It ends where the first of it goes, or none of the others is left. */
-static uint32_t fill(void) {
-    shale_value value = SHALE_VALUE_INIT;
-    uint32_t count = 0;
-    uint64_t evictions = 0;
-    for (bool is_full = false; !is_full && count < most_keys; count++) {
-        bool is_pinned = count % 10 < now->of_ten;
-        size_t size, meta;
-        choose_sizes(count, &size, &meta);
-        REQUIRE_STATUS(SHALE_OK, set(is_pinned ? "pinned" : "other", count, size, meta, 0));
-        if (is_pinned)
-            pins[count].size = (uint32_t)size, pins[count].meta = (uint32_t)meta;
-        shale_stats stats = stats_of(cache);
-        if (stats.evictions == evictions)
-            continue;
-        evictions = stats.evictions;
-        for (uint32_t i = 0; i <= count; i++)
-            if (pins[i].size) {
-                char key[32];
-                snprintf(key, sizeof key, "pinned %u", i);
-                if (get_text(cache, key, 0, &value) == SHALE_OK)
-                    continue;
-                is_full = true;
-                CHECK(remove_key("pinned", i) >= 0); /* a rebuild does not bring it back */
-                pins[i].size = 0;
-            }
-    }
-    shale_value_free(&value);
-    return count;
+static uint64_t tail_number(void) {
+    mapped_file index = map_file(directory, "shale.index");
+    uint64_t number = word_at(index.bytes + index_head_bytes + shard_tail_number);
+    unmap_file(&index);
+    return number;
 }
 
+/* Pins entries from number `first` on, until one is refused or a segment leaves the log. Returns the end. */
+static uint32_t pin_from(uint32_t first) {
+    for (uint32_t i = first; i < most_keys; i++) {
+        size_t size, meta;
+        choose_sizes(i, &size, &meta);
+        shale_status status = set("pinned", i, size, meta, SHALE_SET_PINNED);
+        REQUIRE(status == SHALE_OK || status == SHALE_E_FULL);
+        if (status == SHALE_E_FULL)
+            return i;
+        pins[i].size = (uint32_t)size, pins[i].meta = (uint32_t)meta;
+        if (tail_number() > 1)
+            return i + 1;
+    }
+    return most_keys;
+}
+
+/* Leaves the cache open. Returns how many entries are pinned. */
 static unsigned make_jam(void) {
     REQUIRE_STATUS(SHALE_OK, open_cache(now->capacity));
-    uint32_t count = fill();
+    uint32_t removed = 0, end = pin_from(0);
+    while (tail_number() == 1) {
+        for (; removed < end; removed++)
+            CHECK_STATUS(SHALE_OK, remove_key("pinned", removed));
+        end = pin_from(end);
+    }
     close_cache();
-    CHECK(pin_records(record_value, "pinned ") > 0);
+    CHECK_EQUAL(removed, erase_tombstones());
     remove_index(directory);
-    unsigned pinned = 0;
-    for (uint32_t i = 0; i < count; i++)
-        pinned += pins[i].size != 0;
+    REQUIRE_STATUS(SHALE_OK, open_cache(0));
+
+    /* The first of them have left the log. */
+    shale_value value = SHALE_VALUE_INIT;
+    uint32_t gone = 0;
+    while (gone < removed && get("pinned", gone, &value) == SHALE_MISS)
+        pins[gone++].size = 0;
+    shale_value_free(&value);
+    CHECK(gone < removed / 4);
     find_loss();
-    return pinned;
+    return end - gone;
 }
 
 static void run_history(const history *which) {
@@ -269,7 +268,6 @@ static void run_history(const history *which) {
     memset(pins, 0, sizeof pins);
     directory = path_to("jammed");
     unsigned failures = check_failures, pinned = make_jam();
-    REQUIRE_STATUS(SHALE_OK, open_cache(0));
     check_space("opened");
     check_pins("opened");
     check_refuses();
@@ -317,90 +315,20 @@ static void run_history(const history *which) {
 
 static void test_more_pins_than_may_be(void) {
     static const history histories[] = {
-        {.capacity = 2 << 20, .value = 1000, .of_ten = 10},
-        {.capacity = 2 << 20, .value = 16000, .of_ten = 9},
-        {.capacity = 4 << 20, .value = 2000, .meta = 60000, .of_ten = 9},
-        {.capacity = 16 << 20, .value = 16000, .meta = 30000, .of_ten = 9},
-        {.capacity = 4 << 20, .value = 16000, .of_ten = 10, .in_pairs = true},
-        {.capacity = 16 << 20, .value = 16000, .of_ten = 10, .in_pairs = true},
+        {.capacity = 2 << 20, .value = 1000},
+        {.capacity = 2 << 20, .value = 16000},
+        {.capacity = 4 << 20, .value = 2000, .meta = 60000},
+        {.capacity = 16 << 20, .value = 16000, .meta = 30000},
+        {.capacity = 4 << 20, .value = 16000, .in_pairs = true},
+        {.capacity = 16 << 20, .value = 16000, .in_pairs = true},
     };
     for (size_t i = 0; i < sizeof histories / sizeof *histories; i++)
         run_history(&histories[i]);
-}
-
-/* ---- large values whose parts are not pinned ------------------------------------------------------------------------- */
-
-static shale_status get_large(uint32_t number, size_t size) {
-    shale_value value = SHALE_VALUE_INIT;
-    uint64_t version;
-    shale_status status = get("large", number, &value);
-    if (status == SHALE_OK)
-        CHECK(value.size == size && !pattern_check(value.data, value.size, number, &version));
-    else
-        CHECK_STATUS(SHALE_MISS, status);
-    shale_value_free(&value);
-    return status;
-}
-
-/* Parts that are not pinned may go: limits.md, "Order, counts and eviction". They are whole or a miss, what else is
- * pinned stays, the others find room, and each stays from when it is set again. */
-static void test_large_values_without_pinned_parts(void) {
-    enum { count = 20, most = 20000, least = 100 };
-    static const history full = {.capacity = 8 << 20};
-    now = &full;
-    source.state = seed;
-    memset(pins, 0, sizeof pins);
-    begin_excuses();
-    directory = path_to("large");
-    REQUIRE_STATUS(SHALE_OK, open_cache(now->capacity));
-    for (uint32_t i = 0; i < count; i++) {
-        REQUIRE_STATUS(SHALE_OK, set("large", i, 200000 + i, 0, 0));
-        REQUIRE_STATUS(SHALE_OK, set("pinned", i, pins[i].size = least + i, 0, 0));
-    }
-    close_cache();
-    CHECK_EQUAL(count, pin_records(record_manifest, "large "));
-    CHECK_EQUAL(count, pin_records(record_value, "pinned "));
-    remove_index(directory);
-    REQUIRE_STATUS(SHALE_OK, open_cache(0));
-    for (uint32_t i = 0; i < count; i++)
-        CHECK_STATUS(SHALE_OK, get_large(i, 200000 + i));
-    for (int round = 0; round < 2; round++) {
-        for (uint32_t i = 0; i < most; i++)
-            CHECK_STATUS(SHALE_OK, set("other", i, 100 + random_below(&source, 2000), 0, 0));
-        check_pins("beside large values");
-        for (uint32_t i = 0; i < count; i++) {
-            count_look(); /* (a value that was set again has no excuse: below) */
-            if (get_large(i, 200000 + i) == SHALE_MISS)
-                excused(0, "its parts were not pinned");
-        }
-        check_still_works(cache);
-        /* What is not whole was dropped by who looked. */
-        CHECK_EQUAL(0, check_account(directory, "beside large values").incomplete);
-        close_cache();
-        remove_index(directory);
-        REQUIRE_STATUS(SHALE_OK, open_cache(0));
-    }
-    /* Fewer than that are pinned, so that all find room. */
-    for (uint32_t i = 0; i < count; i++)
-        CHECK_STATUS(SHALE_OK, i % 2                         ? set("large", i, 200000, 0, SHALE_SET_PINNED)
-                               : remove_key("large", i) >= 0 ? SHALE_OK
-                                                             : SHALE_MISS);
-    for (uint32_t i = 0; i < most; i++)
-        CHECK_STATUS(SHALE_OK, set("other", i, 100 + random_below(&source, 2000), 0, 0));
-    for (uint32_t i = 1; i < count; i += 2)
-        CHECK_STATUS(SHALE_OK, get_large(i, 200000));
-    check_pins("beside large values that were set again");
-    check_afterwards(cache, directory, "set again");
-    close_cache();
-    print_excuses();
-    remove_tree(directory);
-    free(directory);
 }
 
 int main(int argument_count, char **arguments) {
     seed = argument_count > 1 ? strtoull(arguments[1], NULL, 0) : 1;
     watch(170);
     RUN(test_more_pins_than_may_be);
-    RUN(test_large_values_without_pinned_parts);
     return finish();
 }
