@@ -490,6 +490,7 @@ extension Log {
         record.seal(at: p)
         draft.record = record
         headOffset += record.length
+        shim_count_appended(record.length)
         return at
     }
 
