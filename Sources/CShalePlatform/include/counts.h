@@ -10,9 +10,7 @@
 #include <stdint.h>
 
 #ifdef SHALE_FAULTS
-
-/* Of a hold. A slot counts again when it is looked at after another; 16 bytes of a victims' heap count as a slot. */
-enum shim_count { SHIM_SLOTS, SHIM_RECORDS, SHIM_BYTES_READ, SHIM_BYTES_APPENDED, SHIM_COUNTS };
+#include "faults.h"
 
 struct shim_hold {
     const void *lock; /* NULL: none is held, or nobody counts */
@@ -24,19 +22,6 @@ struct shim_section {
     const char *call;
     struct shim_hold hold;
 };
-
-/* The largest counts of a call's holds. `bytes_unpaid`: of the holds that read more than 16 times what they append. */
-struct shim_call_counts {
-    uint64_t key; /* a hash of the name; 0: the row is free */
-    uint64_t name[4];
-    uint64_t holds, most[SHIM_COUNTS], bytes_unpaid;
-};
-enum { SHIM_CALLS = 64 };
-struct shim_counts {
-    struct shim_call_counts calls[SHIM_CALLS];
-};
-/* NULL: nobody counts. A test may put its own here. */
-extern struct shim_counts *shim_counts;
 
 extern _Thread_local struct shim_section shim_section_now
     __attribute__((tls_model(SHIM_TLS_MODEL), visibility("hidden")));

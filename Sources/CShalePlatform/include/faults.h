@@ -4,6 +4,8 @@
 #ifndef SHALE_FAULTS_H
 #define SHALE_FAULTS_H
 
+#include <stdint.h>
+
 enum shim_event { SHIM_EVICTED, SHIM_FORCED, SHIM_REPLAYED, SHIM_SOUGHT };
 struct shim_faults {
     /* Before each system call, lock ("mutex_lock") and allocation ("malloc"): 0 lets it happen, -errno is what it
@@ -23,6 +25,23 @@ struct shim_faults {
     long long uptime_ahead;
 };
 extern struct shim_faults shim_faults;
+
+/* What a hold of a shard's lock is counted by (counts.h). A slot counts again when it is looked at after another;
+ * 16 bytes of a victims' heap count as a slot. */
+enum shim_count { SHIM_SLOTS, SHIM_RECORDS, SHIM_BYTES_READ, SHIM_BYTES_APPENDED, SHIM_COUNTS };
+
+/* The largest counts of a call's holds. `bytes_unpaid`: of the holds that read more than 16 times what they append. */
+struct shim_call_counts {
+    uint64_t key; /* a hash of the name; 0: the row is free */
+    uint64_t name[4];
+    uint64_t holds, most[SHIM_COUNTS], bytes_unpaid;
+};
+enum { SHIM_CALLS = 64 };
+struct shim_counts {
+    struct shim_call_counts calls[SHIM_CALLS];
+};
+/* NULL: nobody counts. A test may put its own here. */
+extern struct shim_counts *shim_counts;
 
 static inline long shim_fault(const char *name) { return shim_faults.call ? shim_faults.call(name) : 0; }
 static inline void shim_tell(enum shim_event event, const void *at) {

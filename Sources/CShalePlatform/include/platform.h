@@ -59,7 +59,6 @@ extern int fallocate(int fd, int mode, off_t offset, off_t length);
 
 #include "counts.h"
 #ifdef SHALE_FAULTS
-#include "faults.h"
 #define SHIM_FAIL(name)                                                                                                \
     do {                                                                                                               \
         long e_ = shim_fault(name);                                                                                    \
