@@ -37,12 +37,12 @@ static void set(uint64_t key, size_t size) {
     CHECK_STATUS(SHALE_OK, set_in(cache, key, size));
 }
 
-/* All that the test appends fits into one segment: to begin another takes the lock once more. */
+/* All that the test appends fits into half a segment: behind it the next one is prepared, which takes the lock twice. */
 static shale_cache *open_named(const char *name) {
     char *directory = path_to(name);
     shale_cache *opened = require_open(
         directory,
-        (shale_options){.capacity = 64 << 20, .shards = 1, .segment_size = 8 << 20, .flags = SHALE_OPEN_NO_SYNC});
+        (shale_options){.capacity = 128 << 20, .shards = 1, .segment_size = 16 << 20, .flags = SHALE_OPEN_NO_SYNC});
     free(directory);
     return opened;
 }
