@@ -4,8 +4,6 @@
 #ifndef SHALE_FAULTS_H
 #define SHALE_FAULTS_H
 
-#include <stdint.h>
-
 enum shim_event { SHIM_EVICTED, SHIM_FORCED, SHIM_REPLAYED, SHIM_SOUGHT };
 struct shim_faults {
     /* Before each system call, lock ("mutex_lock") and allocation ("malloc"): 0 lets it happen, -errno is what it
@@ -32,9 +30,9 @@ enum shim_count { SHIM_SLOTS, SHIM_RECORDS, SHIM_BYTES_READ, SHIM_BYTES_APPENDED
 
 /* The largest counts of a call's holds. `bytes_unpaid`: of the holds that read more than 16 times what they append. */
 struct shim_call_counts {
-    uint64_t key; /* a hash of the name; 0: the row is free */
-    uint64_t name[4];
-    uint64_t holds, most[SHIM_COUNTS], bytes_unpaid;
+    unsigned long key; /* a hash of the name; 0: the row is free */
+    unsigned long name[4];
+    unsigned long holds, most[SHIM_COUNTS], bytes_unpaid;
 };
 enum { SHIM_CALLS = 64 };
 struct shim_counts {
