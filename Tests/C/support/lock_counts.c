@@ -37,6 +37,12 @@ static void set(uint64_t key, size_t size) {
     CHECK_STATUS(SHALE_OK, set_in(cache, key, size));
 }
 
+static void get(shale_cache *from, uint64_t key) {
+    shale_value value = SHALE_VALUE_INIT;
+    CHECK_STATUS(SHALE_OK, shale_get(from, &key, sizeof key, 0, &value));
+    shale_value_free(&value);
+}
+
 /* All that the test appends fits into half a segment: behind it the next one is prepared, which takes the lock twice. */
 static shale_cache *open_named(const char *name) {
     char *directory = path_to(name);
@@ -62,10 +68,10 @@ static void known_holds(void) {
 
     /* A hit takes no lock; the token of a miss is drawn under one, and nothing is looked at. */
     start();
-    shale_value value = SHALE_VALUE_INIT;
     uint64_t key = 1, absent = UINT64_MAX;
-    CHECK_STATUS(SHALE_OK, shale_get(cache, &key, sizeof key, 0, &value));
+    get(cache, key);
     CHECK_EQUAL(0, of("shale_get").holds);
+    shale_value value = SHALE_VALUE_INIT;
     CHECK_STATUS(SHALE_MISS, shale_get(cache, &absent, sizeof absent, SHALE_GET_TOKEN, &value));
     found = of("shale_get");
     CHECK_EQUAL(1, found.holds);
@@ -100,20 +106,27 @@ static void known_holds(void) {
     CHECK(found.most[SHIM_BYTES_READ] >= (uint64_t)50 * record_size);
 }
 
+/* A cache for each thread, so that holds end at the same time. */
+enum { threads = 3, sets = 2000 };
+static shale_cache *caches[threads];
+
 static void *set_some(void *context) {
-    uint64_t number = *(uint64_t *)context;
-    for (uint64_t i = 0; i < 300; i++)
-        set(number, value_size + 8 * number);
+    uint64_t i = (uint64_t)((shale_cache **)context - caches);
+    for (uint64_t key = 0; key < sets; key++)
+        CHECK_STATUS(SHALE_OK, set_in(caches[i], key, value_size + 8 * i));
     return NULL;
 }
 
-static void threads(void) {
+static void by_threads(void) {
+    for (int i = 0; i < threads; i++)
+        caches[i] = open_named((const char *[]){"first", "second", "third"}[i]);
     start();
-    uint64_t numbers[] = {0, 1, 2, 3};
-    run_threads(4, set_some, (void *[]){&numbers[0], &numbers[1], &numbers[2], &numbers[3]});
+    run_threads(threads, set_some, (void *[]){&caches[0], &caches[1], &caches[2]});
     struct shim_call_counts found = of("shale_set");
-    CHECK_EQUAL(4 * 300, found.holds);
-    CHECK_EQUAL(record_size + 8 * 3, found.most[SHIM_BYTES_APPENDED]);
+    CHECK_EQUAL(threads * sets, found.holds);
+    CHECK_EQUAL(record_size + 8 * (threads - 1), found.most[SHIM_BYTES_APPENDED]);
+    for (int i = 0; i < threads; i++)
+        CHECK_STATUS(SHALE_OK, shale_close(caches[i]));
 }
 
 static void children(void) {
@@ -140,17 +153,21 @@ static void children(void) {
 
 static shale_cache *beside;
 
-static void set_beside(const void *at UNUSED) {
+static void use_beside(const void *at UNUSED) {
+    static int stores;
+    if (++stores < 5) /* those before the lock */
+        return;
     shim_faults.store = NULL;
     CHECK_STATUS(SHALE_OK, set_in(beside, 0, 2 * value_size));
     CHECK_STATUS(SHALE_OK, shale_purge(beside, NULL));
+    get(beside, 0);
 }
 
 /* A test's hook uses another cache in the middle of a hold: each has counts of its own. */
 static void call_in_a_hook(void) {
     beside = open_named("beside");
     start();
-    shim_faults.store = set_beside;
+    shim_faults.store = use_beside;
     set(0, value_size);
     CHECK(shim_faults.store == NULL);
     CHECK_EQUAL(2, of("shale_set").holds);
@@ -158,6 +175,7 @@ static void call_in_a_hook(void) {
     CHECK(of("shale_set").most[SHIM_SLOTS] < 200);
     CHECK_EQUAL(1, of("shale_purge").holds);
     CHECK_EQUAL(0, of("shale_purge").most[SHIM_BYTES_APPENDED]);
+    CHECK_EQUAL(0, of("shale_get").holds);
     CHECK_STATUS(SHALE_OK, shale_close(beside));
 }
 
@@ -239,7 +257,7 @@ int main(int argument_count, char **arguments) {
     shim_counts = table;
     cache = open_named("cache");
     RUN(known_holds);
-    RUN(threads);
+    RUN(by_threads);
     RUN(children);
     RUN(call_in_a_hook);
     CHECK_STATUS(SHALE_OK, shale_close(cache));
