@@ -21,14 +21,20 @@ private func status(_ body: () throws(Failure) -> Status) -> Status {
     do throws(Failure) { return try body() } catch { return error.status }
 }
 
-/// Runs a call of the library.
+/// Runs a call of the library. (Test builds count under its name what it does while it holds a lock.)
 @inline(__always)
-private func run(_ body: () throws(Failure) -> Status) -> shale_status { status(body).code }
+private func run(call: StaticString = #function, _ body: () throws(Failure) -> Status) -> shale_status {
+    let outer = shim_call(call.utf8Start)
+    defer { shim_leave(outer) }
+    return status(body).code
+}
 
 /// Runs a call of the cache.
 @inline(__always)
-private func run(_ cache: OpaquePointer?, _ body: (Engine) throws(Failure) -> Status) -> shale_status {
-    run { () throws(Failure) in
+private func run(
+    _ cache: OpaquePointer?, call: StaticString = #function, _ body: (Engine) throws(Failure) -> Status
+) -> shale_status {
+    run(call: call) { () throws(Failure) in
         guard let cache else { return invalid("the cache is NULL; open one first") }
         return try body(Engine(opaque: cache))
     }
@@ -37,10 +43,10 @@ private func run(_ cache: OpaquePointer?, _ body: (Engine) throws(Failure) -> St
 /// Runs a call that has a key.
 @inline(__always)
 private func run(
-    _ cache: OpaquePointer?, _ key: UnsafeRawPointer?, _ key_size: Int,
+    _ cache: OpaquePointer?, _ key: UnsafeRawPointer?, _ key_size: Int, call: StaticString = #function,
     _ body: (Engine, Bytes) throws(Failure) -> Status
 ) -> shale_status {
-    run(cache) { engine throws(Failure) in
+    run(cache, call: call) { engine throws(Failure) in
         guard let key = Argument.bytes(key, key_size) else { return invalid(badKey) }
         return try body(engine, key)
     }
@@ -305,10 +311,10 @@ private struct Batch {
 @inline(__always)
 private func run(
     _ cache: OpaquePointer?, _ count: Int, _ statuses: UnsafeMutablePointer<shale_status>?,
-    _ body: (Engine, inout Batch) -> Status
+    call: StaticString = #function, _ body: (Engine, inout Batch) -> Status
 ) -> shale_status {
     var batch = Batch(statuses: statuses)
-    let status = run(cache) { engine in
+    let status = run(cache, call: call) { engine in
         guard count >= 0 else { return invalid("count is out of range") }
         return count == 0 ? .ok : body(engine, &batch)
     }
@@ -491,6 +497,8 @@ public func shale_cursor_next(
     if let key, !key.pointee.isInitialised { return invalid(badValue).code }
     if let value, !value.pointee.isInitialised { return invalid(badValue).code }
     guard ReadOptions.isKnown(flags) else { return invalid(badFlags).code }
+    let outer = shim_call(("shale_cursor_next" as StaticString).utf8Start)
+    defer { shim_leave(outer) }
     let state = UnsafeMutablePointer<CursorState>(cursor)
     var keyBuffer = key?.pointee.buffer ?? state.pointee.key
     var valueBuffer = value?.pointee.buffer ?? state.pointee.value

@@ -24,6 +24,23 @@ struct shim_faults {
 };
 extern struct shim_faults shim_faults;
 
+/* What a hold of a shard's lock is counted by (counts.h). A slot counts again when it is looked at after another;
+ * 16 bytes of a victims' heap count as a slot. */
+enum shim_count { SHIM_SLOTS, SHIM_RECORDS, SHIM_BYTES_READ, SHIM_BYTES_APPENDED, SHIM_COUNTS };
+
+/* The largest counts of a call's holds. `bytes_unpaid`: of the holds that read more than 16 times what they append. */
+struct shim_call_counts {
+    unsigned long key; /* a hash of the name; 0: the row is free */
+    unsigned long name[4];
+    unsigned long holds, most[SHIM_COUNTS], bytes_unpaid;
+};
+enum { SHIM_CALLS = 64 };
+struct shim_counts {
+    struct shim_call_counts calls[SHIM_CALLS];
+};
+/* NULL: nobody counts. A test may put its own here. */
+extern struct shim_counts *shim_counts;
+
 static inline long shim_fault(const char *name) { return shim_faults.call ? shim_faults.call(name) : 0; }
 static inline void shim_tell(enum shim_event event, const void *at) {
     if (shim_faults.event) shim_faults.event(event, at);

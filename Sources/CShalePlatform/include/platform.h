@@ -48,10 +48,17 @@ extern int fallocate(int fd, int mode, off_t offset, off_t length);
 #define FALLOC_FL_PUNCH_HOLE 2
 #endif
 
-/* ---- faults: test builds alone ----------------------------------------- */
+/* (musl has no room for a library that is loaded at run time, as Python does, and has initial-exec variables.) */
+#if defined(__GLIBC__)
+#define SHIM_TLS_MODEL "initial-exec"
+#else
+#define SHIM_TLS_MODEL "local-dynamic"
+#endif
 
+/* ---- faults and counts: test builds alone ------------------------------- */
+
+#include "counts.h"
 #ifdef SHALE_FAULTS
-#include "faults.h"
 #define SHIM_FAIL(name)                                                                                                \
     do {                                                                                                               \
         long e_ = shim_fault(name);                                                                                    \
@@ -61,7 +68,12 @@ extern int fallocate(int fd, int mode, off_t offset, off_t length);
     do {                                                                                                               \
         if (shim_fault("malloc") < 0) return NULL;                                                                     \
     } while (0)
-#define SHIM_STORE(p) shim_store_fault(p)
+/* Of n bytes. */
+#define SHIM_STORE(p, n)                                                                                               \
+    do {                                                                                                               \
+        shim_store_fault(p);                                                                                           \
+        shim_count_slots(p, n);                                                                                        \
+    } while (0)
 #else
 #define SHIM_FAIL(name)                                                                                                \
     do {                                                                                                               \
@@ -69,40 +81,47 @@ extern int fallocate(int fd, int mode, off_t offset, off_t length);
 #define SHIM_FAIL_ALLOCATION()                                                                                         \
     do {                                                                                                               \
     } while (0)
-#define SHIM_STORE(p)                                                                                                  \
+#define SHIM_STORE(p, n)                                                                                                \
     do {                                                                                                               \
     } while (0)
 #endif
 
 /* ---- atomics ---------------------------------------------------------- */
 
-static inline uint64_t shim_load64(const void *p) { return __atomic_load_n((const uint64_t *)p, __ATOMIC_RELAXED); }
-static inline uint32_t shim_load32(const void *p) { return __atomic_load_n((const uint32_t *)p, __ATOMIC_RELAXED); }
+static inline uint64_t shim_load64(const void *p) {
+    shim_look(p, 8);
+    return __atomic_load_n((const uint64_t *)p, __ATOMIC_RELAXED);
+}
+static inline uint32_t shim_load32(const void *p) {
+    shim_look(p, 4);
+    return __atomic_load_n((const uint32_t *)p, __ATOMIC_RELAXED);
+}
 static inline uint64_t shim_load64_acquire(const void *p) {
+    shim_look(p, 8);
     return __atomic_load_n((const uint64_t *)p, __ATOMIC_ACQUIRE);
 }
 static inline void shim_store64(void *p, uint64_t v) {
-    SHIM_STORE(p);
+    SHIM_STORE(p, 8);
     __atomic_store_n((uint64_t *)p, v, __ATOMIC_RELAXED);
 }
 static inline void shim_store32(void *p, uint32_t v) {
-    SHIM_STORE(p);
+    SHIM_STORE(p, 4);
     __atomic_store_n((uint32_t *)p, v, __ATOMIC_RELAXED);
 }
 static inline void shim_store64_release(void *p, uint64_t v) {
-    SHIM_STORE(p);
+    SHIM_STORE(p, 8);
     __atomic_store_n((uint64_t *)p, v, __ATOMIC_RELEASE);
 }
 static inline uint64_t shim_add64(void *p, uint64_t v) {
-    SHIM_STORE(p);
+    SHIM_STORE(p, 8);
     return __atomic_fetch_add((uint64_t *)p, v, __ATOMIC_RELAXED);
 }
 static inline _Bool shim_cas64(void *p, uint64_t expected, uint64_t desired) {
-    SHIM_STORE(p);
+    SHIM_STORE(p, 8);
     return __atomic_compare_exchange_n((uint64_t *)p, &expected, desired, 0, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED);
 }
 static inline uint64_t shim_exchange64(void *p, uint64_t v) {
-    SHIM_STORE(p);
+    SHIM_STORE(p, 8);
     return __atomic_exchange_n((uint64_t *)p, v, __ATOMIC_ACQ_REL);
 }
 static inline void shim_fence_acquire(void) { __atomic_thread_fence(__ATOMIC_ACQUIRE); }
@@ -110,22 +129,26 @@ static inline void shim_fence_release(void) { __atomic_thread_fence(__ATOMIC_REL
 static inline void shim_fence(void) { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
 /* Bytes for other threads and processes, who learn of them by a store with release. */
 static inline void shim_copy(void *to, const void *from, size_t n) {
+    shim_look(from, n);
 #ifdef SHALE_FAULTS
     if (n == 0) return;
-    SHIM_STORE(to);
+    SHIM_STORE(to, n / 2);
     memcpy(to, from, n / 2);
     to = (char *)to + n / 2, from = (const char *)from + n / 2, n -= n / 2;
-    SHIM_STORE(to);
+    SHIM_STORE(to, n);
 #endif
     memcpy(to, from, n);
 }
 static inline void shim_zero(void *p, size_t n) {
-    SHIM_STORE(p);
+    SHIM_STORE(p, n);
     memset(p, 0, n);
 }
-static inline uint8_t shim_load8(const void *p) { return __atomic_load_n((const uint8_t *)p, __ATOMIC_RELAXED); }
+static inline uint8_t shim_load8(const void *p) {
+    shim_look(p, 1);
+    return __atomic_load_n((const uint8_t *)p, __ATOMIC_RELAXED);
+}
 static inline void shim_store8(void *p, uint8_t v) {
-    SHIM_STORE(p);
+    SHIM_STORE(p, 1);
     __atomic_store_n((uint8_t *)p, v, __ATOMIC_RELAXED);
 }
 static inline void shim_prefetch(const void *p) { __builtin_prefetch(p, 0, 3); }
@@ -138,6 +161,7 @@ uint64_t shim_hash(const void *p, size_t n, uint64_t seed);
 /* The same for lengths that are known when compiling, or often short: in place, without the dispatch. */
 static inline __attribute__((always_inline)) uint64_t shim_hash_short(const void *p, size_t n, uint64_t seed) {
     const unsigned char *bytes = (const unsigned char *)p;
+    if (n <= 128) shim_look(p, n);
     if (n <= 16) return XXH3_len_0to16_64b(bytes, n, XXH3_kSecret, seed);
     if (n <= 128) return XXH3_len_17to128_64b(bytes, n, XXH3_kSecret, sizeof(XXH3_kSecret), seed);
     return shim_hash(p, n, seed);
@@ -160,12 +184,6 @@ struct shim_error {
     int code; /* errno, or 0 */
     char text[SHIM_ERROR_TEXT];
 };
-/* (musl has no room for a library that is loaded at run time, as Python does, and has initial-exec variables.) */
-#if defined(__GLIBC__)
-#define SHIM_TLS_MODEL "initial-exec"
-#else
-#define SHIM_TLS_MODEL "local-dynamic"
-#endif
 extern _Thread_local struct shim_error shim_thread_error
     __attribute__((tls_model(SHIM_TLS_MODEL), visibility("hidden")));
 static inline char *shim_error_text(void) { return shim_thread_error.text; }
@@ -644,10 +662,12 @@ static inline int shim_lz4_compress_with(void *stream, const void *prepared, con
     return LZ4_compress_fast_continue((LZ4_stream_t *)stream, (const char *)in, (char *)out, n, limit, 1);
 }
 static inline int shim_lz4_decompress(const void *in, void *out, int n, int size) {
+    shim_look(in, (size_t)n);
     return LZ4_decompress_safe((const char *)in, (char *)out, n, size);
 }
 static inline int shim_lz4_decompress_with(const void *dictionary, int dictionary_size, const void *in, void *out,
                                            int n, int size) {
+    shim_look(in, (size_t)n);
     return LZ4_decompress_safe_usingDict((const char *)in, (char *)out, n, size, (const char *)dictionary,
                                          dictionary_size);
 }

@@ -489,6 +489,7 @@ extension Log {
         record.seal(at: p)
         draft.record = record
         headOffset += record.length
+        shim_count_appended(record.length)
         return at
     }
 

@@ -138,6 +138,7 @@ struct Cleaner {
         q.set(8, moved.bodyCheck)
         moved.setHeadCheck(moved.computeHeadCheck(at: q, keyHash: found.keyHash, address: to, secret: secret))
         moved.seal(at: q)
+        shim_count_appended(length)
         header[Field.cleaned] += length
         publish(slot, copy: target, headEnd: log.headOffset + length)
     }

@@ -12,6 +12,10 @@ extension Shard {
             )
             .adding("; close every user of the cache and open it again").failure(.io, errno: result)
         }
+        let engine = engine.pointee
+        shim_hold_begins(
+            header.at, engine.buckets - pageSize, engine.geometry.indexSize - engine.geometry.chunks,
+            engine.data + engine.geometry.segments, engine.geometry.dataSize - engine.geometry.segments)
         let state = header[Field.state]
         if state != ShardHeader.State.quiet {
             do throws(Failure) {
@@ -22,7 +26,10 @@ extension Shard {
             }
         }
     }
-    func unlock() { shim_mutex_unlock(header.at + Field.mutex) }
+    func unlock() {
+        shim_hold_ends(header.at)
+        shim_mutex_unlock(header.at + Field.mutex)
+    }
 
     /// A reader that meets a rebuild waits for it.
     func waitForRebuild() throws(Failure) {

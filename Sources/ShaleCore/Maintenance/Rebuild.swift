@@ -17,6 +17,8 @@ struct Rebuild {
     /// What a killed writer was changing; the lock is held.
     @inline(never)
     func run() throws(Failure) {
+        let outer = shim_part(("rebuild" as StaticString).utf8Start)
+        defer { shim_leave(outer) }
         if try begin(afterPowerLoss: false) { try replayParts(othersAreKnown: false) }
         finish()
     }

@@ -19,6 +19,8 @@ struct Recovery {
 
     @inline(never)
     func run() throws(Failure) {
+        let outer = shim_part(("recovery" as StaticString).utf8Start)
+        defer { shim_leave(outer) }
         // (Words that no writer leaves: the index is damaged.)
         guard isRecoverable else { return try Rebuild(shard).run() }
         table.endMoves()

@@ -1,0 +1,84 @@
+/* What a shard's lock is held for: in test builds (SHALE_FAULTS), each hold counts the table's slots that it looks at,
+ * the records that it looks at, the bytes of the log that it reads and those that it appends. Slots and bytes are
+ * counted by the address of every load, store, copy and hash, so no loop can be left out. The largest counts of each
+ * call go to the table `shim_counts`, or to the file that SHALE_LOCK_COUNTS names, for all processes that map it.
+ * Elsewhere these functions are empty. */
+#ifndef SHALE_COUNTS_H
+#define SHALE_COUNTS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef SHALE_FAULTS
+#include "faults.h"
+
+struct shim_hold {
+    const void *lock; /* NULL: none is held, or nobody counts */
+    uintptr_t table, table_size, log, log_size, last_slot;
+    uint64_t counts[SHIM_COUNTS];
+};
+/* The call that a thread runs, and the lock that it holds. */
+struct shim_section {
+    const char *call;
+    struct shim_hold hold;
+};
+
+extern _Thread_local struct shim_section shim_section_now
+    __attribute__((tls_model(SHIM_TLS_MODEL), visibility("hidden")));
+/* Counts above which a hold of the call SHALE_LOCK_STOP stops the process, where it crosses them. */
+extern uint64_t shim_stop_above[SHIM_COUNTS] __attribute__((visibility("hidden")));
+void shim_stop(enum shim_count which);
+
+static inline void shim_count(enum shim_count which, uint64_t n) {
+    struct shim_hold *hold = &shim_section_now.hold;
+    if (!hold->lock) return;
+    hold->counts[which] += n;
+    if (hold->counts[which] > shim_stop_above[which]) shim_stop(which);
+}
+static inline void shim_count_slots(const void *p, size_t n) {
+    struct shim_hold *hold = &shim_section_now.hold;
+    if (!hold->lock || (uintptr_t)p - hold->table >= hold->table_size) return;
+    uintptr_t slot = (uintptr_t)p / 16;
+    if (slot != hold->last_slot || n > 16) shim_count(SHIM_SLOTS, n > 16 ? n / 16 : 1);
+    hold->last_slot = slot;
+}
+/* Bytes are read, wherever they are. */
+static inline void shim_look(const void *p, size_t n) {
+    struct shim_hold *hold = &shim_section_now.hold;
+    if (!hold->lock) return;
+    if ((uintptr_t)p - hold->log < hold->log_size)
+        shim_count(SHIM_BYTES_READ, n);
+    else
+        shim_count_slots(p, n);
+}
+
+/* Begins a call of the interface; what it returns is for shim_leave. The name is a function's, up to a parenthesis. A
+ * hold that is under way is one that never ends (Tests/Explore jumps out of calls), or that of the call around this one
+ * (a test's hook makes it), and goes on afterwards. */
+struct shim_section shim_call(const void *name);
+/* The same for a part of a call that counts by itself: what is counted meanwhile is not the call's. */
+struct shim_section shim_part(const void *name);
+void shim_leave(struct shim_section outer);
+
+void shim_hold_begins(const void *lock, const void *table, size_t table_size, const void *log, size_t log_size);
+void shim_hold_ends(const void *lock);
+
+static inline void shim_count_record(void) { shim_count(SHIM_RECORDS, 1); }
+static inline void shim_count_appended(size_t n) { shim_count(SHIM_BYTES_APPENDED, n); }
+
+#else
+
+static inline void shim_look(const void *p, size_t n) { (void)p, (void)n; }
+static inline int shim_call(const void *name) { return (void)name, 0; }
+static inline int shim_part(const void *name) { return (void)name, 0; }
+static inline void shim_leave(int outer) { (void)outer; }
+static inline void shim_hold_begins(const void *lock, const void *table, size_t table_size, const void *log,
+                                    size_t log_size) {
+    (void)lock, (void)table, (void)table_size, (void)log, (void)log_size;
+}
+static inline void shim_hold_ends(const void *lock) { (void)lock; }
+static inline void shim_count_record(void) {}
+static inline void shim_count_appended(size_t n) { (void)n; }
+
+#endif
+#endif
