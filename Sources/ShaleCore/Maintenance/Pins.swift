@@ -108,8 +108,8 @@ extension Shard {
         return longest < most
     }
 
-    /// Whether what is pinned could be admitted beside a table that is as full as it may be. (A power cut may have brought
-    /// more back.)
+    /// Whether what is pinned could be admitted beside a table that is as full as it may be. (A power cut may have
+    /// brought more back.)
     private var wasAdmitted: Bool {
         let buckets = header[Field.pinned] * 64 / (Load.full + 1) / 4
         let index = geometry.shardIndexBytes(buckets: max(Table.leastBuckets, buckets))
