@@ -69,8 +69,7 @@ static struct shim_call_counts *row_of(const char *call) {
     for (int i = 0; i < SHIM_CALLS; i++) {
         struct shim_call_counts *row = &shim_counts->calls[i];
         uint64_t found = __atomic_load_n(&row->key, __ATOMIC_RELAXED);
-        if (found == 0 &&
-            __atomic_compare_exchange_n(&row->key, &found, key, 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED))
+        if (found == 0 && __atomic_compare_exchange_n(&row->key, &found, key, 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED))
             found = key;
         if (found != key) continue;
         for (int j = 0; j < 4; j++) __atomic_store_n(&row->name[j], name[j], __ATOMIC_RELAXED);
@@ -81,7 +80,8 @@ static struct shim_call_counts *row_of(const char *call) {
 
 static void raise_to(uint64_t *most, uint64_t n) {
     uint64_t old = __atomic_load_n(most, __ATOMIC_RELAXED);
-    while (old < n && !__atomic_compare_exchange_n(most, &old, n, 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {}
+    while (old < n && !__atomic_compare_exchange_n(most, &old, n, 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
+    }
 }
 
 static void note(const struct shim_section *section) {
@@ -115,8 +115,7 @@ void shim_leave(struct shim_section outer) {
 
 void shim_hold_begins(const void *lock, const void *table, size_t table_size, const void *log, size_t log_size) {
     if (!shim_counts) return;
-    shim_section_now.hold =
-        (struct shim_hold){lock, (uintptr_t)table, table_size, (uintptr_t)log, log_size, 0, {0}};
+    shim_section_now.hold = (struct shim_hold){lock, (uintptr_t)table, table_size, (uintptr_t)log, log_size, 0, {0}};
 }
 
 void shim_hold_ends(const void *lock) {

@@ -5,7 +5,7 @@ uint64_t shim_hash_avx2(const void *p, size_t n, uint64_t seed);
 /* Compiled for every processor of its kind, XXH3 has SSE2 alone on x86-64, which takes 1.5 times as long as AVX2 for a
  * kilobyte. Up to 240 bytes it uses no vectors. */
 uint64_t shim_hash(const void *p, size_t n, uint64_t seed) {
-    shim_look(p, n);
+    SHIM_LOOK(p, n);
 #if defined(__x86_64__)
     if (n > 240 && __builtin_cpu_supports("avx2")) return shim_hash_avx2(p, n, seed);
 #endif

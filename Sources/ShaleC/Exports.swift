@@ -3,8 +3,8 @@
 
 import CShale
 import CShalePlatform
-#if canImport(ShaleCore)  // CMake compiles both as one module
-    import ShaleCore
+#if canImport(ShaleCore) // CMake compiles both as one module
+import ShaleCore
 #endif
 
 // Every function of shale.h. The compiler checks each against the header;
@@ -24,8 +24,10 @@ private func status(_ body: () throws(Failure) -> Status) -> Status {
 /// Runs a call of the library. (Test builds count under its name what it does while it holds a lock.)
 @inline(__always)
 private func run(call: StaticString = #function, _ body: () throws(Failure) -> Status) -> shale_status {
+    #if SHALE_FAULTS
     let outer = shim_call(call.utf8Start)
     defer { shim_leave(outer) }
+    #endif
     return status(body).code
 }
 
@@ -497,8 +499,10 @@ public func shale_cursor_next(
     if let key, !key.pointee.isInitialised { return invalid(badValue).code }
     if let value, !value.pointee.isInitialised { return invalid(badValue).code }
     guard ReadOptions.isKnown(flags) else { return invalid(badFlags).code }
+    #if SHALE_FAULTS
     let outer = shim_call(("shale_cursor_next" as StaticString).utf8Start)
     defer { shim_leave(outer) }
+    #endif
     let state = UnsafeMutablePointer<CursorState>(cursor)
     var keyBuffer = key?.pointee.buffer ?? state.pointee.key
     var valueBuffer = value?.pointee.buffer ?? state.pointee.value

@@ -1,15 +1,13 @@
 /* What a shard's lock is held for: in test builds (SHALE_FAULTS), each hold counts the table's slots that it looks at,
  * the records that it looks at, the bytes of the log that it reads and those that it appends. Slots and bytes are
  * counted by the address of every load, store, copy and hash, so no loop can be left out. The largest counts of each
- * call go to the table `shim_counts`, or to the file that SHALE_LOCK_COUNTS names, for all processes that map it.
- * Elsewhere these functions are empty. */
+ * call go to the table `shim_counts`, or to the file that SHALE_LOCK_COUNTS names, for all processes that map it. */
 #ifndef SHALE_COUNTS_H
 #define SHALE_COUNTS_H
 
 #include <stddef.h>
 #include <stdint.h>
 
-#ifdef SHALE_FAULTS
 #include "faults.h"
 
 struct shim_hold {
@@ -66,19 +64,4 @@ void shim_hold_ends(const void *lock);
 static inline void shim_count_record(void) { shim_count(SHIM_RECORDS, 1); }
 static inline void shim_count_appended(size_t n) { shim_count(SHIM_BYTES_APPENDED, n); }
 
-#else
-
-static inline void shim_look(const void *p, size_t n) { (void)p, (void)n; }
-static inline int shim_call(const void *name) { return (void)name, 0; }
-static inline int shim_part(const void *name) { return (void)name, 0; }
-static inline void shim_leave(int outer) { (void)outer; }
-static inline void shim_hold_begins(const void *lock, const void *table, size_t table_size, const void *log,
-                                    size_t log_size) {
-    (void)lock, (void)table, (void)table_size, (void)log, (void)log_size;
-}
-static inline void shim_hold_ends(const void *lock) { (void)lock; }
-static inline void shim_count_record(void) {}
-static inline void shim_count_appended(size_t n) { (void)n; }
-
-#endif
 #endif

@@ -57,8 +57,9 @@ extern int fallocate(int fd, int mode, off_t offset, off_t length);
 
 /* ---- faults and counts: test builds alone ------------------------------- */
 
-#include "counts.h"
 #ifdef SHALE_FAULTS
+#include "counts.h"
+#include "faults.h"
 #define SHIM_FAIL(name)                                                                                                \
     do {                                                                                                               \
         long e_ = shim_fault(name);                                                                                    \
@@ -69,6 +70,7 @@ extern int fallocate(int fd, int mode, off_t offset, off_t length);
         if (shim_fault("malloc") < 0) return NULL;                                                                     \
     } while (0)
 /* Of n bytes. */
+#define SHIM_LOOK(p, n) shim_look(p, n)
 #define SHIM_STORE(p, n)                                                                                               \
     do {                                                                                                               \
         shim_store_fault(p);                                                                                           \
@@ -81,7 +83,10 @@ extern int fallocate(int fd, int mode, off_t offset, off_t length);
 #define SHIM_FAIL_ALLOCATION()                                                                                         \
     do {                                                                                                               \
     } while (0)
-#define SHIM_STORE(p, n)                                                                                                \
+#define SHIM_LOOK(p, n)                                                                                                \
+    do {                                                                                                               \
+    } while (0)
+#define SHIM_STORE(p, n)                                                                                               \
     do {                                                                                                               \
     } while (0)
 #endif
@@ -89,15 +94,15 @@ extern int fallocate(int fd, int mode, off_t offset, off_t length);
 /* ---- atomics ---------------------------------------------------------- */
 
 static inline uint64_t shim_load64(const void *p) {
-    shim_look(p, 8);
+    SHIM_LOOK(p, 8);
     return __atomic_load_n((const uint64_t *)p, __ATOMIC_RELAXED);
 }
 static inline uint32_t shim_load32(const void *p) {
-    shim_look(p, 4);
+    SHIM_LOOK(p, 4);
     return __atomic_load_n((const uint32_t *)p, __ATOMIC_RELAXED);
 }
 static inline uint64_t shim_load64_acquire(const void *p) {
-    shim_look(p, 8);
+    SHIM_LOOK(p, 8);
     return __atomic_load_n((const uint64_t *)p, __ATOMIC_ACQUIRE);
 }
 static inline void shim_store64(void *p, uint64_t v) {
@@ -129,7 +134,7 @@ static inline void shim_fence_release(void) { __atomic_thread_fence(__ATOMIC_REL
 static inline void shim_fence(void) { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
 /* Bytes for other threads and processes, who learn of them by a store with release. */
 static inline void shim_copy(void *to, const void *from, size_t n) {
-    shim_look(from, n);
+    SHIM_LOOK(from, n);
 #ifdef SHALE_FAULTS
     if (n == 0) return;
     SHIM_STORE(to, n / 2);
@@ -144,7 +149,7 @@ static inline void shim_zero(void *p, size_t n) {
     memset(p, 0, n);
 }
 static inline uint8_t shim_load8(const void *p) {
-    shim_look(p, 1);
+    SHIM_LOOK(p, 1);
     return __atomic_load_n((const uint8_t *)p, __ATOMIC_RELAXED);
 }
 static inline void shim_store8(void *p, uint8_t v) {
@@ -161,7 +166,7 @@ uint64_t shim_hash(const void *p, size_t n, uint64_t seed);
 /* The same for lengths that are known when compiling, or often short: in place, without the dispatch. */
 static inline __attribute__((always_inline)) uint64_t shim_hash_short(const void *p, size_t n, uint64_t seed) {
     const unsigned char *bytes = (const unsigned char *)p;
-    if (n <= 128) shim_look(p, n);
+    if (n <= 128) SHIM_LOOK(p, n);
     if (n <= 16) return XXH3_len_0to16_64b(bytes, n, XXH3_kSecret, seed);
     if (n <= 128) return XXH3_len_17to128_64b(bytes, n, XXH3_kSecret, sizeof(XXH3_kSecret), seed);
     return shim_hash(p, n, seed);
@@ -662,12 +667,12 @@ static inline int shim_lz4_compress_with(void *stream, const void *prepared, con
     return LZ4_compress_fast_continue((LZ4_stream_t *)stream, (const char *)in, (char *)out, n, limit, 1);
 }
 static inline int shim_lz4_decompress(const void *in, void *out, int n, int size) {
-    shim_look(in, (size_t)n);
+    SHIM_LOOK(in, (size_t)n);
     return LZ4_decompress_safe((const char *)in, (char *)out, n, size);
 }
 static inline int shim_lz4_decompress_with(const void *dictionary, int dictionary_size, const void *in, void *out,
                                            int n, int size) {
-    shim_look(in, (size_t)n);
+    SHIM_LOOK(in, (size_t)n);
     return LZ4_decompress_safe_usingDict((const char *)in, (char *)out, n, size, (const char *)dictionary,
                                          dictionary_size);
 }

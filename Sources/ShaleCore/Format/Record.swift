@@ -51,7 +51,9 @@ struct RecordHeader {
     /// Copies the six words, so that what is checked is what is used.
     @inline(__always)
     init(at p: Memory) {
+        #if SHALE_FAULTS
         shim_count_record()
+        #endif
         lsn = p.u64(0)
         bodyCheck = p.u64(8)
         word2 = p.u64(16)

@@ -489,7 +489,9 @@ extension Log {
         record.seal(at: p)
         draft.record = record
         headOffset += record.length
+        #if SHALE_FAULTS
         shim_count_appended(record.length)
+        #endif
         return at
     }
 

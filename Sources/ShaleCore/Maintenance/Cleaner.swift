@@ -138,7 +138,9 @@ struct Cleaner {
         q.set(8, moved.bodyCheck)
         moved.setHeadCheck(moved.computeHeadCheck(at: q, keyHash: found.keyHash, address: to, secret: secret))
         moved.seal(at: q)
+        #if SHALE_FAULTS
         shim_count_appended(length)
+        #endif
         header[Field.cleaned] += length
         publish(slot, copy: target, headEnd: log.headOffset + length)
     }

@@ -12,10 +12,12 @@ extension Shard {
             )
             .adding("; close every user of the cache and open it again").failure(.io, errno: result)
         }
+        #if SHALE_FAULTS
         let engine = engine.pointee
         shim_hold_begins(
             header.at, engine.buckets - pageSize, engine.geometry.indexSize - engine.geometry.chunks,
             engine.data + engine.geometry.segments, engine.geometry.dataSize - engine.geometry.segments)
+        #endif
         let state = header[Field.state]
         if state != ShardHeader.State.quiet {
             do throws(Failure) {
@@ -27,7 +29,9 @@ extension Shard {
         }
     }
     func unlock() {
+        #if SHALE_FAULTS
         shim_hold_ends(header.at)
+        #endif
         shim_mutex_unlock(header.at + Field.mutex)
     }
 

@@ -17,8 +17,10 @@ struct Rebuild {
     /// What a killed writer was changing; the lock is held.
     @inline(never)
     func run() throws(Failure) {
+        #if SHALE_FAULTS
         let outer = shim_part(("rebuild" as StaticString).utf8Start)
         defer { shim_leave(outer) }
+        #endif
         if try begin(afterPowerLoss: false) { try replayParts(othersAreKnown: false) }
         finish()
     }

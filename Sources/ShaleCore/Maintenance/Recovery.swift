@@ -19,8 +19,10 @@ struct Recovery {
 
     @inline(never)
     func run() throws(Failure) {
+        #if SHALE_FAULTS
         let outer = shim_part(("recovery" as StaticString).utf8Start)
         defer { shim_leave(outer) }
+        #endif
         // (Words that no writer leaves: the index is damaged.)
         guard isRecoverable else { return try Rebuild(shard).run() }
         table.endMoves()

@@ -375,7 +375,9 @@ extension Shard {
             start = (existing.value.body).loadUnaligned(as: Int64.self)
             lifetime = existing.lifetime
             tagCount = value.tagCount
+            #if SHALE_FAULTS
             shim_look(existing.value.at + value.keyOffset, value.length - value.keyOffset)
+            #endif
             memcpy(room, existing.value.at + value.metaOffset, value.metaLength)
             memcpy(room + Limits.metaLength + 1, existing.value.at + value.keyOffset - tagCount * 8, tagCount * 8)
             record = RecordHeader(
