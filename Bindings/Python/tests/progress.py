@@ -8,7 +8,6 @@ from typing import Any, ClassVar
 
 from support import REPOSITORY
 
-
 KNOWN = REPOSITORY / "Tests" / "known-failures"
 SUITE = "test_progress"
 """Whose lines the Python tests go by."""

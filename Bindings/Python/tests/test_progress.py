@@ -467,7 +467,7 @@ def load_thread() -> bool:
 
 def a_load_whose_caller_was_served_something_stale(world: World) -> str | None:
     with world.open() as cache:
-        load = Loader(held=True)
+        load: Any = Loader(held=True)
         cache.set("k", "old", max_age=0, stale=1000)
         assert cache.get_or_load("k", load, soft_timeout=0, lease=LASTING) == "old"
         assert load.begun.wait(PATIENCE)
