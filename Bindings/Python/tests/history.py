@@ -81,8 +81,8 @@ def run(
                 ends[child.pid] = time.monotonic()
                 child.kill()
                 child.communicate()
-                # limits.md, "Not atomic": where `clear` was killed, "the next process that writes
-                # to that shard, or that finds an entry missing there, finishes the job".
+                # It may have been killed in a clear. limits.md, "Not atomic": "the next process
+                # that writes to that shard, or that finds an entry missing there, finishes the job".
                 cache.set("written", 1)
                 words.clears[2 * killed + 1] = words.clears[2 * killed]
                 check_progress(cache, tries=TRIES, refused=refused, changes=words.changes)

@@ -10,11 +10,11 @@ from __future__ import annotations
 import os
 import time
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from shale import _lease, _load, _turn
+from shale import _lease, _load
 
 
 class LoadLog:
@@ -23,7 +23,7 @@ class LoadLog:
     def __init__(self, path: str) -> None:
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         look, renew = _lease.look, _lease.HeldLease.renew
-        enter, exit = _load.Load.__enter__, _load.Load.__exit__
+        enter, leave = _load.Load.__enter__, _load.Load.__exit__
 
         def look_noted(*arguments: Any) -> _lease.Looked:
             before = time.monotonic()
@@ -50,12 +50,16 @@ class LoadLog:
         def exit_noted(load: _load.Load, *exception: Any) -> None:
             if load._lease is not None:
                 self.write("E", load._lease.token, time.monotonic())
-            exit(load, *exception)
+            leave(load, *exception)
 
-        _turn._lease.look = look_noted  # type: ignore[assignment]
-        _lease.HeldLease.renew = renew_noted  # type: ignore[method-assign]
-        _load.Load.__enter__ = enter_noted  # type: ignore[method-assign]
-        _load.Load.__exit__ = exit_noted  # type: ignore[method-assign]
+        replaced: list[tuple[Any, str, Callable[..., Any]]] = [
+            (_lease, "look", look_noted),
+            (_lease.HeldLease, "renew", renew_noted),
+            (_load.Load, "__enter__", enter_noted),
+            (_load.Load, "__exit__", exit_noted),
+        ]
+        for owner, name, noted in replaced:
+            setattr(owner, name, noted)
 
     def write(self, *what: object) -> None:
         os.write(self._file, (" ".join(map(str, what)) + "\n").encode())
@@ -85,7 +89,10 @@ def duplicates(logs: Mapping[int, Path], ends: Mapping[int, float]) -> tuple[int
             if kind == "B":
                 key, token, milliseconds, began = rest
                 ran = Ran(
-                    int(token), int(milliseconds) / 1000 - 0.001, float(began), ended.get(token, last)
+                    int(token),
+                    int(milliseconds) / 1000 - 0.001,
+                    float(began),
+                    ended.get(token, last),
                 )
                 loads[key].append(ran)
             elif kind == "R":

@@ -98,7 +98,7 @@ class ProcessesMachine(CacheMachine):
 
     def evicted(self, count: int) -> int:
         before = {key: known for key in self.model if (known := self.kept(key))}
-        evicted = self.cache.evict(count)
+        evicted: int = self.cache.evict(count)
         self.model = {key: before[key] for key in self.cache.keys(stale=True)}
         # Who leaves is not known here: a dict has no order of use (design.md, "Eviction", has).
         lost = [known for key, known in before.items() if key not in self.model]

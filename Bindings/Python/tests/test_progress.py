@@ -273,8 +273,8 @@ def a_value_that_is_too_large(world: World) -> str | None:
 
 
 def a_cache_full_of_pinned_entries(world: World) -> str | None:
-    """limits.md, "Order, counts and eviction": "a set of a large value that fails with
-    `SHALE_E_FULL`" beside pinned entries. One byte still has room."""
+    """limits.md, "Order, counts and eviction": "Beside pinned entries that fill nearly all of a
+    shard, a set of a large value [...] fails with `SHALE_E_FULL`". One byte still has room."""
     with world.open() as cache:
         with pytest.raises(shale.FullError):
             while True:
@@ -286,8 +286,8 @@ def a_cache_full_of_pinned_entries(world: World) -> str | None:
 
 
 def a_failing_disk(world: World) -> str | None:
-    """limits.md, "Disk space": a process that may not make files larger "makes do with the frames
-    that exist". So the value is refused or stored; either way one loads."""
+    """limits.md, "Disk space": "A process that may not make files larger (`ulimit -f`) makes do
+    with the frames that exist." So the value is refused, and one loads all the same."""
     script = """
         import random, resource, signal, sys, shale
         from test_progress import asked_while_held

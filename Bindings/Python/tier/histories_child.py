@@ -40,9 +40,10 @@ def client_of(options: dict[str, Any]) -> Any:
 def not_done(tier: Tier, name: str) -> list[str]:
     """What of all that a tier owes does not get done, on keys of its own.
 
-    A call may fail as tier.md, "Promises, and why they hold" says: "The remote's death costs no
-    request more than its time limit". But this is for when the remote is there, and with a time
-    limit that no machine is too busy for; so each call succeeds at once. A tier has no eviction.
+    A call may fail where the remote does not answer: tier.md, "Promises, and why they hold": "The
+    remote's death costs no request more than its time limit." But this is for when the remote is
+    there, and with a time limit that no machine is too busy for; so each call succeeds at once. A
+    tier has no eviction.
     """
     key, tag = f"progress {name}", f"progress {name}"
 
@@ -65,9 +66,9 @@ def not_done(tier: Tier, name: str) -> list[str]:
         return found.source == "loaded" and bool(tier.get(key) == b"x")
 
     def is_kept() -> bool:
-        # tier.md, "Promises, and why they hold": "A fill compares the server that it has read from
-        # (`run_id`) with the one that the listener has published"; so after a restart nothing is
-        # kept until the listener is back.
+        # After a restart nothing is kept until the listener is back. tier.md, "Promises, and why
+        # they hold": "A fill compares the server that it has read from (`run_id`) with the one that
+        # the listener has published; if they differ, [...] it stores nothing."
         tier.get(key)
         return tier._cache.get(key, stale=True, peek=True) is not None
 
@@ -88,8 +89,9 @@ def go_on(
 def read_untouched(tier: Tier, number: int) -> None:
     """Reads a key that the remote has not, and notes whether that is kept near."""
     cache, process = tier._cache, os.getpid()
-    # It is gone or stale where the epoch's tag was invalidated or expired: then tier.md, "Promises,
-    # and why they hold" says "nothing is stored".
+    # Gone or stale where the epoch's tag was invalidated or expired. tier.md, "Promises, and why
+    # they hold": "if its key was removed, one of its tags invalidated or the epoch's tag expired
+    # since then, nothing is stored".
     cache.set(f"witness {process}", b"", tag=EPOCH_TAG)
     conflicts = cache.stats().own.conflicts
     found = tier.lookup(f"untouched {process} {number}")
