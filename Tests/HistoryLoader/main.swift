@@ -18,8 +18,8 @@ let arguments = CommandLine.arguments
 let first = Int(arguments[3])!, processes = Int(arguments[4])!, seed = UInt64(arguments[5])!
 let keys = 8, least = 30
 
-/// Words of the file: the truth of each key, then the last change of each that has returned. (Single words, as the
-/// processor stores them.)
+/// Words of the file: the truth of each key, the last change of each that has returned, and the clears of each process.
+/// (Single words, as the processor stores them.)
 struct Shared: @unchecked Sendable {
     private let words: UnsafeMutablePointer<Int64>
     init(_ path: String) {
@@ -31,6 +31,8 @@ struct Shared: @unchecked Sendable {
     @inline(never) func setTruth(_ key: Int, _ number: Int64) { words[key] = number }
     @inline(never) func noted(_ key: Int) -> Int64 { words[keys + key] }
     @inline(never) func setNoted(_ key: Int, _ number: Int64) { words[keys + key] = number }
+    /// 0: one has begun; 1: it has returned.
+    @inline(never) func countClear(_ which: Int) { words[2 * keys + 2 * first + which] += 1 }
 }
 
 /// splitmix64
@@ -69,7 +71,10 @@ let begin = ContinuousClock.now
         case 0..<3: try cache.removeAll(tagged: "tag \(key)")
         case 3..<6: try cache.remove("\(key)")
         case 6..<9: try cache.insert("\(number)", for: "\(key)", maxAge: chance.age(), tags: ["tag \(key)"])
-        default: try cache.removeAll()
+        default:
+            shared.countClear(0)
+            try cache.removeAll()
+            shared.countClear(1)
         }
         shared.setNoted(key, number)
         try await Task.sleep(for: chance.pause())

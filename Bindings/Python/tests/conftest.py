@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from hypothesis import settings
+from progress import Share
 from support import SMALL, Clock, Excuses
 
 import shale
@@ -19,6 +20,9 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         used = [f"{why} {n} ({n / Excuses.looks:.2%})" for why, n in Excuses.used.items()]
         line = f"excuses in {Excuses.looks} looks: {', '.join(used) or 'none'}"
         terminalreporter.write_line(line)
+    for share in Share.made:
+        if share.all:
+            terminalreporter.write_line(str(share))
 
 
 @pytest.fixture

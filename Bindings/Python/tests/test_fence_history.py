@@ -27,7 +27,7 @@ CHILD = """
         elif way < 10:
             cache.set(key, number, max_age=0.003, stale=10, tag=f"tag {key}")
         elif way < 11:
-            cache.clear()
+            history.clear()
         else:
             cache.remove_many([key])
         if chance.randrange(20) == 0:
@@ -41,7 +41,7 @@ CHILD = """
             "tag": chance.choice([f"tag {key}", None]),
             "max_age": chance.choice([0.003, 10]),
             "stale": chance.choice([0, 10]),
-            "lease": chance.choice([0.002, 30]),
+            "lease": chance.choice([0.002, 1]),
             "wait": chance.choice([0, 0.002, 10]),
             "refresh_ahead": chance.choice([0, 100]),
             "soft_timeout": chance.choice([0, 0.001, 1]),
@@ -94,4 +94,4 @@ def test_nobody_is_given_what_was_loaded_before_a_change_that_had_returned(
     directory: Path, tmp_path: Path
 ) -> None:
     child = functools.partial(start_child, CHILD)
-    history.run(directory, tmp_path / "numbers", [("Python", child)] * PROCESSES)
+    history.run(directory, tmp_path / "numbers", [("Python", child)] * PROCESSES, killed=1)

@@ -47,7 +47,7 @@ CHILD = """
         elif way < 9:
             cache.set(stored(key), value(number), max_age=0.003, stale=10, tags=tags(key))
         else:
-            cache.clear()
+            history.clear()
 
     def write(chance):
         history.write(chance, change)
@@ -67,6 +67,7 @@ CHILD = """
                 load,
                 tags=tags(key),
                 max_age=chance.choice([0.003, 10]),
+                lease=1,
                 stale=chance.choice([0, 10]),
                 soft_timeout=chance.choice([0, 0.001, 1]),
             )
@@ -93,4 +94,4 @@ def test_neither_language_is_given_what_was_loaded_before_a_change(
 ) -> None:
     child = functools.partial(start_child, CHILD)
     both: list[tuple[str, Callable[..., Any]]] = [("Swift", start_loader), ("Python", child)]
-    history.run(directory, tmp_path / "numbers", both * PROCESSES)
+    history.run(directory, tmp_path / "numbers", both * PROCESSES, killed=1)

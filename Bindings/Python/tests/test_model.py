@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from progress import Share, check_progress
 from support import SMALL, Clock, examples, look
 
 import shale
@@ -31,13 +32,28 @@ class Known:
     pinned: bool = False
 
 
+MOST_REFUSED = 0.2
+"""In 1,200 loads it was none. But one purge refuses all that are under way."""
+
+
+@dataclass
+class Loading:
+    key: Any
+    lease: Any
+    cleared: int
+
+
 def made_of(old: Any) -> Any:
     return ("made of", old)
 
 
 class CacheMachine(RuleBasedStateMachine):
+    refused: ClassVar[Share]
+
     def __init__(self) -> None:
         super().__init__()
+        self.loading: list[Loading] = []
+        self.loads = self.clears = 0
         self.directory = tempfile.mkdtemp()
         self.clock = Clock()
         self.open()
@@ -50,6 +66,7 @@ class CacheMachine(RuleBasedStateMachine):
         self.cache = self.whole
 
     def teardown(self) -> None:
+        check_progress(self.whole, refused=self.refused)
         self.whole.close()
         shutil.rmtree(self.directory)
 
@@ -214,12 +231,40 @@ class CacheMachine(RuleBasedStateMachine):
         assert self.cache.stats().entries >= len(self.model)
 
     @rule()
+    def begin_load(self) -> None:
+        """Of a key that only a clear touches."""
+        self.loads += 1
+        key = ("load", self.loads)
+        lease = self.loads_from.lease(key, lease=3600)
+        assert lease.granted
+        self.loading.append(Loading(key, lease, self.clears))
+
+    @property
+    def loads_from(self) -> Any:
+        return self.cache
+
+    @precondition(lambda self: self.loading)
+    @rule(value=values, max_age=ages, chance=st.randoms(use_true_random=False))
+    def end_load(self, value: Any, max_age: Any, chance: Any) -> None:
+        load = self.loading.pop(chance.randrange(len(self.loading)))
+        stored = load.lease.set(value, max_age=max_age, tag="of loads")
+        load.lease.release()
+        if load.cleared == self.clears:
+            self.refused.count(not stored)
+        else:
+            assert not stored
+        if stored:
+            self.store(load.key, value, max_age, None, "of loads")
+
+    @rule()
     def clear(self) -> None:
         self.cache.clear()
         self.model.clear()
+        self.clears += 1
 
     @rule()
     def reopen(self) -> None:
+        self.loading.clear()
         self.whole.close()
         self.open()
 
@@ -234,6 +279,11 @@ class CacheMachine(RuleBasedStateMachine):
         assert dict(self.cache.items()) == wanted
         assert len(self.cache) == len(wanted)
         assert bool(self.cache) == bool(wanted)
+
+
+CacheMachine.refused = Share(
+    "loads of untouched keys refused, one process", MOST_REFUSED, kind="fence-"
+)
 
 
 class NamespaceMachine(CacheMachine):
@@ -261,3 +311,7 @@ TestModel = CacheMachine.TestCase
 TestModel.settings = examples(40)
 TestNamespaceModel = NamespaceMachine.TestCase
 TestNamespaceModel.settings = examples(20)
+
+
+def test_the_share_of_refused_loads() -> None:
+    CacheMachine.refused.check()

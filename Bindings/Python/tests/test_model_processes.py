@@ -8,8 +8,9 @@ from typing import Any
 
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, rule
+from progress import CHANGES, LOADS, Share, check_progress
 from support import examples, excused, look
-from test_model import CacheMachine, ages, keys, some_keys, values
+from test_model import MOST_REFUSED, CacheMachine, ages, keys, some_keys, values
 from worker import Worker, spin
 
 import shale
@@ -61,6 +62,7 @@ class ProcessesMachine(CacheMachine):
 
     def teardown(self) -> None:
         self.worker.close()
+        check_progress(self.here, refused=self.refused)
         self.turns = random.Random(0)
         self.here.close()
         shutil.rmtree(self.directory)
@@ -92,8 +94,11 @@ class ProcessesMachine(CacheMachine):
 
     @rule(count=st.integers(0, 3))
     def evict(self, count: int) -> None:
+        self.evicted(count)
+
+    def evicted(self, count: int) -> int:
         before = {key: known for key in self.model if (known := self.kept(key))}
-        evicted = self.cache.evict(count)
+        evicted: int = self.cache.evict(count)
         self.model = {key: before[key] for key in self.cache.keys(stale=True)}
         # Who leaves is not known here: a dict has no order of use (design.md, "Eviction", has).
         lost = [known for key, known in before.items() if key not in self.model]
@@ -103,9 +108,15 @@ class ProcessesMachine(CacheMachine):
             len(lost) < evicted <= count and excused("evicted, as had expired before")
         )
         assert not any(known.pinned for known in lost)
+        return evicted
+
+    @property
+    def loads_from(self) -> Any:
+        return self.here
 
     @rule()
     def reopen(self) -> None:
+        self.loading.clear()
         self.here.close()
         self.here = shale.Cache(self.directory, now=self.clock)
 
@@ -116,6 +127,14 @@ class ProcessesMachine(CacheMachine):
     @rule()
     def kill(self) -> None:
         self.worker.kill()
+        self.go_on()
+
+    def go_on(self) -> None:
+        """After a kill. An eviction takes what the model knows, so it is that of the model."""
+        check_progress(self.here, (*CHANGES, *LOADS), refused=self.refused)
+        self.here.set("progress", b"x")
+        self.store("progress", b"x", None, None)
+        assert self.evicted(1) == 1
 
     @rule(
         keys=st.lists(keys | st.just("large"), min_size=1, max_size=6, unique=True),
@@ -137,7 +156,15 @@ class ProcessesMachine(CacheMachine):
                 self.store(key, value, None, None)
             else:
                 self.entry(key)
+        self.go_on()
 
 
+ProcessesMachine.refused = Share(
+    "loads of untouched keys refused, two processes", MOST_REFUSED, kind="fence-"
+)
 TestProcesses = ProcessesMachine.TestCase
 TestProcesses.settings = examples(25)
+
+
+def test_the_share_of_refused_loads() -> None:
+    ProcessesMachine.refused.check()

@@ -8,12 +8,19 @@ from typing import Any
 
 import pytest
 from near import Machines, is_heard
+from progress import Share
 from proxy import Proxy
 from servers import RedisServer, until
 
 from shale.tier import Tier
 
 CAPACITY = "8MiB"
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    for share in Share.made:
+        if share.all:
+            terminalreporter.write_line(str(share))
 
 
 @pytest.fixture

@@ -1,11 +1,17 @@
-"""Short histories, and what the checker would say of wrong ones."""
+"""Short histories, what the checker would say of wrong ones, and fills that are known to be
+refused."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any, Optional
 
 import pytest
-from histories import NEVER, Read, Record, Write, check, run
+from histories import NEVER, SUITE, Read, Record, Write, check, run
+from near import Machines
+from progress import judge_case, known_failures
+from servers import RedisServer
 
 BOUND = 100
 
@@ -63,3 +69,63 @@ def test_the_checker(reads: list[Read], fault: str) -> None:
         assert not found
     else:
         assert any(each.startswith(fault) or fault in each for each in found), found
+
+
+# Reads of keys that nothing happens to while they run
+
+
+Case = Callable[[Any], Optional[str]]
+
+
+def kept(tier: Any, during: Callable[[], object]) -> bool:
+    """Whether what is read is kept near."""
+    fetch = tier._remote.fetch
+    with pytest.MonkeyPatch.context() as patch:
+
+        def fetch_late(*arguments: Any, **named: Any) -> Any:
+            patch.undo()
+            fetched = fetch(*arguments, **named)
+            during()
+            return fetched
+
+        patch.setattr(tier._remote, "fetch", fetch_late)
+        assert tier.get(b"k") == b"v"
+    return tier._cache.get(b"k", stale=True) is not None
+
+
+def a_read(tier: Any) -> str | None:
+    return None if kept(tier, lambda: tier.get("another")) else "fence-eviction"
+
+
+def other_reads_that_fill_the_near_cache(tier: Any) -> str | None:
+    def during() -> None:
+        for number in range(100):
+            tier.get(f"another {number}")
+
+    return None if kept(tier, during) else "fence-eviction"
+
+
+def many_tags(tier: Any) -> str | None:
+    def during() -> None:
+        for number in range(400):
+            tier.invalidate(f"tag {number}")
+
+    return None if kept(tier, during) else "fence-tags"
+
+
+CASES: list[Case] = [a_read, other_reads_that_fill_the_near_cache, many_tags]
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_what_is_read_is_kept_near(case: Case, machine: Machines, server: RedisServer) -> None:
+    server.client().set("shale:k:k", b"v")
+    kind = case(machine(timeout=60.0, max_entries=40, shards=1))
+    judge_case(SUITE, name_of(case), kind)
+
+
+def name_of(case: Case) -> str:
+    return case.__name__.replace("_", " ")
+
+
+def test_all_known_failures_are_cases() -> None:
+    assert known_failures(SUITE).keys() <= set(map(name_of, CASES))
