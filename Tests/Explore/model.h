@@ -70,11 +70,11 @@ static struct {
     int capacity; /* which of the configuration's */
     /* The latest load of a key that nothing else is done to: the lease's number is a token for a fenced set. */
     struct {
-        uint64_t token;          /* 0: none */
-        uint64_t index;          /* the inode of the one that knows of it */
-        uint32_t holder;         /* the number of its process */
+        uint64_t token; /* 0: none */
+        uint64_t index; /* the inode of the one that knows of it */
+        uint32_t holder; /* the number of its process */
         int64_t end, latest_end; /* of the lease; the latter, where a caller was killed while it asked */
-        bool may_be_refused;     /* a fenced set, for what has happened since */
+        bool may_be_refused; /* a fenced set, for what has happened since */
     } load;
 } model;
 

@@ -1311,11 +1311,8 @@ static const char *refusal_of(uint64_t token) {
 /* A fenced set of a key that nobody has touched. `tag`: one that nobody has invalidated. */
 static void expect_fenced(const char *key, uint64_t token, bool may_be_refused) {
     shale_bytes tag = {"u", 1};
-    shale_set_options options = {.struct_size = sizeof options,
-                                 .flags = SHALE_SET_IF_UNTOUCHED,
-                                 .version = token,
-                                 .tags = &tag,
-                                 .tag_count = 1};
+    shale_set_options options = {
+        .struct_size = sizeof options, .flags = SHALE_SET_IF_UNTOUCHED, .version = token, .tags = &tag, .tag_count = 1};
     is_about_z = true;
     shale_status status = shale_set(handle(), key, 1, "f", 1, &options);
     shared_counts.fenced++;

@@ -456,9 +456,10 @@ static enum operation choose(random_source *source) {
         enum operation operation;
         unsigned weight;
     } choices[] = {
-        {op_set, 3500}, {op_conditional, 700}, {op_remove, 700},     {op_touch, 600}, {op_increment, 500},
-        {op_get, 3000}, {op_get_many, 400},    {op_invalidate, 200}, {op_cursor, 20}, {op_handle, 8},
-        {op_verify, 3}, {op_sync, 2},          {op_evict, 20},       {op_purge, 10},  {op_clear, 2},     {op_load, 300},
+        {op_set, 3500},      {op_conditional, 700}, {op_remove, 700},   {op_touch, 600},
+        {op_increment, 500}, {op_get, 3000},        {op_get_many, 400}, {op_invalidate, 200},
+        {op_cursor, 20},     {op_handle, 8},        {op_verify, 3},     {op_sync, 2},
+        {op_evict, 20},      {op_purge, 10},        {op_clear, 2},      {op_load, 300},
     };
     unsigned sum = 0;
     for (size_t i = 0; i < sizeof choices / sizeof *choices; i++)

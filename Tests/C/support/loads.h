@@ -12,7 +12,7 @@ typedef struct {
     shares shares;
     _Atomic uint64_t known;
     _Atomic uint32_t holders[load_keys]; /* who has the lease, and 1 */
-    _Atomic bool is_dead[most_loaders];  /* or about to be killed */
+    _Atomic bool is_dead[most_loaders]; /* or about to be killed */
 } loads;
 
 static loads *all_loads;

@@ -22,7 +22,8 @@ static inline shale_cache *case_cache(void) {
 static inline void case_set(shale_cache *cache, uint32_t number, int64_t age, const char *tag) {
     char bytes[300] = {0};
     shale_bytes tags = {tag, tag ? strlen(tag) : 0};
-    shale_set_options options = {.struct_size = sizeof options, .max_age_ms = age, .tags = &tags, .tag_count = tag != NULL};
+    shale_set_options options = {
+        .struct_size = sizeof options, .max_age_ms = age, .tags = &tags, .tag_count = tag != NULL};
     CHECK_STATUS(SHALE_OK, shale_set(cache, &number, sizeof number, bytes, sizeof bytes, &options));
 }
 

@@ -10,8 +10,8 @@
 #include <stdio.h>
 
 typedef struct {
-    _Atomic uint64_t fenced, refused;      /* sets of keys that nobody had touched since their token */
-    _Atomic uint64_t loads, duplicates;    /* rights to load; those beside a lease that stood, of a holder that lived */
+    _Atomic uint64_t fenced, refused; /* sets of keys that nobody had touched since their token */
+    _Atomic uint64_t loads, duplicates; /* rights to load; those beside a lease that stood, of a holder that lived */
 } shares;
 
 /* Limits in thousandths. The words end the suite's last line. */
@@ -21,8 +21,8 @@ static inline bool print_shares(shares *s, uint64_t most_refused, uint64_t most_
     bool holds = refused * 1000 <= fenced * most_refused && duplicates * 1000 <= loads * most_duplicates;
     printf("; %" PRIu64 " of %" PRIu64 " fenced sets refused (%.2f %%, at most %.1f), %" PRIu64 " of %" PRIu64
            " loads beside another (%.2f %%, at most %.1f)%s\n",
-           refused, fenced, fenced ? 100.0 * (double)refused / (double)fenced : 0, (double)most_refused / 10, duplicates,
-           loads, loads ? 100.0 * (double)duplicates / (double)loads : 0, (double)most_duplicates / 10,
+           refused, fenced, fenced ? 100.0 * (double)refused / (double)fenced : 0, (double)most_refused / 10,
+           duplicates, loads, loads ? 100.0 * (double)duplicates / (double)loads : 0, (double)most_duplicates / 10,
            holds ? "" : ": TOO MANY");
     return holds;
 }
