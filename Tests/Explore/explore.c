@@ -1,7 +1,7 @@
 /* All sequences of operations on a tiny cache, as far as the time goes, and random ones beyond: after each operation an
- * oracle says for every key which answers are right, and what has to get done is tried. The engine is the real one, with tiny sizes (libshale_tiny.a), on a
- * machine in memory (machine.h), so a state can be put back, an operation be killed at each of its stores and calls,
- * and the power be cut.
+ * oracle says for every key which answers are right, and progress is checked. The engine is the real one, with tiny
+ * sizes (libshale_tiny.a), on a machine in memory (machine.h), so a state can be put back, an operation be killed at
+ * each of its stores and calls, and the power be cut.
  *
  *     explore SECONDS [SEED]           0: a few seconds' worth of each part
  *     explore repeat CONFIGURATION "OPERATIONS"
@@ -21,8 +21,9 @@
 #include <sys/time.h>
 
 enum { most_operations = 600, most_depth = 24 };
-/* Of a thousand. In so small a cache nearly every set evicts what was set since a token was drawn, and a load lasts for
- * hundreds of calls: 26 to 31 in a hundred are refused, and no other key takes the only lease that a shard notes. */
+/* Of a thousand. In so small a cache nearly every set evicts what was set since a token was drawn, and a load lasts
+ * for hundreds of calls: 26 to 31 in a hundred are refused, and no other key takes the only lease that a shard
+ * notes. */
 enum { most_refused = 450, most_duplicates = 0 };
 
 static double now_seconds(void) {

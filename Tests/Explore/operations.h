@@ -68,7 +68,7 @@ static int own_key;     /* the one that it is about; -1: none, or one that is no
 static bool is_about_z;
 static bool sets_large, own_is_evicted;
 static bool new_is_evicted; /* as soon as it was stored: a large value whose parts push each other out */
-/* What known failures go by (Tests/known-failures), of the last failure. */
+/* The kind of the last failure, as in Tests/known-failures. */
 static const char *failure_kind;
 static bool masks_known = true;
 static uint64_t known_met;
@@ -1015,7 +1015,7 @@ static void check_lease(void) {
     bool is_kept = model.load.index == inode_of_index();
     if (!answer.lease) {
         if (!is_kept || model.load.latest_end <= machine.clock_ms)
-            complain("nobody may load key j: its lease was over %lld ms ago",
+            complain("key j cannot be loaded: its lease was over %lld ms ago",
                      (long long)(machine.clock_ms - model.load.latest_end));
         return;
     }
@@ -1308,7 +1308,7 @@ static const char *refusal_of(uint64_t token) {
     return kind;
 }
 
-/* A fenced set of a key that nobody has touched. `tag`: one that nobody has invalidated. */
+/* A fenced set of an untouched key, with a tag that was never invalidated. */
 static void expect_fenced(const char *key, uint64_t token, bool may_be_refused) {
     shale_bytes tag = {"u", 1};
     shale_set_options options = {
@@ -1326,7 +1326,7 @@ static void expect_fenced(const char *key, uint64_t token, bool may_be_refused) 
             if (shale_set(handle(), key, 1, "f", 1, &options) != SHALE_CONFLICT)
                 kind = "fence-tags";
             if (!is_known(kind))
-                complain("a fenced set of key %s is refused, and nobody has touched it (%s)", key, kind);
+                complain("a fenced set of key %s is refused, though the key is untouched (%s)", key, kind);
         }
     } else if (status == SHALE_E_FULL && some_are_pinned())
         excuses_used[excuse_full_of_pins]++;

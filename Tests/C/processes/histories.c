@@ -11,8 +11,8 @@
  * only then lets the (pretended) clock go on, and invalidates the tag of the value before. Reads of them wait, in the
  * clock that they ask, for that thread. They are pinned where the cache evicts, so a miss is a fault in every round.
  *
- * Beside all this each thread loads keys of its own by fenced sets, and keys that one at a time may load; and after each
- * kill, and after each round, a set, a removal, an eviction, an invalidation and a load get done.
+ * Beside all this each thread loads keys of its own by fenced sets, and shared keys, which one thread at a time may
+ * load; and after each kill and each round a set, a removal, an eviction, an invalidation and a load succeed.
  *
  * A process is killed by one of its threads, in the first call that asks for the time after so many of all; the
  * others are somewhere in theirs. All is bounded in calls; how fast it goes decides nothing.
@@ -46,9 +46,9 @@ enum {
     segment_size = 128 << 10,
     fresh_age = 10
 };
-/* Of a thousand. A load lasts for a call, and 29 to 33 in a thousand are refused, nearly all of them where 16 entries are
- * kept and what was set since is evicted at once. The lease of a shared key lasts for an hour, and no shard's 64 are
- * taken at once, so no second one is given. */
+/* Of a thousand. A load lasts for a call, and 29 to 33 in a thousand are refused, nearly all of them in the rounds
+ * that keep 16 entries, where new ones are evicted at once. The lease of a shared key lasts for an hour, and no
+ * shard's 64 are taken at once, so no second one is given. */
 enum { most_refused = 100, most_duplicates = 0 };
 
 typedef struct {
@@ -300,8 +300,9 @@ static size_t size_of(random_source *source) {
     return sizeof(pattern_head) + random_below(source, most - sizeof(pattern_head));
 }
 
-/* shale.h: "the cache was not cleared"; shale.h: "It does so too where that is not known any more: after a rebuild, or
- * where entries that were set since have been evicted already". Half of the rounds have neither evictions nor clears. */
+/* shale.h: "the cache was not cleared"; shale.h: "It does so too where that is not known any more: after a rebuild,
+ * or where entries that were set since have been evicted already". Half of the rounds have neither evictions nor
+ * clears. */
 static void explain_refusal(shale_cache *cache) {
     if (the_round.kind == kind_roomy && stats_of(cache).rebuilds == 0)
         note_refusal("histories");
@@ -633,9 +634,9 @@ int main(int argument_count, char **arguments) {
     }
     printf("%" PRIu64 " rounds, %" PRIu64 " processes killed, %" PRIu64 " histories of %" PRIu64 " calls (%" PRIu64
            " cut off, %" PRIu64 " in the longest), %" PRIu64 " steps, %" PRIu64 " losses of %" PRIu64
-           " evictions, %" PRIu64 " shards rebuilt; seed %" PRIu64,
+           " evictions, %" PRIu64 " shards rebuilt; seed %" PRIu64 "; %" PRIu64 " undocumented refusals",
            played, total.killed, total.histories, total.calls, total.cut_off, total.longest, total.steps, total.losses,
-           total.evictions, total.rebuilds, seed);
+           total.evictions, total.rebuilds, seed, atomic_load(&all_loads->undocumented));
     CHECK(print_shares(load_shares, most_refused, most_duplicates));
     CHECK(check_failures > 0 || played < 8 || (total.killed * 3 > played && total.cut_off > 0));
     free(the_round.directory);

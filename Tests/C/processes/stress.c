@@ -4,9 +4,9 @@
  *   - a key reads as what a completed or an intended operation made of it, never
  *     as anything older, of another key, refused, or torn;
  *   - no lock is stuck: whoever survives goes on;
- *   - after each kill beside an open handle, and after each round, a set, a removal, an invalidation and a load get done,
- *     and where entries may go an eviction;
- *   - fenced sets of keys that nobody has touched are hardly ever refused, and no key is loaded by two at once;
+ *   - after each kill beside an open handle, and after each round, a set, a removal, an invalidation and a load succeed,
+ *     and an eviction in the rounds that allow one;
+ *   - fenced sets of untouched keys are hardly ever refused, and no key is loaded by two at once;
  *   - no more shards are rebuilt than threads were killed;
  *   - nothing is damaged, and the counters agree with what a cursor finds, and with the audit of both files.
  *
@@ -776,7 +776,7 @@ int main(int argument_count, char **arguments) {
            rounds, total.killed, total.killed_threads, total.rebuilds, total.evictions);
     for (int i = 0; i < op_kinds; i++)
         printf("%s %" PRIu64 " %s", i ? "," : "", atomic_load(&ledger->done[i]), operation_names[i]);
-    printf("; seed %" PRIu64, seed);
+    printf("; seed %" PRIu64 "; %" PRIu64 " undocumented refusals", seed, atomic_load(&all_loads->undocumented));
     CHECK(print_shares(load_shares, most_refused, most_duplicates));
     print_excuses();
     if (check_failures)

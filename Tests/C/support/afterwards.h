@@ -59,9 +59,9 @@ static inline uint64_t lease_of_missing(shale_cache *cache, const void *key, siz
     return lease;
 }
 
-/* What gets done whatever the cache has been through: a set, a removal, an invalidation, a load and, unless it may not lose
- * an entry, an eviction: of the one that was used least recently, whichever that is. True where the load's fenced set
- * was refused: only others that work beside can make it so. */
+/* A set, a removal, an invalidation and a load succeed in any cache, and so does an eviction (of the least recently
+ * used entry) where the caller allows one. True if the load's fenced set was refused, which only concurrent callers
+ * can cause. */
 static inline bool try_everything(shale_cache *cache, bool evicts) {
     static const char load[] = "a load";
     const shale_bytes tag = {"a tag", 5};
@@ -95,7 +95,7 @@ static inline void check_eviction(shale_cache *cache) {
     CHECK_EITHER(SHALE_OK, SHALE_MISS, shale_remove(cache, "victim", 6, 0)); /* it may have been the one */
 }
 
-/* All of it, where nobody else works: then nothing is refused. */
+/* All of it, without concurrent callers: so no load is refused. */
 static inline void check_still_works(shale_cache *cache) {
     CHECK(!try_everything(cache, false));
     check_eviction(cache);

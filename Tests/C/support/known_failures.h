@@ -1,4 +1,4 @@
-/* What a suite knows to fail: its lines of Tests/known-failures, which says what they mean. */
+/* A suite's known failures: its lines of Tests/known-failures, which explains them. */
 #ifndef KNOWN_FAILURES_H
 #define KNOWN_FAILURES_H
 

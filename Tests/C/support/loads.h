@@ -1,4 +1,5 @@
-/* Loads of many workers at once: of keys of their own, which nobody else touches, and of keys that one at a time may load. */
+/* Loads of many workers at once: of keys that are each used by one worker, and of shared keys, which one worker at a
+ * time may load. */
 #ifndef LOADS_H
 #define LOADS_H
 
@@ -10,7 +11,7 @@ enum { load_keys = 32, most_loaders = 64 };
 /* In shared memory. */
 typedef struct {
     shares shares;
-    _Atomic uint64_t known;
+    _Atomic uint64_t undocumented; /* refusals */
     _Atomic uint32_t holders[load_keys]; /* who has the lease, and 1 */
     _Atomic bool is_dead[most_loaders]; /* or about to be killed */
 } loads;
@@ -22,7 +23,7 @@ static inline void begin_loads(void) {
     load_shares = &all_loads->shares;
 }
 
-/* Nobody has a lease: of what follows the keys have other names. */
+/* Forgets all holders: the next round has other keys. */
 static inline void begin_round_of_loads(void) {
     memset(all_loads->holders, 0, sizeof all_loads->holders);
     memset(all_loads->is_dead, 0, sizeof all_loads->is_dead);
@@ -47,15 +48,16 @@ static inline void end_load(shale_cache *cache, const uint64_t name[2], uint32_t
     CHECK_STATUS(SHALE_OK, shale_release(cache, name, 2 * sizeof *name, lease));
 }
 
-/* A fenced set of an untouched key was refused while others worked, and no document says why: its shard has lowered all
- * tokens, for what left its index or for removals of other keys. */
+/* An undocumented refusal of a fenced set beside concurrent callers. It cannot be told from outside whether an entry
+ * that left the index or removals of other keys caused it. */
 static inline void note_refusal(const char *suite) {
-    all_loads->known++;
+    all_loads->undocumented++;
     check_that(is_known_failure("fence-leaving") || is_known_failure("fence-removals"), __FILE__, __LINE__,
-               "a fenced set of a key that nobody has touched is refused", " in %s", suite);
+               "a fenced set of an untouched key is refused", " in %s", suite);
 }
 
-/* Cases of the known failures: small programs, each with the kind of its failure. A case that is not listed has to pass. */
+/* Cases of the known failures: small programs, each with the kind of its failure. A case that is not listed has to
+ * pass. */
 typedef struct {
     const char *name, *kind;
     bool (*passes)(void);

@@ -1,4 +1,4 @@
-/* Small programs that show whether a fenced set of a key that nobody has touched is refused: by what, its name says. */
+/* Small programs, each with one possible cause of a refused fenced set of an untouched key. */
 #ifndef PROGRESS_CASES_H
 #define PROGRESS_CASES_H
 
@@ -49,7 +49,8 @@ static inline bool case_is_stored(shale_cache *cache, uint64_t token, const char
     return status == SHALE_OK;
 }
 
-/* A full cache, in which each tenth entry lives for as many milliseconds as ten sets take. A load lasts for 100 sets. */
+/* A full cache, in which each tenth entry lives for as many milliseconds as ten sets take. A load lasts for 100
+ * sets. */
 static inline bool case_age(void) {
     enum { loads = 20, sets = 100, fill = 15000 };
     shale_cache *cache = case_cache();

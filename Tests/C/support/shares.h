@@ -1,5 +1,5 @@
-/* Of what may be refused or done twice now and then, the share that was. A fenced set may be refused although its key is
- * untouched, and a key be loaded by two at once: neither does harm, unless it happens often. */
+/* The share of refused fenced sets of untouched keys, and of keys that are loaded twice at once. Each does no harm
+ * now and then, and makes the cache useless if it is frequent. */
 #ifndef SHARES_H
 #define SHARES_H
 
@@ -10,7 +10,7 @@
 #include <stdio.h>
 
 typedef struct {
-    _Atomic uint64_t fenced, refused; /* sets of keys that nobody had touched since their token */
+    _Atomic uint64_t fenced, refused; /* sets of keys that were untouched since their token */
     _Atomic uint64_t loads, duplicates; /* rights to load; those beside a lease that stood, of a holder that lived */
 } shares;
 
