@@ -6,7 +6,7 @@
 #include "afterwards.h"
 #include "known_failures.h"
 
-enum { load_keys = 32, most_loaders = 64 };
+enum { load_keys = 12, most_loaders = 64 };
 
 /* In shared memory. */
 typedef struct {
