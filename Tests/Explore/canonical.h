@@ -235,7 +235,18 @@ static uint64_t canonical(void) {
             add_choices_to_sum(&model.history[k], notes);
         }
         if (notes)
+            note(&lsns, model.load.token);
+        if (notes)
             sort_ranks(&lsns), sort_ranks(&segments_seen), sort_ranks(&stamps_seen), sort_ranks(&ids_seen);
+    }
+    if (model.load.token) {
+        add(rank_of(&lsns, model.load.token));
+        add((uint64_t)(model.load.end - machine.clock_ms) << 1 | model.load.may_be_refused);
+        for (size_t s = 0; index >= 0 && s < l.shards; s++) {
+            shard_view v = view_of(&l, bytes_of(data), bytes_of(index), s);
+            add(most(most(field(&v, w_evicted_floor), field(&v, w_key_floor)), fence_floor(&v)) >= model.load.token);
+            add(field(&v, w_tag_floor) >= model.load.token);
+        }
     }
     if (index >= 0 && l.exists)
         for (size_t i = 0; i < 4; i++)

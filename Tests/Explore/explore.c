@@ -1,17 +1,17 @@
 /* All sequences of operations on a tiny cache, as far as the time goes, and random ones beyond: after each operation an
- * oracle says for every key which answers are right. The engine is the real one, with tiny sizes (libshale_tiny.a), on a
- * machine in memory (machine.h), so a state can be put back, an operation be killed at each of its stores and calls,
- * and the power be cut.
+ * oracle says for every key which answers are right, and progress is checked. The engine is the real one, with tiny
+ * sizes (libshale_tiny.a), on a machine in memory (machine.h), so a state can be put back, an operation be killed at
+ * each of its stores and calls, and the power be cut.
  *
  *     explore SECONDS [SEED]           0: a few seconds' worth of each part
  *     explore repeat CONFIGURATION "OPERATIONS"
- *     explore known FILE                       sequences that have failed once
+ *     explore known FILE                       sequences that have failed once, and those that are known to fail
  *     explore show CONFIGURATION "OPERATIONS"     and what is in the files after each
  *
  * Operations: sKZ set key K (a to e) with size Z (0 a counter, 1 small, 2 in parts), pKZ pinned, tKZ tagged, aKZ with an
  * age, TKZ and AKZ both this and pinned; lKZ tagged, with a stale period, LKZ also pinned; nKZ a new value where the one that a get finds is still there; rK remove, uK touch (uK1: for ever), iK increment, gK get, e evict, v invalidate (vN: another tag), V expire a tag (VN: another), oK expire a key, c clear,
  * y sync, w the clock goes on, h the disk is full, or not any more, b the other process's turn, x close and open, XN with another capacity, q kill and open,
- * QN with another capacity, d kill both, delete the index, open; kN power cut (N: which blocks); zK damage to what key
+ * QN with another capacity, d kill both, delete the index, open; kN power cut (N: which blocks); j a load begins, of a key that is never set; zK damage to what key
  * K's record stores, zK1 to its head, f verify. `17!sa0`: killed
  * before its 17th store or call. `sa0~`: nobody looks afterwards. */
 #include "canonical.h"
@@ -21,6 +21,10 @@
 #include <sys/time.h>
 
 enum { most_operations = 600, most_depth = 24 };
+/* Of a thousand. In so small a cache nearly every set evicts what was set since a token was drawn, and a load lasts
+ * for hundreds of calls: 26 to 31 in a hundred are refused, and no other key takes the only lease that a shard
+ * notes. */
+enum { most_refused = 450, most_duplicates = 0 };
 
 static double now_seconds(void) {
     struct timespec t;
@@ -115,7 +119,7 @@ static bool parse_operation(const char *text, operation *op) {
         text = end + 1;
     }
     op->what = *text++;
-    if (!op->what || !strchr("spatATlLnriguozevVcywfhbxXqQdk", op->what))
+    if (!op->what || !strchr("spatATlLnriguozevVcywfhbxXqQdkj", op->what))
         return false;
     if (is_of_one_key(op->what)) {
         if (*text < 'a' || *text >= 'a' + most_keys)
@@ -150,14 +154,10 @@ static int run(const sequence *s) {
         }
         if (!holds)
             return i;
-        state here = {0};
+        static state here;
         save(&here);
-        bool works = check_still_works();
-        char why[sizeof failure];
-        memcpy(why, failure, sizeof why);
+        bool works = check_progress();
         restore(&here);
-        free(here.machine.bytes);
-        memcpy(failure, why, sizeof why);
         if (!works)
             return i;
     }
@@ -293,7 +293,7 @@ static int alphabet(operation *all) {
             all[n++] = (operation){.what = 'o', .key = k};
         }
     }
-    for (const char *w = "evVcywfxqd"; *w; w++)
+    for (const char *w = "evVcywfxqdj"; *w; w++)
         all[n++] = (operation){.what = *w};
     all[n++] = (operation){.what = 'v', .key = 1};
     all[n++] = (operation){.what = 'V', .key = 2};
@@ -450,7 +450,7 @@ static void enumerate(int depth, int most) {
             continue;
         states_seen++;
         save(&stack[depth + 1]);
-        bool works = check_still_works();
+        bool works = check_progress();
         if (!works)
             fails("enumeration, one more");
         restore(&stack[depth + 1]);
@@ -518,11 +518,15 @@ static void kill_everywhere(const source *from, bool all_seconds) {
                 fails("kill");
                 continue;
             }
+            save(&after);
+            if (!check_progress()) {
+                fails("kill, one more");
+                continue;
+            }
+            restore(&after);
             int second_count = alphabet(seconds),
                 first = all_seconds ? 0 : (int)(mix(&chance) % (uint64_t)second_count),
                 end = all_seconds ? second_count : first + 1;
-            if (all_seconds)
-                save(&after);
             for (int j = first; j < end && !stops; j++) {
                 if (j > first)
                     restore(&after);
@@ -582,6 +586,8 @@ static void walk(int c, uint64_t seed) {
             op = (operation){.what = "lLouVVwv"[(r >> 24) % 8],
                              .key = (r >> 24) % 8 > 3 ? 0 : (uint8_t)(r >> 8) % (uint8_t)configured->keys,
                              .size = (uint8_t)((r >> 16) % 3)};
+        if (favour >> 12 & 1 && r % 16 == 9)
+            op = (operation){.what = 'j'};
         if (favour >> 9 & 1 && r % 32 == 7)
             op = (operation){.what = 'h'};
         if (favour >> 8 & 1 && r % 32 == 5)
@@ -598,9 +604,9 @@ static void walk(int c, uint64_t seed) {
             fails("walk");
             return;
         }
-        if (mix(&random) % 16 == 0) {
+        if (mix(&random) % 16 == 0 || op.kill) {
             save(&stack[0]);
-            bool works = check_still_works();
+            bool works = check_progress();
             if (!works) {
                 fails("walk, one more");
                 return;
@@ -675,6 +681,24 @@ static bool parse_sequence(sequence *s, int c, char *text) {
     return c >= 0 && c < configuration_count;
 }
 
+/* Those that are known to fail do, in the way that is known. */
+static void repeat_known_failures(void) {
+    static sequence s;
+    masks_known = false;
+    for (int i = 0; i < known_failure_count; i++) {
+        char how[1024], *rest;
+        snprintf(how, sizeof how, "%s", known_failures[i].how);
+        int c = (int)strtol(how, &rest, 10);
+        bool is_sequence = parse_sequence(&s, c, rest), fails_so = is_sequence && run(&s) >= 0;
+        if (fails_so && strcmp(failure_kind, known_failures[i].kind) == 0)
+            continue;
+        failures++;
+        printf("FAILED: %s, which is known to fail (%s): %s\n    explore repeat %s\n", known_failures[i].kind,
+               known_failures[i].why, fails_so ? failure : "it passes now; delete its line", known_failures[i].how);
+    }
+    masks_known = true;
+}
+
 /* Sequences that have failed once, a line each: the configuration, the operations. */
 static int known(const char *path_of_file) {
     allows_no_forced_out = true;
@@ -704,7 +728,8 @@ static int known(const char *path_of_file) {
             print_sequence(&s);
         }
     }
-    printf("%d sequences, %d failed\n", lines, failures);
+    repeat_known_failures();
+    printf("%d sequences, and %d that are known to fail, %d failures\n", lines, known_failure_count, failures);
     return failures || !lines;
 }
 
@@ -712,6 +737,7 @@ static int repeat(int c, char *text) {
     static sequence s;
     if (!parse_sequence(&s, c, text))
         return 2;
+    masks_known = false;
     int at = run(&s);
     if (at < 0) {
         printf("%d operations, nothing failed\n", s.count);
@@ -732,6 +758,7 @@ int main(int count, char **arguments) {
     sigaction(SIGALRM, &action, NULL);
     setitimer(ITIMER_REAL, &(struct itimerval){{2, 0}, {2, 0}}, NULL);
     goes_on = getenv("EXPLORE_GOES_ON") != NULL;
+    read_known_failures("explore");
     if (count == 4 && strcmp(arguments[1], "repeat") == 0)
         return repeat(atoi(arguments[2]), arguments[3]);
     if (count == 4 && strcmp(arguments[1], "show") == 0)
@@ -747,6 +774,8 @@ int main(int count, char **arguments) {
     const char *only = getenv("EXPLORE_ONLY");
     int from = only ? atoi(only) : 0, to = only ? from + 1 : configuration_count;
     chance = seed;
+    repeat_known_failures();
+    shared_counts = (shares){0};
     enumerate_all(start + seconds * 0.2, from, to);
     deadline = start + seconds * 0.5;
     stops = failures && !goes_on;
@@ -779,7 +808,7 @@ int main(int count, char **arguments) {
     for (int i = 0; i < excuses; i++)
         printf("%s %s %" PRIu64, i ? "," : "", excuse_names[i], excuses_used[i]);
     printf("\n%" PRIu64 " operations in %.0f s, %.0f a second; %" PRIu64 " kills, %" PRIu64 " cuts, %" PRIu64
-           " checks, %d failures\n",
-           operations_done, took, (double)operations_done / took, kills, cuts, checks, failures);
-    return failures > 0;
+           " checks, %d failures, %" PRIu64 " known ones",
+           operations_done, took, (double)operations_done / took, kills, cuts, checks, failures, known_met);
+    return !print_shares(&shared_counts, most_refused, most_duplicates) || failures > 0;
 }

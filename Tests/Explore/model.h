@@ -68,6 +68,14 @@ static struct {
     choices uncleared[most_keys]; /* before it */
     int actor;
     int capacity; /* which of the configuration's */
+    /* The latest load of a key that nothing else is done to: the lease's number is a token for a fenced set. */
+    struct {
+        uint64_t token; /* 0: none */
+        uint64_t index; /* the inode of the one that knows of it */
+        uint32_t holder; /* the number of its process */
+        int64_t end, latest_end; /* of the lease; the latter, where a caller was killed while it asked */
+        bool may_be_refused; /* a fenced set, for what has happened since */
+    } load;
 } model;
 
 typedef enum {
@@ -112,6 +120,9 @@ typedef enum {
     /* The log is the whole truth (promises.md, "Invariants"). So where the index is deleted before anybody has settled
      * what a killed writer left, his record counts. */
     excuse_deleted_unsettled,
+    /* shale.h: "It does so too where that is not known any more: after a rebuild, or where entries that were set since
+     * have been evicted already"; shale.h: "the cache was not cleared" */
+    excuse_fence,
     /* The test's own limit: more alternatives than it notes. */
     excuse_unknown,
     excuses
@@ -134,6 +145,7 @@ static const char *const excuse_names[excuses] = {"full of pins",
                                                   "tag table full",
                                                   "expired again",
                                                   "index deleted unsettled",
+                                                  "fenced set after an eviction, a rebuild or a clear",
                                                   "not noted"};
 static uint64_t excuses_used[excuses], checks;
 

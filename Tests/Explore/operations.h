@@ -3,7 +3,10 @@
 #define OPERATIONS_H
 
 #include "model.h"
+
+#include "known_failures.h"
 #include "shale.h"
+#include "shares.h"
 
 typedef struct {
     const char *name;
@@ -53,6 +56,7 @@ enum { ended = 0, was_killed, has_failed, has_crashed, has_hung };
 static sigjmp_buf escape;
 static volatile bool is_running;
 static char failure[512];
+enum { load_ms = 2500 };
 static uint32_t events, kill_at;
 static uint64_t kills, cuts, operations_done;
 static bool is_displaced; /* a pinned entry has no place in this operation */
@@ -64,6 +68,20 @@ static int own_key;     /* the one that it is about; -1: none, or one that is no
 static bool is_about_z;
 static bool sets_large, own_is_evicted;
 static bool new_is_evicted; /* as soon as it was stored: a large value whose parts push each other out */
+/* The kind of the last failure, as in Tests/known-failures. */
+static const char *failure_kind;
+static bool masks_known = true;
+static uint64_t known_met;
+
+/* Whether it goes by as a known failure. */
+static bool is_known(const char *kind) {
+    if (!masks_known || !is_known_failure(kind)) {
+        failure_kind = kind;
+        return false;
+    }
+    known_met++;
+    return true;
+}
 
 static void complain(const char *format, ...) __attribute__((format(printf, 1, 2)));
 static void complain(const char *format, ...) {
@@ -190,9 +208,15 @@ static void check_order(const shard_view *v, int key, uint64_t word1) {
     }
 }
 
+/* Of the fenced sets that are tried after an operation: its token, and whether it may be refused for what happened since. */
+static uint64_t late_token;
+static bool late_may_be_refused;
+static shares shared_counts;
+
 static void before_event(enum shim_event event, const void *at) {
     if (event == SHIM_REPLAYED) {
         replays++;
+        late_may_be_refused = model.load.may_be_refused = true;
         for (int k = 0; k < most_keys; k++)
             mark(k, 0, seen_missing, evicted);
         empty_tags(); /* (A table that is full on the way.) */
@@ -228,6 +252,9 @@ static void before_event(enum shim_event event, const void *at) {
     const unsigned char *p = value_record(&v, (uint32_t)word0);
     if (!p)
         return;
+    uint64_t lsn = most(word(p, 0), word(record_at(&v, (uint32_t)word0), 0));
+    late_may_be_refused |= lsn > late_token;
+    model.load.may_be_refused |= lsn > model.load.token;
     int key = key_of(p);
     uint16_t id = id_of(p);
     if (key >= 0) {
@@ -409,7 +436,7 @@ static int64_t now_ms(void *context) {
 static struct {
     shale_status status;
     int64_t number;
-    uint64_t evicted;
+    uint64_t evicted, lease;
     choice seen;
     bool is_recognised, has_closed, has_settled, may_lack_room, had_no_room;
 } answer;
@@ -605,6 +632,13 @@ static void act(const operation *op, uint16_t id) {
     case 'w': machine.clock_ms += 1000; break;
     case 'h': machine.is_full = !machine.is_full; break;
     case 'f': answer.status = shale_verify(mine->handle, NULL); break;
+    case 'j': {
+        shale_value value = read_value();
+        shale_lease_options options = {.struct_size = sizeof options, .lease_ms = load_ms};
+        (void)getpid(); /* so that the process has a number */
+        answer.status = shale_lease(mine->handle, "j", 1, &options, &value, &answer.lease);
+        break;
+    }
     case 'z': answer.number = damage(op->key, op->size == 1); break;
     case 'b': /* the other process's turn */
         model.actor = 1 - model.actor;
@@ -970,10 +1004,49 @@ static bool is_all_that_is_left(int key) {
     return false;
 }
 
+static uint64_t inode_of_index(void) {
+    return machine.names[name_index] < 0 ? 0 : machine.files[machine.names[name_index]].inode;
+}
+
+/* processes.md, "Leases and fenced sets": "A lease ends with its release or with its time." Until then nobody else gets
+ * it, as no other key of this cache is leased; after that the next one does. */
+static void check_lease(void) {
+    bool is_kept = model.load.index == inode_of_index();
+    if (!answer.lease) {
+        if (!is_kept || model.load.latest_end <= machine.clock_ms)
+            complain("key j cannot be loaded: its lease was over %lld ms ago",
+                     (long long)(machine.clock_ms - model.load.latest_end));
+        return;
+    }
+    bool lives = false;
+    for (int p = 0; p < processes; p++)
+        lives |= model.load.holder && machine.processes[p].number == model.load.holder;
+    shared_counts.loads++;
+    if (is_kept && lives && model.load.end > machine.clock_ms) {
+        shared_counts.duplicates++;
+        if (!is_known("duplicate-load"))
+            complain("key j is loaded twice: its lease would last %lld ms more",
+                     (long long)(model.load.end - machine.clock_ms));
+    }
+    model.load.token = answer.lease;
+    model.load.index = inode_of_index();
+    model.load.holder = machine.processes[model.actor].number;
+    model.load.end = model.load.latest_end = machine.clock_ms + load_ms;
+    model.load.may_be_refused = model.is_clear_pending;
+}
+
+static void add_killed_lease(void) {
+    if (model.load.index != inode_of_index())
+        memset(&model.load, 0, sizeof model.load);
+    model.load.token = 0;
+    model.load.index = inode_of_index();
+    model.load.latest_end = machine.clock_ms + load_ms;
+}
+
 static void check_status(const operation *op) {
     shale_status s = answer.status;
     checks++;
-    bool is_right = s == SHALE_OK || (s == SHALE_MISS && strchr("rugno", op->what)) ||
+    bool is_right = s == SHALE_OK || (s == SHALE_MISS && strchr("rugnoj", op->what)) ||
                     (s == SHALE_E_INVALID && op->what == 'i');
     if (!is_right && s == SHALE_E_FULL &&
         (machine.is_full || (strchr("spatATlLniuo", op->what) && (some_are_pinned() || damaged_pins_remain())))) {
@@ -1011,8 +1084,10 @@ static void check_status(const operation *op) {
             is_right = true;
         }
     }
-    if (!is_right)
+    if (!is_right && !(s == SHALE_E_FULL && op->size == 2 && is_known(pins(op->what) ? "pin-refused" : "set-refused")))
         complain("%c%u answers %d: %s", op->what, op->key, s, shale_last_error());
+    if (op->what == 'j' && s >= 0)
+        check_lease();
 }
 
 #include "invariants.h"
@@ -1039,7 +1114,7 @@ static int in_process(const operation *op, uint16_t id) {
 /* Whether every shard has been locked, so that nothing is left of a killed writer. */
 static bool settles(const operation *op) {
     return answer.has_settled || strchr("vVcy", op->what) ||
-           (configured->shards == 1 && strchr("spatATlLniruof", op->what) &&
+           (configured->shards == 1 && strchr("spatATlLniruofj", op->what) &&
             !(op->what == 'n' && answer.status == SHALE_MISS));
 }
 
@@ -1085,6 +1160,7 @@ static bool is_a_tag_table_full(void) {
 /* One operation, and a look at what is there then. False where something is wrong; `failure` says what. */
 static bool perform(const operation *op) {
     failure[0] = 0;
+    failure_kind = "";
     events = 0;
     kill_at = op->kill;
     is_forced = is_displaced = false;
@@ -1120,12 +1196,16 @@ static bool perform(const operation *op) {
     int end = in_process(&done, id);
     if (empties_tags)
         empty_tags();
+    model.load.may_be_refused |= done.what == 'c' || model.is_clear_pending;
     if (done.what == 'V' && done.key == 0)
         expire_history();
     if (end == was_killed) {
         kills++;
         process_ends(model.actor);
-        add_killed(&done, id);
+        if (done.what == 'j')
+            add_killed_lease();
+        else
+            add_killed(&done, id);
         note_history();
         if (machine.processes[1 - model.actor].handle)
             model.actor = 1 - model.actor;
@@ -1195,9 +1275,70 @@ static bool perform(const operation *op) {
     return !failure[0];
 }
 
-/* One more set of a byte, a removal and an eviction work. The caller restores what was. */
-static bool check_still_works(void) {
+/* ---- progress ------------------------------------------------------------------- */
+
+static void expect(const char *what, shale_status status) {
+    if (status < 0)
+        complain("%s: %d, %s", what, status, shale_last_error());
+}
+
+/* A set of a byte, or of none where pinned entries leave no room for one. */
+static void expect_set(const char *what, const char *key, const shale_set_options *options) {
+    is_about_z = true;
+    shale_status status = shale_set(handle(), key, 1, key, 1, options);
+    if (status == SHALE_E_FULL && some_are_pinned())
+        excuses_used[excuse_full_of_pins]++;
+    else if (status != SHALE_OK)
+        expect(what, status);
+    is_about_z = false;
+}
+
+/* Which of the numbers below which nothing is known refuses a token, of those that untouched keys share. */
+static const char *refusal_of(uint64_t token) {
+    layout l = read_layout(bytes_of_data);
+    const char *kind = "fence-refused";
+    for (size_t i = 0; i < l.shards; i++) {
+        shard_view v = view_of(&l, bytes_of_data, bytes_of(machine.names[name_index]), i);
+        if (field(&v, w_evicted_floor) >= token)
+            kind = "fence-leaving";
+        else if (fence_floor(&v) >= token)
+            kind = "fence-removals";
+    }
+    return kind;
+}
+
+/* A fenced set of an untouched key, with a tag that was never invalidated. */
+static void expect_fenced(const char *key, uint64_t token, bool may_be_refused) {
+    shale_bytes tag = {"u", 1};
+    shale_set_options options = {
+        .struct_size = sizeof options, .flags = SHALE_SET_IF_UNTOUCHED, .version = token, .tags = &tag, .tag_count = 1};
+    is_about_z = true;
+    shale_status status = shale_set(handle(), key, 1, "f", 1, &options);
+    shared_counts.fenced++;
+    if (status == SHALE_CONFLICT) {
+        shared_counts.refused++;
+        if (may_be_refused)
+            excuses_used[excuse_fence]++;
+        else {
+            const char *kind = refusal_of(token);
+            options.tag_count = 0;
+            if (shale_set(handle(), key, 1, "f", 1, &options) != SHALE_CONFLICT)
+                kind = "fence-tags";
+            if (!is_known(kind))
+                complain("a fenced set of key %s is refused, though the key is untouched (%s)", key, kind);
+        }
+    } else if (status == SHALE_E_FULL && some_are_pinned())
+        excuses_used[excuse_full_of_pins]++;
+    else
+        expect("a fenced set", status);
+    is_about_z = false;
+}
+
+/* A set of a byte, a removal, an eviction, an invalidation and fenced sets get done, one by a token of now and one by that
+ * of the load. The caller restores what was. */
+static bool check_progress(void) {
     failure[0] = 0;
+    failure_kind = "";
     is_forced = is_displaced = false;
     if (machine.is_full)
         return true;
@@ -1209,22 +1350,28 @@ static bool check_still_works(void) {
     events = kill_at = 0;
     is_running = true;
     current_process = model.actor;
+    late_token = UINT64_MAX;
     if (sigsetjmp(escape, 0) == ended) {
         if (!handle())
             (void)open_cache(model.capacity);
-        is_about_z = true;
-        shale_status status = failure[0] ? SHALE_OK : shale_set(handle(), "z", 1, "z", 1, NULL);
-        if (status == SHALE_E_FULL && (some_are_pinned() || machine.is_full))
-            excuses_used[machine.is_full ? excuse_full_disk : excuse_full_of_pins]++;
-        else if (status != SHALE_OK)
-            complain("one more set of a byte: %d, %s", status, shale_last_error());
-        if (!failure[0] && (status = shale_remove(handle(), "z", 1, 0)) < 0)
-            complain("one more removal: %d, %s", status, shale_last_error());
-        is_about_z = false;
-        if (!failure[0] && (status = shale_evict(handle(), 1, NULL)) != SHALE_OK)
-            complain("one more eviction: %d, %s", status, shale_last_error());
-        if (!failure[0] && configured->keys > 0 && (status = shale_remove(handle(), "a", 1, 0)) < 0)
-            complain("one more removal of a: %d, %s", status, shale_last_error());
+        if (!failure[0]) {
+            expect_set("one more set of a byte", "z", NULL);
+            expect("one more removal", shale_remove(handle(), "z", 1, 0));
+            shale_value value = read_value();
+            shale_status status = shale_get(handle(), "y", 1, SHALE_GET_TOKEN, &value);
+            if (status != SHALE_MISS)
+                complain("a token of key y: %d, %s", status, shale_last_error());
+            late_token = value.version;
+            late_may_be_refused = model.is_clear_pending;
+            expect("one more eviction", shale_evict(handle(), 1, NULL));
+            expect("one more invalidation", shale_invalidate(handle(), "w", 1));
+            expect_fenced("y", late_token, late_may_be_refused);
+            if (model.load.token)
+                expect_fenced("j", model.load.token,
+                              model.load.may_be_refused || model.is_clear_pending ||
+                                  model.load.index != inode_of_index());
+            expect("one more removal of a", shale_remove(handle(), "a", 1, 0));
+        }
     }
     is_about_z = false;
     current_process = -1;

@@ -81,9 +81,8 @@ def run(
                 ends[child.pid] = time.monotonic()
                 child.kill()
                 child.communicate()
-                # It may have been killed in a clear. limits.md, "Not atomic": "the next process
-                # that writes to that shard, or that finds an entry missing there, finishes the
-                # job".
+                # It may have been killed in a clear, which the next write in the shard finishes
+                # (limits.md, "Not atomic").
                 cache.set("written", 1)
                 words.clears[2 * killed + 1] = words.clears[2 * killed]
                 check_progress(cache, tries=TRIES, refused=refused, changes=words.changes)

@@ -273,8 +273,8 @@ def a_value_that_is_too_large(world: World) -> str | None:
 
 
 def a_cache_full_of_pinned_entries(world: World) -> str | None:
-    """limits.md, "Order, counts and eviction": "Beside pinned entries that fill nearly all of a
-    shard, a set of a large value [...] fails with `SHALE_E_FULL`". One byte still has room."""
+    """A large value finds no room beside pinned entries that fill a shard (limits.md, "Order, counts
+    and eviction"). One byte still has room."""
     with world.open() as cache:
         with pytest.raises(shale.FullError):
             while True:
@@ -286,8 +286,8 @@ def a_cache_full_of_pinned_entries(world: World) -> str | None:
 
 
 def a_failing_disk(world: World) -> str | None:
-    """limits.md, "Disk space": "A process that may not make files larger (`ulimit -f`) makes do
-    with the frames that exist." So the value is refused, and one loads all the same."""
+    """A process that may not make files larger has the frames that exist and no more (limits.md,
+    "Disk space"). So the value is refused, and one loads all the same."""
     script = """
         import random, resource, signal, sys, shale
         from test_progress import asked_while_held
@@ -513,9 +513,8 @@ def test_of_many_keys_of_one_shard_64_have_one_loader(directory: Path) -> None:
         assert all(lease.granted for lease in leases)
         for number in range(count):
             look()
-            # limits.md, "Processes": "A shard records 64 leases at a time. Further ones are granted
-            # without being recorded, so more than one caller may then load the same key." That the
-            # first 64 are recorded, all other tests of leases show.
+            # A shard records 64 leases at a time and grants further ones unrecorded (limits.md,
+            # "Processes"). That the first 64 are recorded, all other tests of leases show.
             with cache.lease(number) as second:
                 assert not second.granted or (number >= 64 and excused("a lease beyond 64"))
         assert all(lease.set(number) for number, lease in enumerate(leases))

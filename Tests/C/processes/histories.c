@@ -11,13 +11,18 @@
  * only then lets the (pretended) clock go on, and invalidates the tag of the value before. Reads of them wait, in the
  * clock that they ask, for that thread. They are pinned where the cache evicts, so a miss is a fault in every round.
  *
+ * Beside all this each thread loads keys of its own by fenced sets, and shared keys, which one thread at a time may
+ * load; and after each kill and each round a set, a removal, an eviction, an invalidation and a load succeed.
+ *
  * A process is killed by one of its threads, in the first call that asks for the time after so many of all; the
  * others are somewhere in theirs. All is bounded in calls; how fast it goes decides nothing.
  *
  * histories [rounds, 24] [seed] */
 #include "afterwards.h"
 #include "history.h"
+#include "loads.h"
 #include "pattern.h"
+#include "progress_cases.h"
 #include "threads.h"
 
 #include <sched.h>
@@ -41,6 +46,10 @@ enum {
     segment_size = 128 << 10,
     fresh_age = 10
 };
+/* Of a thousand. A load lasts for a call, and 29 to 33 in a thousand are refused, nearly all of them in the rounds
+ * that keep 16 entries, where new ones are evicted at once. The lease of a shared key lasts for an hour, and no
+ * shard's 64 are taken at once, so no second one is given. */
+enum { most_refused = 100, most_duplicates = 0 };
 
 typedef struct {
     call call;
@@ -74,10 +83,14 @@ static uint64_t rounds, seed;
 /* The clock that the cache asks. A read of a thread that may wait stays in it until the keeper has gone on. */
 static _Thread_local random_source *waits;
 static _Thread_local bool dies; /* in the next call that asks for the time */
+static uint64_t own_process;
 
 static int64_t now_ms(void *context UNUSED) {
-    if (dies)
+    if (dies) {
+        for (uint32_t i = 0; i < most_threads; i++)
+            atomic_store(&all_loads->is_dead[own_process * most_threads + i], true);
         kill(getpid(), SIGKILL);
+    }
     if (waits && random_below(waits, 3) == 0) {
         uint64_t aim = atomic_load(&shared->steps) + 2;
         for (int i = 0; i < 3000 && atomic_load(&shared->steps) < aim && !atomic_load(&shared->keeper_is_done); i++)
@@ -287,6 +300,35 @@ static size_t size_of(random_source *source) {
     return sizeof(pattern_head) + random_below(source, most - sizeof(pattern_head));
 }
 
+/* shale.h: "the cache was not cleared"; shale.h: "It does so too where that is not known any more: after a rebuild,
+ * or where entries that were set since have been evicted already". Half of the rounds have neither evictions nor
+ * clears. */
+static void explain_refusal(shale_cache *cache) {
+    if (the_round.kind == kind_roomy && stats_of(cache).rebuilds == 0)
+        note_refusal("histories");
+}
+
+static void perform(worker *w);
+
+/* A load takes as long as another call. Its key is the thread's own, or one whose lease all of them want. */
+static void load(worker *w) {
+    uint32_t slot = (uint32_t)random_below(&w->source, 3); /* (few, so that threads meet) */
+    uint64_t shared_key[2] = {slot, UINT64_MAX}, own_key[2] = {w->member, 0}, lease = 0;
+    bool is_shared = random_below(&w->source, 2);
+    if (is_shared)
+        lease = begin_load(w->cache, shared_key, slot, (uint32_t)w->member);
+    else {
+        CHECK_ANSWER(shale_remove(w->cache, own_key, sizeof own_key, 0));
+        CHECK_STATUS(SHALE_MISS, shale_get(w->cache, own_key, sizeof own_key, SHALE_GET_TOKEN, &w->value));
+    }
+    uint64_t token = w->value.version;
+    perform(w);
+    if (lease)
+        end_load(w->cache, shared_key, slot, lease);
+    if (!is_shared && set_fenced(w->cache, own_key, sizeof own_key, token) == SHALE_CONFLICT)
+        explain_refusal(w->cache);
+}
+
 /* One call, on a key that half the time is one of two. */
 static void perform(worker *w) {
     uint32_t key = (uint32_t)random_below(&w->source, random_below(&w->source, 2) ? 2 : plain_keys);
@@ -317,8 +359,10 @@ static void perform(worker *w) {
         get_many(w);
     else if (n < 640)
         lease(w, random_below(&w->source, 2) ? key : fresh);
+    else if (n < 690)
+        load(w);
     else
-        get(w, n < 800 ? key : n < 850 ? counter : fresh);
+        get(w, n < 800 ? key : n < 840 ? counter : fresh);
 }
 
 static void *work(void *context) {
@@ -346,6 +390,7 @@ static worker *make_worker(shale_cache *cache, uint64_t member, uint64_t kill_at
 
 static void live(uint64_t process, uint64_t threads, uint64_t kill_at, shale_cache *inherited) {
     begin_child(120);
+    own_process = process;
     shale_cache *cache = inherited ? inherited : open_cache();
     void *workers[most_threads];
     for (uint64_t i = 0; i < threads; i++)
@@ -382,8 +427,10 @@ static void play(worker *w, random_source *source) {
         if ((members[i] = fork()) == 0)
             live(i, threads[i], kill_at, inherits ? w->cache : NULL);
     }
+    bool evicts = the_round.kind == kind_evict || the_round.kind == kind_tight;
     uint64_t gone = 0;
     for (uint64_t step = 1; gone < processes; step++) {
+        uint64_t before = gone;
         if (step < most_steps)
             keep_fresh(w, step);
         else
@@ -391,6 +438,8 @@ static void play(worker *w, random_source *source) {
         gone = 0;
         for (uint64_t i = 0; i < processes; i++)
             gone += !is_alive(members[i]);
+        if (gone > before && try_everything(w->cache, evicts))
+            explain_refusal(w->cache);
     }
     atomic_store(&shared->keeper_is_done, true);
     for (uint64_t i = 0; i < processes; i++) {
@@ -456,6 +505,7 @@ static void play_round(random_source *source) {
     atomic_store(&shared->steps, 0);
     atomic_store(&shared->ms, 1700000000000);
     atomic_store(&shared->keeper_is_done, false);
+    begin_round_of_loads();
     remove_tree(the_round.directory);
     worker *w = make_worker(open_cache(), keeper, 0);
     keep_fresh(w, 0);
@@ -561,10 +611,16 @@ static void check_the_checker(void) {
     }
 }
 
+static const progress_case cases[] = {{"invalidated", "fence-leaving", case_invalidated}};
+
 int main(int argument_count, char **arguments) {
     rounds = argument_count > 1 ? strtoull(arguments[1], NULL, 0) : 24;
     seed = argument_count > 2 ? strtoull(arguments[2], NULL, 0) : (uint64_t)time(NULL) * 1000003 + (uint64_t)getpid();
     shared = shared_memory(sizeof *shared);
+    begin_loads();
+    read_known_failures("histories");
+    check_cases(cases, sizeof cases / sizeof *cases);
+    *load_shares = (shares){0};
     check_the_checker();
     random_source source = {seed};
     the_round.directory = path_to("cache");
@@ -578,9 +634,10 @@ int main(int argument_count, char **arguments) {
     }
     printf("%" PRIu64 " rounds, %" PRIu64 " processes killed, %" PRIu64 " histories of %" PRIu64 " calls (%" PRIu64
            " cut off, %" PRIu64 " in the longest), %" PRIu64 " steps, %" PRIu64 " losses of %" PRIu64
-           " evictions, %" PRIu64 " shards rebuilt; seed %" PRIu64 "\n",
+           " evictions, %" PRIu64 " shards rebuilt; seed %" PRIu64 "; %" PRIu64 " undocumented refusals",
            played, total.killed, total.histories, total.calls, total.cut_off, total.longest, total.steps, total.losses,
-           total.evictions, total.rebuilds, seed);
+           total.evictions, total.rebuilds, seed, atomic_load(&all_loads->undocumented));
+    CHECK(print_shares(load_shares, most_refused, most_duplicates));
     CHECK(check_failures > 0 || played < 8 || (total.killed * 3 > played && total.cut_off > 0));
     free(the_round.directory);
     return finish();

@@ -4,6 +4,9 @@
  *   - a key reads as what a completed or an intended operation made of it, never
  *     as anything older, of another key, refused, or torn;
  *   - no lock is stuck: whoever survives goes on;
+ *   - after each kill beside an open handle, and after each round, a set, a removal, an invalidation and a load succeed,
+ *     and an eviction in the rounds that allow one;
+ *   - fenced sets of untouched keys are hardly ever refused, and no key is loaded by two at once;
  *   - no more shards are rebuilt than threads were killed;
  *   - nothing is damaged, and the counters agree with what a cursor finds, and with the audit of both files.
  *
@@ -19,7 +22,9 @@
  * own versions say that what was seen once does not give way to anything older. */
 #include "afterwards.h"
 #include "excuses.h"
+#include "loads.h"
 #include "pattern.h"
+#include "progress_cases.h"
 #include "threads.h"
 
 #include <stdatomic.h>
@@ -38,6 +43,10 @@ enum {
     largest = 200000,
     refused = -1
 };
+/* Of a thousand. A load lasts for an operation, and two in a thousand are refused: those during which their thread lost
+ * the processor, so the share hardly depends on how many others want it. The lease of a shared key lasts for an hour,
+ * and no shard's 64 are taken at once, so no second one is given. */
+enum { most_refused = 20, most_duplicates = 0 };
 
 /* What operations did to a key, to all keys of a tag, or to all. */
 typedef struct {
@@ -73,11 +82,12 @@ enum operation {
     op_sync,
     op_evict,
     op_purge,
+    op_load,
     op_kinds
 };
 static const char *const operation_names[op_kinds] = {
     "sets",    "conditional", "removals", "touches",       "increments", "invalidations", "clears", "gets",
-    "batches", "cursors",     "handles",  "verifications", "syncs",      "evictions",     "purges"};
+    "batches", "cursors",     "handles",  "verifications", "syncs",      "evictions",     "purges", "loads"};
 
 static struct {
     key_state keys[key_count];
@@ -103,6 +113,7 @@ static struct {
     bool is_tight;
     int32_t policy;
     bool has_clears; /* so counters begin anew; three of four rounds have none */
+    uint64_t rebuilds; /* before it */
     char *directory;
 } the_round;
 
@@ -316,7 +327,7 @@ static size_t size_of(random_source *source) {
 typedef struct {
     shale_cache *cache;
     random_source source;
-    uint64_t process;
+    uint64_t process, member;
     shale_value value;
     unsigned char bytes[largest];
 } worker;
@@ -445,9 +456,10 @@ static enum operation choose(random_source *source) {
         enum operation operation;
         unsigned weight;
     } choices[] = {
-        {op_set, 3500}, {op_conditional, 700}, {op_remove, 700},     {op_touch, 600}, {op_increment, 500},
-        {op_get, 3000}, {op_get_many, 400},    {op_invalidate, 200}, {op_cursor, 20}, {op_handle, 8},
-        {op_verify, 3}, {op_sync, 2},          {op_evict, 20},       {op_purge, 10},  {op_clear, 2},
+        {op_set, 3500},      {op_conditional, 700}, {op_remove, 700},   {op_touch, 600},
+        {op_increment, 500}, {op_get, 3000},        {op_get_many, 400}, {op_invalidate, 200},
+        {op_cursor, 20},     {op_handle, 8},        {op_verify, 3},     {op_sync, 2},
+        {op_evict, 20},      {op_purge, 10},        {op_clear, 2},      {op_load, 300},
     };
     unsigned sum = 0;
     for (size_t i = 0; i < sizeof choices / sizeof *choices; i++)
@@ -457,6 +469,43 @@ static enum operation choose(random_source *source) {
     while (n >= choices[i].weight)
         n -= choices[i++].weight;
     return choices[i].operation;
+}
+
+static bool is_allowed(enum operation operation) {
+    return (operation != op_clear || the_round.has_clears) && (operation != op_evict || the_round.is_tight);
+}
+
+/* shale.h: "the cache was not cleared"; shale.h: "It does so too where that is not known any more: after a rebuild, or
+ * where entries that were set since have been evicted already". Half of the rounds evict nothing, and most have no
+ * clears. */
+static void explain_refusal(shale_cache *cache) {
+    bool is_explained = the_round.is_tight || the_round.has_clears || stats_of(cache).rebuilds > the_round.rebuilds;
+    if (!(is_explained && excused(6, "fenced set refused")))
+        note_refusal("stress");
+}
+
+static void perform(worker *w, enum operation operation);
+
+/* A load takes as long as another operation. Its key is the worker's own, or one whose lease all of them want. */
+static void load(worker *w) {
+    enum operation meanwhile = choose(&w->source);
+    uint32_t slot = (uint32_t)random_below(&w->source, load_keys);
+    uint64_t shared_key[2] = {slot, the_round.number}, own_key[2] = {w->member, UINT64_MAX}, lease = 0;
+    bool is_shared = random_below(&w->source, 2);
+    if (is_shared)
+        lease = begin_load(w->cache, shared_key, slot, (uint32_t)w->member);
+    else {
+        CHECK_ANSWER(shale_remove(w->cache, own_key, sizeof own_key, 0));
+        CHECK_STATUS(SHALE_MISS, shale_get(w->cache, own_key, sizeof own_key, SHALE_GET_TOKEN, &w->value));
+    }
+    uint64_t token = w->value.version;
+    if (meanwhile != op_load && is_allowed(meanwhile))
+        perform(w, meanwhile);
+    if (lease)
+        end_load(w->cache, shared_key, slot, lease);
+    count_look();
+    if (!is_shared && set_fenced(w->cache, own_key, sizeof own_key, token) == SHALE_CONFLICT)
+        explain_refusal(w->cache);
 }
 
 static void perform(worker *w, enum operation operation) {
@@ -477,6 +526,7 @@ static void perform(worker *w, enum operation operation) {
     case op_sync: CHECK_STATUS(SHALE_OK, shale_sync(w->cache)); break;
     case op_evict: CHECK_STATUS(SHALE_OK, shale_evict(w->cache, random_below(&w->source, 20), NULL)); break;
     case op_purge: CHECK_STATUS(SHALE_OK, shale_purge(w->cache, NULL)); break;
+    case op_load: load(w); break;
     case op_verify: {
         shale_report report = {.struct_size = sizeof report};
         CHECK_STATUS(SHALE_OK, shale_verify(w->cache, &report));
@@ -491,7 +541,7 @@ static void *work(void *context) {
     worker *w = context;
     while (!atomic_load(&ledger->stop) && atomic_load(&ledger->issued) < most_operations && check_failures == 0) {
         enum operation operation = choose(&w->source);
-        if ((operation == op_clear && !the_round.has_clears) || (operation == op_evict && !the_round.is_tight))
+        if (!is_allowed(operation))
             continue;
         perform(w, operation);
         atomic_fetch_add(&ledger->done[operation], 1);
@@ -512,6 +562,7 @@ static void live(uint64_t process, uint64_t threads, shale_cache *inherited) {
         REQUIRE(w);
         *w = (worker){.cache = cache,
                       .process = process,
+                      .member = process * most_threads + i,
                       .value = SHALE_VALUE_INIT,
                       .source = {the_round.seed * 1000 + process * 10 + i}};
     }
@@ -588,6 +639,7 @@ static void begin_round(void) {
     memset(ledger->progress, 0, sizeof ledger->progress);
     atomic_store(&ledger->issued, 0);
     atomic_store(&ledger->stop, false);
+    begin_round_of_loads();
 }
 
 static struct {
@@ -618,7 +670,12 @@ static void play_round(random_source *source, shale_stats *before) {
             read_key(cache, random_below(source, hot_keys), SHALE_GET_PEEK, &value);
         if (!attached)
             sleep_us(moment - monotonic_us());
+        for (uint64_t n = 0; n < threads[i]; n++)
+            atomic_store(&all_loads->is_dead[i * most_threads + n], true);
         kill(members[i], SIGKILL);
+        /* (Where there is room for all, an eviction would be a loss.) */
+        if (attached && try_everything(cache, the_round.is_tight))
+            explain_refusal(cache);
         for (int n = 0; attached && n < 200; n++)
             read_key(cache, random_below(source, hot_keys), SHALE_GET_PEEK, &value);
     }
@@ -642,6 +699,7 @@ static void play_round(random_source *source, shale_stats *before) {
     if (!attached)
         cache = open_cache(0);
     settle(cache);
+    CHECK(!try_everything(cache, the_round.is_tight));
     CHECK_STATUS(SHALE_OK, shale_purge(cache, NULL)); /* what has expired is counted until then */
     sweep_tags(cache);
     shale_stats stats = stats_of(cache);
@@ -668,12 +726,21 @@ static void play_round(random_source *source, shale_stats *before) {
     *before = stats;
 }
 
+static const progress_case cases[] = {{"age", "fence-leaving", case_age},
+                                      {"purge", "fence-leaving", case_purge},
+                                      {"removals", "fence-removals", case_removals},
+                                      {"tags", "fence-tags", case_tags}};
+
 int main(int argument_count, char **arguments) {
     seconds = argument_count > 1 ? strtoull(arguments[1], NULL, 0) : 60;
     seed = argument_count > 2 ? strtoull(arguments[2], NULL, 0) : (uint64_t)time(NULL) * 1000003 + (uint64_t)getpid();
     watch((unsigned)seconds + 120);
     ledger = shared_memory(sizeof *ledger);
     begin_excuses();
+    begin_loads();
+    read_known_failures("stress");
+    check_cases(cases, sizeof cases / sizeof *cases);
+    *load_shares = (shares){0};
     the_round.directory = path_to("stressed");
     int64_t end = monotonic_ms() + (int64_t)seconds * 1000;
     random_source source = {seed};
@@ -693,6 +760,7 @@ int main(int argument_count, char **arguments) {
         the_round.number = rounds + 1;
         the_round.seed = random_next(&source);
         the_round.has_clears = random_below(&source, 4) == 0;
+        the_round.rebuilds = stats.rebuilds;
         play_round(&source, &stats);
         /* This directory's last round: an eviction would be missed later. */
         if (rounds % rounds_each == rounds_each - 1) {
@@ -707,7 +775,8 @@ int main(int argument_count, char **arguments) {
            rounds, total.killed, total.killed_threads, total.rebuilds, total.evictions);
     for (int i = 0; i < op_kinds; i++)
         printf("%s %" PRIu64 " %s", i ? "," : "", atomic_load(&ledger->done[i]), operation_names[i]);
-    printf("; seed %" PRIu64 "\n", seed);
+    printf("; seed %" PRIu64 "; %" PRIu64 " undocumented refusals", seed, atomic_load(&all_loads->undocumented));
+    CHECK(print_shares(load_shares, most_refused, most_duplicates));
     print_excuses();
     if (check_failures)
         fprintf(stderr, "again: stress %" PRIu64 " %" PRIu64 "\n", seconds, seed);

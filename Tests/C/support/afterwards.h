@@ -4,6 +4,7 @@
 
 #include "account.h"
 #include "check.h"
+#include "shares.h"
 
 /* The audit of both files, while nobody writes (account.h). `files`: who else has had them. */
 static inline accounts check_files(const char *directory, enum account_files files, const char *when) {
@@ -35,19 +36,72 @@ static inline void check_set_and_remove(shale_cache *cache) {
     shale_value_free(&value);
 }
 
-/* And an eviction: of the entry that was used least recently, whichever that is. */
-static inline void check_still_works(shale_cache *cache) {
-    uint64_t evicted = 0;
-    check_set_and_remove(cache);
+static shares *load_shares; /* where loads are counted; NULL: nowhere */
+
+static inline shale_status set_fenced(shale_cache *cache, const void *key, size_t key_size, uint64_t token) {
+    shale_set_options options = {.struct_size = sizeof options, .flags = SHALE_SET_IF_UNTOUCHED, .version = token};
+    shale_status status = shale_set(cache, key, key_size, "loaded", 6, &options);
+    CHECK_EITHER(SHALE_OK, SHALE_CONFLICT, status);
+    if (load_shares) {
+        load_shares->fenced++;
+        load_shares->refused += status == SHALE_CONFLICT;
+    }
+    return status;
+}
+
+/* The right to load a key that has no value, for an hour at most; 0: another has it. */
+static inline uint64_t lease_of_missing(shale_cache *cache, const void *key, size_t key_size) {
+    shale_value value = SHALE_VALUE_INIT;
+    shale_lease_options options = {.struct_size = sizeof options, .lease_ms = 60 * 60 * 1000};
+    uint64_t lease = 0;
+    CHECK_STATUS(SHALE_MISS, shale_lease(cache, key, key_size, &options, &value, &lease));
+    shale_value_free(&value);
+    return lease;
+}
+
+/* A set, a removal, an invalidation and a load succeed in any cache, and so does an eviction (of the least recently
+ * used entry) where the caller allows one. True if the load's fenced set was refused, which only concurrent callers
+ * can cause. */
+static inline bool try_everything(shale_cache *cache, bool evicts) {
+    static const char load[] = "a load";
+    const shale_bytes tag = {"a tag", 5};
+    shale_set_options tagged = {.struct_size = sizeof tagged, .tags = &tag, .tag_count = 1};
+    shale_value value = SHALE_VALUE_INIT;
+    CHECK_STATUS(SHALE_OK, shale_set(cache, "tagged", 6, "x", 1, &tagged));
     CHECK_STATUS(SHALE_OK, shale_set(cache, "victim", 6, "x", 1, NULL)); /* there is one that is not pinned */
-    uint64_t before = stats_of(cache).entries;
+    uint64_t lease = lease_of_missing(cache, load, sizeof load);
+    CHECK(lease != 0);
+    CHECK_EQUAL(0, lease_of_missing(cache, load, sizeof load));
+    check_set_and_remove(cache);
+    if (evicts)
+        CHECK_STATUS(SHALE_OK, shale_evict(cache, 1, NULL));
+    CHECK_ANSWER(shale_remove(cache, "victim", 6, 0)); /* it may have been the one */
+    CHECK_STATUS(SHALE_OK, shale_invalidate(cache, tag.data, tag.size));
+    CHECK_STATUS(SHALE_MISS, shale_get(cache, "tagged", 6, 0, &value));
+    shale_status status = set_fenced(cache, load, sizeof load, lease);
+    CHECK_STATUS(SHALE_OK, shale_release(cache, load, sizeof load, lease));
+    CHECK_ANSWER(shale_remove(cache, load, sizeof load, 0));
+    shale_value_free(&value);
+    return status == SHALE_CONFLICT;
+}
+
+/* An eviction takes one. */
+static inline void check_eviction(shale_cache *cache) {
+    CHECK_STATUS(SHALE_OK, shale_set(cache, "victim", 6, "x", 1, NULL)); /* there is one that is not pinned */
+    uint64_t before = stats_of(cache).entries, evicted = 0;
     CHECK_STATUS(SHALE_OK, shale_evict(cache, 1, &evicted));
     CHECK_EQUAL(1, evicted);
     CHECK(stats_of(cache).entries < before);
     CHECK_EITHER(SHALE_OK, SHALE_MISS, shale_remove(cache, "victim", 6, 0)); /* it may have been the one */
 }
 
-/* All of it. Every shard is locked once before the audit, so that what the killed left is mended. */
+/* All of it, without concurrent callers: so no load is refused. */
+static inline void check_still_works(shale_cache *cache) {
+    CHECK(!try_everything(cache, false));
+    check_eviction(cache);
+}
+
+/* And the audit. Every shard is locked once before the audit, so that what the killed left is mended. */
 static inline void check_afterwards(shale_cache *cache, const char *directory, const char *when) {
     unsigned failures = check_failures;
     CHECK_STATUS(SHALE_OK, shale_purge(cache, NULL));
