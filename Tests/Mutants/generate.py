@@ -6,7 +6,6 @@ import shutil
 import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from os.path import commonprefix
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
@@ -54,8 +53,8 @@ class Mutant:
     def edit(self, text: str) -> tuple[int, int, str]:
         """Where the text that goes begins and ends, and what comes there: without what stays the same around it."""
         start = text.index(self.find)
-        before = len(commonprefix([self.find, self.replace]))
-        after = len(commonprefix([self.find[before:][::-1], self.replace[before:][::-1]]))
+        before = common(self.find, self.replace)
+        after = common(self.find[before:][::-1], self.replace[before:][::-1])
         return start + before, start + len(self.find) - after, self.replace[before : len(self.replace) - after]
 
 
@@ -80,6 +79,11 @@ class Generated:
 
 def load() -> list[Mutant]:
     return [Mutant(**each) for each in tomllib.loads((HERE / "mutants.toml").read_text())["mutant"]]
+
+
+def common(one: str, other: str) -> int:
+    """How many characters are the same at the beginning."""
+    return next((n for n, (a, b) in enumerate(zip(one, other)) if a != b), min(len(one), len(other)))
 
 
 def code(text: str) -> str:
@@ -170,8 +174,10 @@ def generate(mutants: list[Mutant], left_out: set[str]) -> Generated:
             continue
         if body := find_body(mutant, text):
             groups.setdefault((mutant.file, body.start), (body, []))[1].append((number, mutant))
-    files, numbers, switches = {}, {}, {}
-    for place, ((file, _), (_, changes)) in enumerate(sorted(groups.items())):
+    files: dict[str, str] = {}
+    numbers: dict[str, int] = {}
+    switches: dict[str, int] = {}
+    for place, (_, (_, changes)) in enumerate(sorted(groups.items())):
         for number, mutant in changes:
             numbers[mutant.name], switches[mutant.name] = number, place
     for place, ((file, _), (body, changes)) in reversed(list(enumerate(sorted(groups.items())))):
@@ -184,8 +190,17 @@ def generate(mutants: list[Mutant], left_out: set[str]) -> Generated:
     files[header] = files.get(header, (ROOT / header).read_text()).replace(
         "#include <dirent.h>", '#include "mutant.h"\n#include <dirent.h>', 1
     )
-    files.update({file: source.read_text() for file, source in OWN_FILES.items()})
+    files |= package() | {file: source.read_text() for file, source in OWN_FILES.items()}
     return Generated(files, numbers, switches)
+
+
+def package() -> dict[str, str]:
+    """The Swift package with the core optimised, as tests of it are long; they themselves compile faster as they are."""
+    text = (ROOT / "Package.swift").read_text()
+    core = '.target(name: "ShaleCore", dependencies: ["CShalePlatform"]'
+    if text.count(core) != 1:
+        raise ValueError("Package.swift does not declare the core as expected")
+    return {"Package.swift": text.replace(core, core + ', swiftSettings: [.unsafeFlags(["-O"])]')}
 
 
 def named_at(text: str, line: int) -> str | None:

@@ -11,15 +11,19 @@ unsigned char *shim_mutant_switches;
 
 static void map_switches(const char *name) {
     int fd = (int)syscall(SYS_openat, AT_FDCWD, name, O_RDWR | O_CLOEXEC);
-    if (fd < 0) return;
+    if (fd < 0)
+        return;
     long size = syscall(SYS_lseek, fd, 0, SEEK_END);
     long mapped = size > 0 ? syscall(SYS_mmap, NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0) : -1;
-    if (mapped != -1) shim_mutant_switches = (unsigned char *)mapped;
+    if (mapped != -1)
+        shim_mutant_switches = (unsigned char *)mapped;
     syscall(SYS_close, fd);
 }
 
 static void __attribute__((constructor)) choose_mutant(void) {
     const char *number = getenv("SHALE_MUTANT"), *name = getenv("SHALE_MUTANT_REACHED");
-    if (number) shim_mutant_chosen = atoi(number);
-    if (name) map_switches(name);
+    if (number)
+        shim_mutant_chosen = atoi(number);
+    if (name)
+        map_switches(name);
 }

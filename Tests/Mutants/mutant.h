@@ -7,7 +7,8 @@ extern int shim_mutant_chosen;              /* 0: none */
 extern unsigned char *shim_mutant_switches; /* a byte for each switch, where it is to be noted which ones are reached */
 
 static inline int shim_mutant(int place) {
-    if (shim_mutant_switches) shim_mutant_switches[place] = 1;
+    if (shim_mutant_switches)
+        shim_mutant_switches[place] = 1;
     return shim_mutant_chosen;
 }
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 sys.path.append(str(Path(__file__).resolve().parents[2] / "Scripts"))
-from session import end_session  # noqa: E402
+from session import end_session
 
 TICK = 1 / os.sysconf("SC_CLK_TCK")
 INTERVAL = 0.25  # seconds between two looks
