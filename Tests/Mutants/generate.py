@@ -195,7 +195,7 @@ def generate(mutants: list[Mutant], left_out: set[str]) -> Generated:
 
 
 def package() -> dict[str, str]:
-    """The Swift package with the core optimised, as tests of it are long; they themselves compile faster as they are."""
+    """The Swift package with an optimised core, as its tests are long; they themselves compile faster as they are."""
     text = (ROOT / "Package.swift").read_text()
     core = '.target(name: "ShaleCore", dependencies: ["CShalePlatform"]'
     if text.count(core) != 1:
