@@ -13,8 +13,8 @@ static void map_switches(const char *name) {
     int fd = (int)syscall(SYS_openat, AT_FDCWD, name, O_RDWR | O_CLOEXEC);
     if (fd < 0)
         return;
-    long size = syscall(SYS_lseek, fd, 0, SEEK_END);
-    long mapped = size > 0 ? syscall(SYS_mmap, NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0) : -1;
+    long size = syscall(SYS_lseek, fd, 0L, SEEK_END);
+    long mapped = size > 0 ? syscall(SYS_mmap, NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0L) : -1;
     if (mapped != -1)
         shim_mutant_switches = (unsigned char *)mapped;
     syscall(SYS_close, fd);
