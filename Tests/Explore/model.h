@@ -120,8 +120,8 @@ typedef enum {
     /* The log is the whole truth (promises.md, "Invariants"). So where the index is deleted before anybody has settled
      * what a killed writer left, his record counts. */
     excuse_deleted_unsettled,
-    /* shale.h: "It does so too where that is not known any more: after a rebuild, or where entries that were set since
-     * have been evicted already"; shale.h: "the cache was not cleared" */
+    /* A clear, a rebuild, and the eviction of entries that were set since refuse a fenced set (shale.h,
+     * SHALE_IF_UNTOUCHED). */
     excuse_fence,
     /* The test's own limit: more alternatives than it notes. */
     excuse_unknown,

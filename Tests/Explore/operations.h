@@ -1008,8 +1008,8 @@ static uint64_t inode_of_index(void) {
     return machine.names[name_index] < 0 ? 0 : machine.files[machine.names[name_index]].inode;
 }
 
-/* processes.md, "Leases and fenced sets": "A lease ends with its release or with its time." Until then nobody else gets
- * it, as no other key of this cache is leased; after that the next one does. */
+/* A lease ends with its release or with its time (processes.md, "Leases and fenced sets"). Until then no other caller
+ * gets it, as no other key of this cache is leased; after that the next one does. */
 static void check_lease(void) {
     bool is_kept = model.load.index == inode_of_index();
     if (!answer.lease) {

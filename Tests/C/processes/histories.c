@@ -300,9 +300,8 @@ static size_t size_of(random_source *source) {
     return sizeof(pattern_head) + random_below(source, most - sizeof(pattern_head));
 }
 
-/* shale.h: "the cache was not cleared"; shale.h: "It does so too where that is not known any more: after a rebuild,
- * or where entries that were set since have been evicted already". Half of the rounds have neither evictions nor
- * clears. */
+/* A clear, a rebuild, and the eviction of entries that were set since refuse a fenced set (shale.h,
+ * SHALE_IF_UNTOUCHED). Half of the rounds have neither evictions nor clears. */
 static void explain_refusal(shale_cache *cache) {
     if (the_round.kind == kind_roomy && stats_of(cache).rebuilds == 0)
         note_refusal("histories");

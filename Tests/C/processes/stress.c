@@ -475,9 +475,8 @@ static bool is_allowed(enum operation operation) {
     return (operation != op_clear || the_round.has_clears) && (operation != op_evict || the_round.is_tight);
 }
 
-/* shale.h: "the cache was not cleared"; shale.h: "It does so too where that is not known any more: after a rebuild, or
- * where entries that were set since have been evicted already". Half of the rounds evict nothing, and most have no
- * clears. */
+/* A clear, a rebuild, and the eviction of entries that were set since refuse a fenced set (shale.h,
+ * SHALE_IF_UNTOUCHED). Half of the rounds evict nothing, and most have no clears. */
 static void explain_refusal(shale_cache *cache) {
     bool is_explained = the_round.is_tight || the_round.has_clears || stats_of(cache).rebuilds > the_round.rebuilds;
     if (!(is_explained && excused(6, "fenced set refused")))
