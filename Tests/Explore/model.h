@@ -121,7 +121,7 @@ typedef enum {
      * what a killed writer left, his record counts. */
     excuse_deleted_unsettled,
     /* A clear, a rebuild, and the eviction of entries that were set since refuse a fenced set (shale.h,
-     * SHALE_IF_UNTOUCHED). */
+     * SHALE_SET_IF_UNTOUCHED). */
     excuse_fence,
     /* The test's own limit: more alternatives than it notes. */
     excuse_unknown,

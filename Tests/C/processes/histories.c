@@ -301,7 +301,7 @@ static size_t size_of(random_source *source) {
 }
 
 /* A clear, a rebuild, and the eviction of entries that were set since refuse a fenced set (shale.h,
- * SHALE_IF_UNTOUCHED). Half of the rounds have neither evictions nor clears. */
+ * SHALE_SET_IF_UNTOUCHED). Half of the rounds have neither evictions nor clears. */
 static void explain_refusal(shale_cache *cache) {
     if (the_round.kind == kind_roomy && stats_of(cache).rebuilds == 0)
         note_refusal("histories");

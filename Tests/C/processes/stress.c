@@ -476,7 +476,7 @@ static bool is_allowed(enum operation operation) {
 }
 
 /* A clear, a rebuild, and the eviction of entries that were set since refuse a fenced set (shale.h,
- * SHALE_IF_UNTOUCHED). Half of the rounds evict nothing, and most have no clears. */
+ * SHALE_SET_IF_UNTOUCHED). Half of the rounds evict nothing, and most have no clears. */
 static void explain_refusal(shale_cache *cache) {
     bool is_explained = the_round.is_tight || the_round.has_clears || stats_of(cache).rebuilds > the_round.rebuilds;
     if (!(is_explained && excused(6, "fenced set refused")))
