@@ -1,7 +1,7 @@
 import CShale
 import CShalePlatform
-#if canImport(ShaleCore)  // CMake compiles both as one module
-    import ShaleCore
+#if canImport(ShaleCore) // CMake compiles both as one module
+import ShaleCore
 #endif
 
 // What C passes, checked and turned into the core's terms; and back.
