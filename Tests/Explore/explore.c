@@ -737,16 +737,20 @@ static int repeat(int c, char *text) {
     static sequence s;
     if (!parse_sequence(&s, c, text))
         return 2;
-    masks_known = false;
     int at = run(&s);
+    bool is_known = at < 0;
+    if (is_known) {
+        masks_known = false;
+        at = run(&s);
+    }
     if (at < 0) {
         printf("%d operations, nothing failed\n", s.count);
         return 0;
     }
     char op[32];
     print_operation(op, sizeof op, &s.operations[at]);
-    printf("operation %d, %s: %s\n", at + 1, op, failure);
-    return 1;
+    printf("operation %d, %s%s: %s\n", at + 1, op, is_known ? ", as is known" : "", failure);
+    return !is_known;
 }
 
 int main(int count, char **arguments) {
