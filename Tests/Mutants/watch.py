@@ -81,23 +81,25 @@ def run(command: Sequence[str], folder: Path, environment: Mapping[str, str], sa
     poll = select.poll()
     poll.register(ended, select.POLLIN)
     looked = began
-    while not poll.poll(INTERVAL * 1000):
-        before, (ticks, is_busy) = ticks, look(process.pid)
-        now = time.monotonic()
-        if ticks == before and not is_busy:
-            idle += min(now - looked, 2 * INTERVAL)  # more was not seen, and may be the machine's
-        looked = now
-        if ticks * TICK > limits.processor:
-            reason = "processor time"
-        elif idle > limits.idle:
-            reason = "idle"
-        elif now - began > WALL:
-            reason = "wall clock"
-        elif stopping.is_set():
-            reason = "stopped"
-        if reason:
-            break
-    end_session(process.pid)
+    try:
+        while not poll.poll(INTERVAL * 1000):
+            before, (ticks, is_busy) = ticks, look(process.pid)
+            now = time.monotonic()
+            if ticks == before and not is_busy:
+                idle += min(now - looked, 2 * INTERVAL)  # more was not seen, and may be the machine's
+            looked = now
+            if ticks * TICK > limits.processor:
+                reason = "processor time"
+            elif idle > limits.idle:
+                reason = "idle"
+            elif now - began > WALL:
+                reason = "wall clock"
+            elif stopping.is_set():
+                reason = "stopped"
+            if reason:
+                break
+    finally:
+        end_session(process.pid)
     _, status, usage = os.wait4(process.pid, 0)
     process.returncode = os.waitstatus_to_exitcode(status)
     os.close(ended)
