@@ -49,6 +49,7 @@ class Mutant:
     replace: str
     test: str
     slow: bool = False  # built by itself
+    survives: str = ""  # why no test notices it, where none is known to
 
     def edit(self, text: str) -> tuple[int, int, str]:
         """Where the text that goes begins and ends, and what comes there: without what stays the same around it."""
