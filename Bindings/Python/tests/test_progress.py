@@ -273,8 +273,8 @@ def a_value_that_is_too_large(world: World) -> str | None:
 
 
 def a_cache_full_of_pinned_entries(world: World) -> str | None:
-    """A large value finds no room beside pinned entries that fill a shard (limits.md, "Order, counts
-    and eviction"). One byte still has room."""
+    """A large value finds no room beside pinned entries that fill a shard (limits.md, "Order,
+    counts and eviction"). One byte still has room."""
     with world.open() as cache:
         with pytest.raises(shale.FullError):
             while True:
