@@ -11,7 +11,7 @@
 #include "faults.h"
 
 struct shim_hold {
-    const void *lock; /* NULL: none is held, or nobody counts */
+    const void *lock; /* NULL: none is held, or counting is off */
     uintptr_t table, table_size, log, log_size, last_slot;
     uint64_t counts[SHIM_COUNTS];
 };

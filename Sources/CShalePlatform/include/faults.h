@@ -38,7 +38,7 @@ enum { SHIM_CALLS = 64 };
 struct shim_counts {
     struct shim_call_counts calls[SHIM_CALLS];
 };
-/* NULL: nobody counts. A test may put its own here. */
+/* NULL: counting is off. A test may put its own here. */
 extern struct shim_counts *shim_counts;
 
 static inline long shim_fault(const char *name) { return shim_faults.call ? shim_faults.call(name) : 0; }
