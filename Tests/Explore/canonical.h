@@ -139,7 +139,8 @@ static void walk_shard(const shard_view *v, bool notes) {
         w_shape,           w_state,        w_entries,     w_live,        w_pinned,      w_used,
         w_head_frame,      w_head_offset,  w_tail_offset, w_queue_first, w_queue_count, w_allocated,
         w_table_pages,     w_no_space,     w_unsure,      w_sweep_at,    w_sweep_state, w_heap_counts,
-        w_heap_counts + 8, w_heap_current, w_tag_count,   w_free_count};
+        w_heap_counts + 8, w_heap_current, w_free_count,  w_tag_generations,
+        w_tag_counts,      w_tag_counts + 8, w_tags_carried, w_tags_carried + 8, w_tag_sweep};
     static const size_t numbered[] = {w_head_number, w_ghost, w_last_number, w_tail_number, w_proven_tail};
     static const size_t stamped[] = {w_stamp, w_sweep_limit, w_heap_limit};
     const uint64_t stamp_mask = ((uint64_t)1 << 38) - 1;
@@ -151,8 +152,9 @@ static void walk_shard(const shard_view *v, bool notes) {
             note(&stamps_seen, field(v, stamped[i]) & stamp_mask);
         for (size_t place = 0; place < v->layout.rows; place++)
             note(&segments_seen, place_number(v, place));
-        for (size_t i = 0; i < tag_cells; i++)
-            note(&lsns, word(v->header, v->layout.tags + i * tag_cell + 8));
+        for (size_t generation = 0; generation < 2; generation++)
+            for (size_t i = 0; i < tag_cells_of(v, generation); i++)
+                note(&lsns, tag_word(v, generation, i, 8)), note(&lsns, tag_word(v, generation, i, 16));
         for (size_t i = 0; next_slot(v, &i, &s);)
             note(&stamps_seen, s.word1 & stamp_mask);
         return;
@@ -173,9 +175,10 @@ static void walk_shard(const shard_view *v, bool notes) {
         add(queued(v, i));
     for (size_t i = 1; i <= field(v, w_free_count) && i <= v->layout.rows; i++)
         add(queued(v, 2 * v->layout.rows - i));
-    for (size_t i = 0; i < tag_cells; i++)
-        add(word(v->header, v->layout.tags + i * tag_cell)),
-            add(rank_of(&lsns, word(v->header, v->layout.tags + i * tag_cell + 8)));
+    for (size_t generation = 0; generation < 2; generation++)
+        for (size_t i = 0; i < tag_cells_of(v, generation); i++)
+            add(tag_word(v, generation, i, 0)), add(rank_of(&lsns, tag_word(v, generation, i, 8))),
+                add(rank_of(&lsns, tag_word(v, generation, i, 16)));
     for (size_t i = 0; next_slot(v, &i, &s);)
         add(i), add(s.word0), add(rank_of(&stamps_seen, s.word1 & stamp_mask)), add(s.word1 >> 38);
     for (int which = 0; which < 2; which++)
@@ -244,8 +247,11 @@ static uint64_t canonical(void) {
         add((uint64_t)(model.load.end - machine.clock_ms) << 1 | model.load.may_be_refused);
         for (size_t s = 0; index >= 0 && s < l.shards; s++) {
             shard_view v = view_of(&l, bytes_of(data), bytes_of(index), s);
-            add(most(most(field(&v, w_evicted_floor), field(&v, w_key_floor)), fence_floor(&v)) >= model.load.token);
-            add(field(&v, w_tag_floor) >= model.load.token);
+            add(field(&v, w_fence_floor) >= model.load.token);
+            add(field(&v, w_last_tag_change) >= model.load.token);
+            for (size_t line = 0; line < fence_lines; line++)
+                for (size_t i = 0; i < fence_line / 8; i++)
+                    add(fence_number(fence_word(&v, line, i)) >= model.load.token);
         }
     }
     if (index >= 0 && l.exists)

@@ -393,7 +393,7 @@ static void classify(void) {
         places = (budget / l.shards - field(&v, w_table_pages)) / l.segment;
     classes.full += places <= field(&v, w_queue_count) + reserve;
     classes.passes += field(&v, w_shape) >> 48 != 0;
-    classes.tags += field(&v, w_tag_count) >= 4;
+    classes.tags += tag_cells_of(&v, 0) > 0 && tag_cells_of(&v, 1) > 0;
     classes.dictionaries += word(bytes_of(index), 656) != 0 || word(bytes_of(index), 648) >= l.dictionary_places + 1;
     classes.pinned += field(&v, w_pinned) > 0;
     classes.unquiet += field(&v, w_state) != 0;
@@ -804,7 +804,7 @@ int main(int count, char **arguments) {
            " operations\n",
            to - from, states_seen, sequences_run, walks, walked);
     printf("%d of %d states: %" PRIu64 " operations killed everywhere, %" PRIu64 " second operations; log full %" PRIu64
-           ", pass half done %" PRIu64 ", tag table full %" PRIu64 ", dictionaries replaced %" PRIu64
+           ", pass half done %" PRIu64 ", two generations of tags %" PRIu64 ", dictionaries replaced %" PRIu64
            ", pinned %" PRIu64 ", in parts %" PRIu64 ", killed %" PRIu64 "\n",
            sources_killed, source_count, killed_operations, second_operations, classes.full, classes.passes,
            classes.tags, classes.dictionaries, classes.pinned, classes.large, classes.unquiet);

@@ -10,20 +10,20 @@
 enum {
     superblock_page = 512, superblock_copy = 256, index_head = 2048,
     least_buckets = 2, most_buckets = 16, spare_buckets = 4, spill = 4,
-    chunk_buckets = 4, chunk_bytes = unit + chunk_buckets * 64, heap_half = unit / 2, tag_cells = 8, most_tags = 4, tag_cell = 32, lease_cells = 1, fence_bytes = 16, use_time_bytes = 128, reserve = 2,
+    chunk_buckets = 8, tag_cell = 32, tag_cells = 2, chunk_head = 2 * tag_cells * tag_cell + unit, chunk_bytes = chunk_head + chunk_buckets * 64, heap_half = unit / 2, lease_cells = 1, fence_line = 24, fence_lines = 2, use_time_bytes = 128, reserve = 2,
     segment_header = 64, record_header = 48, shard_header = 2048,
 };
 #define fraction_bits 25
 
 /* Words of a shard's header. */
 enum {
-    w_shape = 64, w_moves = 72, w_epoch = 80, w_tag_count = 88, w_stamp = 128,
+    w_shape = 64, w_moves = 72, w_epoch = 80, w_tag_generations = 88, w_tag_counts = 960, w_tags_carried = 976, w_tag_sweep = 992, w_stamp = 128,
     w_state = 192, w_entries = 200, w_live = 208, w_raw = 216, w_stored = 224, w_pinned = 232, w_used = 240,
     w_head_frame = 256, w_head_offset = 264, w_head_number = 272, w_tail_offset = 280, w_queue_first = 288, w_queue_count = 296,
     w_allocated = 376, w_table_pages = 320, w_ghost = 328, w_last_number = 336, w_no_space = 344, w_unsure = 648,
     w_sweep_at = 384, w_sweep_limit = 392, w_sweep_state = 400, w_heap_counts = 408, w_heap_current = 424, w_rebases = 432, w_heap_limit = 440,
     w_removes = 456, w_evictions = 464, w_corrupt = 496, w_dictionaries = 512,
-    w_transaction = 704, w_pending = 368, w_tail_number = 304, w_pinned_most = 352, w_pinned_bytes = 360, w_proven_tail = 312, w_free_count = 248, w_evicted_floor = 832, w_key_floor = 840, w_tag_floor = 848,
+    w_transaction = 704, w_pending = 368, w_tail_number = 304, w_pinned_most = 352, w_pinned_bytes = 360, w_proven_tail = 312, w_free_count = 248, w_fence_floor = 832, w_last_tag_change = 840,
 };
 enum { kind_value = 1, kind_manifest, kind_part, kind_tombstone, kind_touch, kind_invalidate, kind_end, kind_gap, kind_loss, kind_expire };
 enum { frame_absent, frame_free, frame_in_log, frame_preparing };
@@ -35,7 +35,7 @@ typedef struct {
     uint64_t sequence;
     size_t shards, segment, rows, dictionary_places, dictionary_size, capacity, max_entries;
     size_t segments; /* where they begin */
-    size_t queue, states, tags, region, chunks, buckets;
+    size_t queue, states, leases, fences, region, chunks, buckets;
 } layout;
 
 static uint64_t word(const unsigned char *p, size_t at) {
@@ -59,7 +59,7 @@ static size_t most(size_t a, size_t b) {
 }
 static size_t table_bytes(size_t buckets) {
     size_t all = buckets + spill, rest = all % chunk_buckets;
-    return all / chunk_buckets * chunk_bytes + (rest ? unit + up(rest * 64, unit) : 0);
+    return all / chunk_buckets * chunk_bytes + (rest ? chunk_head + up(rest * 64, unit) : 0);
 }
 
 /* What follows from the superblock's numbers. */
@@ -68,8 +68,9 @@ static void derive(layout *l) {
                      l->segment);
     l->queue = shard_header + l->rows * 8;
     l->states = up(l->queue + l->rows * 4, 8);
-    l->tags = up(l->states + l->rows, 64);
-    l->region = up(up(l->tags + tag_cells * tag_cell + lease_cells * 24, 16) + fence_bytes + use_time_bytes, unit);
+    l->leases = up(l->states + l->rows, 64);
+    l->fences = up(l->leases + lease_cells * 24, fence_line);
+    l->region = up(l->fences + fence_lines * fence_line + use_time_bytes, unit);
     l->buckets = least(most_buckets, most(least_buckets, l->rows * l->segment / 56 / 2) + spare_buckets);
     l->chunks = index_head + l->shards * l->region;
 }
@@ -128,9 +129,13 @@ static size_t queued(const shard_view *v, size_t i) {
     return half(v->header, v->layout.queue + (field(v, w_queue_first) + i) % v->layout.rows * 4);
 }
 
-/* The highest number that has left the only line of the fence table. */
-static uint64_t fence_floor(const shard_view *v) {
-    return word(v->header, up(v->layout.tags + tag_cells * tag_cell + lease_cells * 24, 16));
+/* A word of a line of the fence table: first the highest number that has left it. The line is the hash's, its highest
+ * bits scaled. */
+static uint64_t fence_word(const shard_view *v, size_t line, size_t i) {
+    return word(v->header, v->layout.fences + line * fence_line + i * 8);
+}
+static uint64_t fence_number(uint64_t cell) {
+    return cell << 16 >> 16;
 }
 
 /* Parts of a record. */
@@ -174,12 +179,18 @@ static size_t shape_extent(uint64_t shape) {
     return mode == 1 ? buckets + most(1, buckets / 4) : buckets;
 }
 
-/* A page of each chunk has items of both heaps, the buckets follow it. */
+/* Cells of each generation of tags, a page with items of both heaps, and the buckets. */
 static const unsigned char *chunk_at(const shard_view *v, size_t i) {
     return v->index + v->layout.chunks + (i * v->layout.shards + v->shard) * chunk_bytes;
 }
 static const unsigned char *slot_at(const shard_view *v, size_t i) {
-    return chunk_at(v, i / 4 / chunk_buckets) + unit + i % (4 * chunk_buckets) * 16;
+    return chunk_at(v, i / 4 / chunk_buckets) + chunk_head + i % (4 * chunk_buckets) * 16;
+}
+static size_t tag_cells_of(const shard_view *v, size_t generation) {
+    return (field(v, w_tag_generations) >> (1 + 20 * generation) & 0xFFFFF) * tag_cells;
+}
+static uint64_t tag_word(const shard_view *v, size_t generation, size_t i, size_t at) {
+    return word(chunk_at(v, i / tag_cells), (generation * tag_cells + i % tag_cells) * tag_cell + at);
 }
 /* The first has the number 1. */
 static uint64_t heap_item(const shard_view *v, size_t which, size_t i) {

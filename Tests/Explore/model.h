@@ -113,15 +113,13 @@ typedef enum {
     /* A clear was killed, and recovery will finish it: recovery.md, "A process is killed". Readers, who take no lock,
      * see what was there until then. */
     excuse_clear_pending,
-    /* The full tag table drops what is stale through a tag: limits.md, "Order, counts and eviction". */
-    excuse_tag_table,
     /* A tag was expired twice, and the cleaner has noted the first time: design.md, "Set". */
     excuse_expired_again,
     /* The log is the whole truth (promises.md, "Invariants"). So where the index is deleted before anybody has settled
      * what a killed writer left, his record counts. */
     excuse_deleted_unsettled,
-    /* A clear, a rebuild, and the eviction of entries that were set since refuse a fenced set (shale.h,
-     * SHALE_SET_IF_UNTOUCHED). */
+    /* A clear, a rebuild, and more changes of others than a line of the fence table notes refuse a fenced set:
+     * limits.md, "Processes". */
     excuse_fence,
     /* The test's own limit: more alternatives than it notes. */
     excuse_unknown,
@@ -142,10 +140,9 @@ static const char *const excuse_names[excuses] = {"full of pins",
                                                   "lacks parts",
                                                   "forgotten for damage",
                                                   "clear pending",
-                                                  "tag table full",
                                                   "expired again",
                                                   "index deleted unsettled",
-                                                  "fenced set after an eviction, a rebuild or a clear",
+                                                  "fenced set after many changes, a rebuild or a clear",
                                                   "not noted"};
 static uint64_t excuses_used[excuses], checks;
 
@@ -447,23 +444,6 @@ static void expire_history(void) {
             if (before.choices[i].stale)
                 add_expired(&model.history[k], before.choices[i]);
     }
-}
-
-/* The tag table gives up all that it makes stale. */
-static void empty_tags(void) {
-    for (int w = -model.pending_count; w < model.world_count; w++)
-        for (int k = 0; k < most_keys; k++) {
-            choices *c = w < 0 ? &model.pending[-w - 1][k] : &model.worlds[w][k];
-            for (int i = 0; i < c->count; i++)
-                if (c->choices[i].flags & is_stale_by_tag && c->choices[i].leave == resident) {
-                    c->choices[i].leave = evicted;
-                    excuses_used[excuse_tag_table]++;
-                }
-        }
-    for (int k = 0; k < most_keys; k++)
-        for (int i = 0; i < model.history[k].count; i++)
-            if (model.history[k].choices[i].flags & is_stale_by_tag && model.history[k].choices[i].leave == resident)
-                model.history[k].choices[i].leave = evicted;
 }
 
 /* One world after somebody saw a miss, who asked for what is stale too or (`plain`) did not; false where it could not be. */

@@ -34,11 +34,12 @@ static const configuration configurations[] = {
 enum { configuration_count = sizeof configurations / sizeof *configurations };
 static const configuration *configured;
 
-/* The capacity that has room for so many places in each shard, as Geometry.rows counts. */
+/* The capacity that has room for so many places in each shard, as Geometry.rows counts, and for another chunk of the
+ * table. */
 static uint64_t capacity_of(int which) {
     const configuration *c = configured;
-    size_t shard = up(shard_header + tag_cells * tag_cell + lease_cells * 24 + fence_bytes + use_time_bytes, unit) +
-                   2 * unit + table_bytes(least_buckets) + (size_t)c->places[which] * (c->segment + 4 * 13);
+    size_t shard = up(shard_header + lease_cells * 24 + fence_lines * fence_line + use_time_bytes, unit) +
+                   2 * chunk_head + unit + table_bytes(least_buckets) + (size_t)c->places[which] * (c->segment + 4 * 13);
     size_t all = superblock_page + up(c->shards * 32, unit) + (size_t)c->dictionaries * 512 + index_head +
                  c->shards * shard;
     return all + all / 511 + 1;
@@ -219,7 +220,6 @@ static void before_event(enum shim_event event, const void *at) {
         late_may_be_refused = model.load.may_be_refused = true;
         for (int k = 0; k < most_keys; k++)
             mark(k, 0, seen_missing, evicted);
-        empty_tags(); /* (A table that is full on the way.) */
         for (int k = 0; k < most_keys && model.was_damaged; k++) {
             excuses_used[excuse_damage]++;
             mark(k, 0, resident, evicted);
@@ -252,9 +252,6 @@ static void before_event(enum shim_event event, const void *at) {
     const unsigned char *p = value_record(&v, (uint32_t)word0);
     if (!p)
         return;
-    uint64_t lsn = most(word(p, 0), word(record_at(&v, (uint32_t)word0), 0));
-    late_may_be_refused |= lsn > late_token;
-    model.load.may_be_refused |= lsn > model.load.token;
     int key = key_of(p);
     uint16_t id = id_of(p);
     if (key >= 0) {
@@ -1147,16 +1144,6 @@ static void add_unsettled(void) {
     }
 }
 
-static bool is_a_tag_table_full(void) {
-    layout l = machine.names[name_data] < 0 ? (layout){0} : read_layout(bytes_of_data);
-    for (size_t i = 0; i < l.shards && machine.names[name_index] >= 0; i++) {
-        shard_view v = view_of(&l, bytes_of_data, bytes_of(machine.names[name_index]), i);
-        if (field(&v, w_tag_count) >= most_tags)
-            return true;
-    }
-    return false;
-}
-
 /* One operation, and a look at what is there then. False where something is wrong; `failure` says what. */
 static bool perform(const operation *op) {
     failure[0] = 0;
@@ -1192,10 +1179,7 @@ static bool perform(const operation *op) {
     shim_faults.event = before_event;
     memset(&answer, 0, sizeof answer);
     operation done = *op;
-    bool empties_tags = strchr("vV", op->what) && is_a_tag_table_full();
     int end = in_process(&done, id);
-    if (empties_tags)
-        empty_tags();
     model.load.may_be_refused |= done.what == 'c' || model.is_clear_pending;
     if (done.what == 'V' && done.key == 0)
         expire_history();
@@ -1293,18 +1277,22 @@ static void expect_set(const char *what, const char *key, const shale_set_option
     is_about_z = false;
 }
 
-/* Which of the numbers below which nothing is known refuses a token, of those that untouched keys share. */
-static const char *refusal_of(uint64_t token) {
+/* Whether a line of the fence table has lost what it would have to know since a token. Then as many others have changed
+ * later as it has cells, which the invariants check. */
+static bool is_forgotten(uint64_t token) {
     layout l = read_layout(bytes_of_data);
-    const char *kind = "fence-refused";
     for (size_t i = 0; i < l.shards; i++) {
         shard_view v = view_of(&l, bytes_of_data, bytes_of(machine.names[name_index]), i);
-        if (field(&v, w_evicted_floor) >= token)
-            kind = "fence-leaving";
-        else if (fence_floor(&v) >= token)
-            kind = "fence-removals";
+        for (size_t line = 0; line < fence_lines; line++)
+            if (fence_word(&v, line, 0) >= token)
+                return true;
     }
-    return kind;
+    return false;
+}
+static shale_stats read_stats(void) {
+    shale_stats s = {.struct_size = sizeof s};
+    expect("the counters", shale_get_stats(handle(), &s));
+    return s;
 }
 
 /* A fenced set of an untouched key, with a tag that was never invalidated. */
@@ -1313,20 +1301,21 @@ static void expect_fenced(const char *key, uint64_t token, bool may_be_refused) 
     shale_set_options options = {
         .struct_size = sizeof options, .flags = SHALE_SET_IF_UNTOUCHED, .version = token, .tags = &tag, .tag_count = 1};
     is_about_z = true;
+    shale_stats before = read_stats();
     shale_status status = shale_set(handle(), key, 1, "f", 1, &options);
     shared_counts.fenced++;
     if (status == SHALE_CONFLICT) {
+        shale_stats after = read_stats();
         shared_counts.refused++;
-        if (may_be_refused)
+        if (after.conflicts_line > before.conflicts_line ? is_forgotten(token)
+                                                         : after.conflicts_floor > before.conflicts_floor && may_be_refused)
             excuses_used[excuse_fence]++;
-        else {
-            const char *kind = refusal_of(token);
-            options.tag_count = 0;
-            if (shale_set(handle(), key, 1, "f", 1, &options) != SHALE_CONFLICT)
-                kind = "fence-tags";
-            if (!is_known(kind))
-                complain("a fenced set of key %s is refused, though the key is untouched (%s)", key, kind);
-        }
+        else if (!is_known("fence"))
+            complain("a fenced set of key %s is refused, though the key is untouched (fence: %d %d %d %d)", key,
+                     (int)(after.conflicts_key - before.conflicts_key),
+                     (int)(after.conflicts_tag - before.conflicts_tag),
+                     (int)(after.conflicts_line - before.conflicts_line),
+                     (int)(after.conflicts_floor - before.conflicts_floor));
     } else if (status == SHALE_E_FULL && some_are_pinned())
         excuses_used[excuse_full_of_pins]++;
     else

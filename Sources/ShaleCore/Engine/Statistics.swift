@@ -12,8 +12,13 @@ public struct Statistics: Sendable {
         rebuilds: UInt64 = 0, dictionaries: UInt64 = 0
     /// The misses, by their reason.
     public var absent: UInt64 = 0, expired: UInt64 = 0, invalidated: UInt64 = 0, damaged: UInt64 = 0
-    /// Leases that were granted, and fenced sets that were refused.
-    public var leases: UInt64 = 0, conflicts: UInt64 = 0
+    /// Leases that were granted.
+    public var leases: UInt64 = 0
+    /// Fenced sets that were refused: as their key had changed, or one of their tags; as so many others had changed that
+    /// the store does not know whether these had; and as it was cleared, or its index made anew.
+    public var conflictsByKey: UInt64 = 0, conflictsByTag: UInt64 = 0, conflictsByLine: UInt64 = 0,
+        conflictsByFloor: UInt64 = 0
+    public var conflicts: UInt64 { conflictsByKey &+ conflictsByTag &+ conflictsByLine &+ conflictsByFloor }
     /// Evicted entries whose times are known, and the sums of these: milliseconds since they were set, and since they
     /// were used (with the adaptive policy, since they were set).
     public var evictedTimed: UInt64 = 0, evictedAge: UInt64 = 0, evictedIdle: UInt64 = 0
@@ -45,7 +50,11 @@ extension Engine {
             s.cleanedBytes &+= header[Field.cleaned.word]
             s.corruptRecords &+= header[Field.corrupt.word]
             s.rebuilds &+= header[Field.rebuilds.word]
-            s.conflicts &+= header[Field.conflicts]
+            func refused(_ why: Shard.Refusal) -> UInt64 { header[Field.refusals[why.rawValue].word] }
+            s.conflictsByKey &+= refused(.key)
+            s.conflictsByTag &+= refused(.tag)
+            s.conflictsByLine &+= refused(.line)
+            s.conflictsByFloor &+= refused(.floor)
             s.evictedTimed &+= header[Field.evictedTimed]
             s.evictedAge &+= header[Field.evictedAge]
             s.evictedIdle &+= header[Field.evictedIdle]

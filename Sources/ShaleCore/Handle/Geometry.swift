@@ -3,7 +3,7 @@
 ///
 ///     shale.data   superblock page · synced positions and tails, 32 a shard · dictionaries · segment frames
 ///     shale.index  superblock and counters · a region for each shard: header, segment numbers, log queue,
-///                  frame states, tag table, leases, fences, times of uses · the chunks of the tables: victim heaps, buckets
+///                  frame states, leases, fences, times of uses · the chunks of the tables: tags, victim heaps, buckets
 ///
 /// Segments and chunks of all shards lie in turn, so a file ends where the largest shard does. Both files are
 /// sparse: a part exists on disk once it is allocated.
@@ -43,7 +43,6 @@ struct Geometry {
     let numbers = ShardHeader.size
     let queue: Int
     let states: Int
-    let tags: Int
     let leases: Int
     let fences: Int
     let fenceLines: Int
@@ -69,12 +68,15 @@ struct Geometry {
             + Int(block.dictionaryFrames * block.dictionarySize) + indexHead + slack(Int(block.capacity))
     }
 
-    /// A piece of both heaps in a page, and the buckets.
-    static let chunkBytes = pageSize + Table.chunkBuckets * Table.bucketSize
+    /// Cells of each generation of tags, a page with a piece of both heaps, and the buckets.
+    static let chunkHead = 2 * Sizes.tagBytes + pageSize
+    static let chunkBytes = chunkHead + Table.chunkBuckets * Table.bucketSize
+    static func chunks(of buckets: Int) -> Int { chunks(inPages: tableBytes(buckets)) }
+    static func chunks(inPages bytes: Int) -> Int { (bytes + chunkBytes - 1) / chunkBytes }
     /// What the chunks of a table take: whole ones, and of the last one what there is.
     static func tableBytes(_ buckets: Int) -> Int {
         let (whole, rest) = (buckets + Table.spill).quotientAndRemainder(dividingBy: Table.chunkBuckets)
-        return whole * chunkBytes + (rest == 0 ? 0 : pageSize + roundUp(rest * Table.bucketSize, to: pageSize))
+        return whole * chunkBytes + (rest == 0 ? 0 : chunkHead + roundUp(rest * Table.bucketSize, to: pageSize))
     }
     func shardIndexBytes(buckets: Int) -> Int { region + Geometry.tableBytes(buckets) }
 
@@ -103,14 +105,13 @@ struct Geometry {
     /// How many segment frames a shard's budget can hold beside the smallest table.
     static func rows(_ block: Superblock) -> Int {
         let budget = (Int(block.capacity) - global(block)) / Int(block.shards), segmentSize = Int(block.segmentSize)
-        // (Later there are up to four rows for each of these.)
-        let fenceLines = FenceTable.lines(frameBytes: budget * 4)
+        let fenceLines = FenceTable.lines(capacity: budget)
         let index =
             roundUp(
-                ShardHeader.size + TagTable.size + LeaseTable.size + FenceTable.size(lines: fenceLines)
+                ShardHeader.size + LeaseTable.size + FenceTable.size(lines: fenceLines)
                     + UseTimes.size,
                 to: pageSize
-            ) + 2 * pageSize
+            ) + Geometry.chunkHead + pageSize
             + tableBytes(Table.leastBuckets)
         // A frame costs 13 bytes of the fixed part beside the segment itself, and there are up to four rows for each.
         return max(0, (budget - index) / (segmentSize + 4 * 13))
@@ -134,10 +135,9 @@ struct Geometry {
 
         queue = numbers + rows * 8
         states = roundUp(queue + rows * 4, to: 8)
-        tags = roundUp(states + rows, to: 64)
-        leases = tags + TagTable.size
+        leases = roundUp(states + rows, to: 64)
         fences = roundUp(leases + LeaseTable.size, to: Sizes.fenceLine)
-        fenceLines = FenceTable.lines(frameBytes: rows * segmentSize)
+        fenceLines = FenceTable.lines(capacity: rows * segmentSize / Sizes.rowsForGrowth)
         useTimes = fences + FenceTable.size(lines: fenceLines)
         region = roundUp(useTimes + UseTimes.size, to: pageSize)
         chunks = Geometry.indexHead + shards * region

@@ -1,29 +1,32 @@
 import CShalePlatform
 
-/// Which keys were removed lately, and when: for sets that are to happen only if nothing has happened to their key
-/// since a moment. Moments and changes are numbers of one sequence, the lsn.
+/// What happened to keys and tags lately, and when: for sets that are to happen only if nothing has happened to their key
+/// and their tags since a moment. Moments and changes are numbers of one sequence, the lsn.
 ///
-/// A cache line for each part of the keys' hashes. It has seven cells, each with the number of a key's last removal, and
-/// the highest number that has left them: the lowest leaves for a new one. So a removal that no cell names is no later
-/// than that. With 512 lines, 1,000 removals a second, and a load of a second, one load in a thousand is told of a
-/// removal that never was.
+/// A cache line for each part of the hashes. It has seven cells, each with the number of the last change of a key or a
+/// tag, and the highest number that has left them: the lowest leaves for a new one. So a change that no cell names is no
+/// later than that. Where many others change between a moment and its set, a line forgets what it has to know and the set
+/// is refused: limits.md says how often.
+///
+/// A slot gives back the low 32 bits of its key's hash, so the line comes from bits 16 to 31 and the mark from bits 0 to
+/// 15, which makes 65,536 lines at most.
 ///
 /// Used under the shard's lock. A cell is one word, so that a kill leaves it whole: 16 bits of the hash, and the last 48
 /// of the number.
 struct FenceTable {
     private static let lineSize = Sizes.fenceLine, numberBits: UInt64 = 48, numberMask: UInt64 = 1 << numberBits - 1
 
-    static func lines(frameBytes: Int) -> Int {
-        frameBytes >= Sizes.manyFences ? Sizes.fences.many : Sizes.fences.few
-    }
+    /// A hundredth of what a shard may store when its index is made.
+    static func lines(capacity: Int) -> Int { max(Sizes.leastFenceLines, min(capacity / Sizes.fenceShare / lineSize, 1 << 16)) }
     static func size(lines: Int) -> Int { lines * lineSize }
 
     let at: Memory
     let lines: Int
 
-    private func line(_ keyHash: UInt64) -> Memory {
-        at + Int(truncatingIfNeeded: keyHash >> 16) & (lines - 1) * FenceTable.lineSize
+    private func line(_ hash: UInt32) -> Memory {
+        at + Table.scale(hash, lines) &* FenceTable.lineSize
     }
+    private static func mark(_ hash: UInt32) -> UInt64 { UInt64(hash) << numberBits }
 
     /// The number in a cell, of those up to `now`. One that has come round once more seems later than it was.
     private static func number(_ cell: UInt64, now: UInt64) -> UInt64 {
@@ -32,28 +35,32 @@ struct FenceTable {
         return number <= now ? number : number > numberMask ? number &- (1 << numberBits) : now
     }
 
-    /// `now`: the removal's number, the highest of all.
-    func note(_ keyHash: UInt64, _ now: UInt64) {
-        let line = line(keyHash), mark = keyHash << FenceTable.numberBits
+    /// Notes a change that has this number, of those up to `now`.
+    func note(_ hash: UInt32, _ number: UInt64, now: UInt64) {
+        let line = line(hash), mark = FenceTable.mark(hash), floor = line.u64(0)
+        // (No token that is above the floor is below the change.)
+        if number <= floor { return }
         var cell = 8, lowest = UInt64.max
         for i in stride(from: 8, to: FenceTable.lineSize, by: 8) {
-            let word = line.u64(i), number = FenceTable.number(word, now: now)
-            let isItsOwn = word != 0 && (word ^ mark) & ~FenceTable.numberMask == 0
-            if isItsOwn || number < lowest { (cell, lowest) = (i, isItsOwn ? 0 : number) }
-            if isItsOwn { break }
+            let word = line.u64(i), its = FenceTable.number(word, now: now)
+            if word != 0, (word ^ mark) & ~FenceTable.numberMask == 0 {
+                if number > its { line.release(i, mark | number & FenceTable.numberMask) }
+                return
+            }
+            if its < lowest { (cell, lowest) = (i, its) }
         }
-        if lowest > line.u64(0) { line.release(0, lowest) }
-        line.release(cell, mark | now & FenceTable.numberMask)
+        if min(lowest, number) > floor { line.release(0, min(lowest, number)) }
+        if number > lowest { line.release(cell, mark | number & FenceTable.numberMask) }
     }
 
-    /// A key's last removal is no later than this.
-    func lastRemoval(of keyHash: UInt64, now: UInt64) -> UInt64 {
-        let line = line(keyHash), mark = keyHash << FenceTable.numberBits
-        var last = line.u64(0)
+    /// The last change of a key or a tag is no later than either: its own, and those that have left its line.
+    func lastChange(of hash: UInt32, now: UInt64) -> (own: UInt64, ofLine: UInt64) {
+        let line = line(hash), mark = FenceTable.mark(hash)
+        var own: UInt64 = 0
         for i in stride(from: 8, to: FenceTable.lineSize, by: 8)
         where (line.u64(i) ^ mark) & ~FenceTable.numberMask == 0 {
-            last = max(last, FenceTable.number(line.u64(i), now: now))
+            own = max(own, FenceTable.number(line.u64(i), now: now))
         }
-        return last
+        return (own, line.u64(0))
     }
 }

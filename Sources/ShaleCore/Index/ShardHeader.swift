@@ -26,7 +26,7 @@ struct ShardHeader: MappedWords {
     enum Field {
         static let mutex = 0
         // Read by everyone.
-        static let shape = Word(64), moves = Word(72), epoch = Word(80), tagCount = Word(88), entriesHint = Word(96)
+        static let shape = Word(64), moves = Word(72), epoch = Word(80), tagGenerations = Word(88), entriesHint = Word(96)
         // A counter that every hit may advance, on a line of its own.
         static let stamp = Word(128)
         // Writers, under the lock.
@@ -73,29 +73,30 @@ struct ShardHeader: MappedWords {
         /// How many sets there had been when the longest pinned record was looked for.
         static let pinsSoughtAt = Count(824)
         // For fenced sets: numbers of changes, which only rise.
-        /// No entry has left the index that was set later.
-        static let evictedFloor = Word(832)
-        /// Nothing is known of what happened to keys before, and of tags before.
-        static let keyFloor = Word(840), tagFloor = Word(848)
+        /// Nothing is known of what happened to keys and tags before; and no tag was invalidated or expired later.
+        static let fenceFloor = Word(832), lastTagChange = Word(840)
         /// How many moments `UseTimes` has, and the stamp at which the next is due.
         static let useTimes = Count(856), useTimeDue = Word(864)
         /// How many evicted entries the sums are of, and the sums: milliseconds since they were set, and since they
         /// were used.
         static let evictedTimed = Word(872), evictedAge = Word(880), evictedIdle = Word(888)
-        /// Fenced sets that were refused.
-        static let conflicts = Word(896)
         // For the adaptive policy: hints, which any value is good for.
         /// Where it looks for the next victim away from the tail.
         static let handNumber = Word(904), handOffset = Count(912)
         /// Bytes that a segment usually has left at its end.
         static let usualGap = Count(920)
+        /// Fenced sets that were refused, by `Shard.Refusal`: 4 words.
+        static let refusals = Count(928)
+        /// Of each generation of tags: how many it has, and how many of these were carried over; and how far the sweep for the
+        /// older one is.
+        static let tagCounts = Count(960), tagsCarried = Count(976), tagSweep = Word(992)
     }
 
     /// State words: what a writer that died was doing.
     enum State { static let quiet: UInt64 = 0, writing: UInt64 = 1, rebuilding: UInt64 = 2 }
 
     /// Changes of a whole shard, a bit each: a writer that finds one set finishes it.
-    enum Pending { static let clear = 1, clearInPlace = 2, sweepOfTags = 4, recount = 8, rebase = 16 }
+    enum Pending { static let clear = 1, clearInPlace = 2, recount = 8, rebase = 16 }
 
     @inline(__always) subscript(_ field: Count) -> Int {
         get { address(field.word).int(0) }
@@ -104,6 +105,9 @@ struct ShardHeader: MappedWords {
     @inline(__always) func release(_ field: Count, _ value: Int) {
         address(field.word).release(0, UInt64(truncatingIfNeeded: value))
     }
+
+    /// Whether tags may have ended entries.
+    @inline(__always) var hasTags: Bool { acquire(Field.tagGenerations) > 1 }
 
     @inline(__always) var isBeingRebuilt: Bool { version.isOfRebuild }
 

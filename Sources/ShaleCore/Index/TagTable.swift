@@ -4,17 +4,22 @@ import CShalePlatform
 /// invalidated after it was written, that is, under a higher lsn; it is stale if
 /// one was expired.
 ///
-/// Open addressing over cells of four words: the tag, the lsn of its last
+/// Two generations, each with a page of every chunk of the table, so that both grow with it. Changes are noted in the
+/// newer one. Meanwhile a sweep takes the entries out that the older one has ended (`TagSweep`). Then nothing needs
+/// the older one, and it is emptied. So a tag costs the same whether it is the first or the thousandth.
+///
+/// A generation is open addressing over cells of four words: the tag, the lsn of its last
 /// invalidation, the lsn of its last expiry, and the time of that one. Tag 0 is
-/// free. Cells are only added or raised. When it is full, the shard clears the
-/// slots that it names and empties it under a new epoch, so that a reader that
-/// saw a slot before it was cleared does not trust a table that was emptied after.
+/// free. Cells are only added or raised, until an older generation is emptied under a new epoch, so that a reader that
+/// saw a slot before it was cleared does not trust a generation that was emptied after. It has as many chunks as the
+/// table had when it was begun.
 struct TagTable {
-    static let cells = Sizes.tags
-    static let most = Sizes.mostTags
     static let cellSize = 32
-    static let size = cells * cellSize
+    /// Of a generation, in a chunk.
+    static let cellsPerChunk = Sizes.tagBytes / cellSize
+
     private enum Word { static let invalidated = 8, expired = 16, time = 24 }
+    typealias Field = ShardHeader.Field
 
     /// What is noted of a tag.
     enum Mark {
@@ -30,56 +35,106 @@ struct TagTable {
         case expired(UInt64)
     }
 
-    let header: ShardHeader
-    let at: Memory
+    /// Which generation is the newer one, and how many chunks each has: 0 where it is empty.
+    struct Generations {
+        static let chunkBits: UInt64 = 20, mostChunks = 1 << 20 - 1
+        let word: UInt64
 
-    var isFull: Bool { header[ShardHeader.Field.tagCount] >= TagTable.most }
-
-    private static func start(_ tag: UInt64) -> Int { Int(truncatingIfNeeded: tag >> 32) & (cells - 1) }
-
-    /// The tag's cell, or nil.
-    @inline(__always)
-    private func cell(of tag: UInt64) -> Memory? {
-        var i = TagTable.start(tag), left = TagTable.cells
-        while left > 0 {
-            let cell = at + i * TagTable.cellSize, found = cell.acquire(0)
-            if found == tag { return cell }
-            if found == 0 { return nil }
-            i = (i + 1) & (TagTable.cells - 1)
-            left -= 1
+        @inline(__always) init(_ word: UInt64) { self.word = word }
+        init(newer: Int, chunks: Int, olderChunks: Int) {
+            let both = newer == 0 ? (chunks, olderChunks) : (olderChunks, chunks)
+            word = UInt64(newer) | UInt64(both.0) << 1 | UInt64(both.1) << (1 + Generations.chunkBits)
         }
-        return nil
+        @inline(__always) var newer: Int { Int(truncatingIfNeeded: word & 1) }
+        @inline(__always) var older: Int { 1 - newer }
+        @inline(__always) func chunks(_ which: Int) -> Int {
+            Int(truncatingIfNeeded: word >> (1 + Generations.chunkBits * UInt64(which))) & Generations.mostChunks
+        }
+        @inline(__always) func cells(_ which: Int) -> Int { chunks(which) &* cellsPerChunk }
+        var hasOlder: Bool { chunks(older) > 0 }
     }
 
-    func has(_ tag: UInt64) -> Bool { cell(of: tag) != nil }
+    let header: ShardHeader
+    let table: Table
 
-    /// The lsn under which the tag was last invalidated or expired, or 0.
-    func lastChange(of tag: UInt64) -> UInt64 { cell(of: tag).map { TagTable.lastChange($0) } ?? 0 }
+    @inline(__always) var generations: Generations { Generations(header.acquire(Field.tagGenerations)) }
 
-    private static func lastChange(_ cell: Memory) -> UInt64 { max(cell.u64(Word.invalidated), cell.u64(Word.expired)) }
-
-    /// The lsn of the latest change of any tag, since the table was emptied.
-    var lastChange: UInt64 {
-        var last: UInt64 = 0
-        forEachCell { last = max(last, TagTable.lastChange($0)) }
-        return last
+    @inline(__always) private func cell(_ which: Int, _ i: Int) -> Memory {
+        let (chunk, rest) = i.quotientAndRemainder(dividingBy: TagTable.cellsPerChunk)
+        return table.buckets
+            + (chunk &* table.chunkStride &- Geometry.chunkHead &+ which &* Sizes.tagBytes &+ rest &* TagTable.cellSize)
+    }
+    /// What a damaged word names may be none.
+    func isCell(_ p: Memory) -> Bool {
+        let first = cell(0, 0)
+        return p >= first && (p - first) % table.chunkStride <= 2 * Sizes.tagBytes - 16
+            && (p - first) / table.chunkStride < chunks
     }
 
-    /// Whether one of the record's tags was invalidated or expired after it was written; where several were expired, the
-    /// first time counts.
+    private static func start(_ tag: UInt64, _ cells: Int) -> Int {
+        Int(truncatingIfNeeded: ((tag >> 32) &* UInt64(truncatingIfNeeded: cells)) >> 32)
+    }
+
+    /// A generation's cell of a tag, or the free one in its place.
+    @inline(__always)
+    private func find(_ tag: UInt64, _ which: Int, cells: Int) -> (cell: Memory?, free: Memory?) {
+        var i = cells == 0 ? 0 : TagTable.start(tag, cells), left = cells
+        while left > 0 {
+            let cell = cell(which, i), found = cell.acquire(0)
+            if found == tag { return (cell, nil) }
+            if found == 0 { return (nil, cell) }
+            i = i &+ 1 == cells ? 0 : i &+ 1
+            left &-= 1
+        }
+        return (nil, nil)
+    }
+    private func find(_ tag: UInt64, _ which: Int) -> Memory? { find(tag, which, cells: generations.cells(which)).cell }
+
+    // MARK: Asking
+
+    /// Whether one of the record's tags was invalidated or expired after it was written. A tag's last expiry counts;
+    /// where several were expired, the first time does.
     @inline(__always)
     func verdict(on record: RecordHeader, at p: Memory) -> Verdict {
+        let generations = self.generations
+        let cells = (generations.cells(generations.newer), generations.cells(generations.older))
         var time = UInt64.max
         var i = 0
         while i < record.tagCount {
-            if let cell = cell(of: record.tag(i, at: p)) {
+            let tag = record.tag(i, at: p)
+            let newer = find(tag, generations.newer, cells: cells.0).cell
+            let older = find(tag, generations.older, cells: cells.1).cell
+            var last: UInt64?
+            for cell in [older, newer] {
+                guard let cell else { continue }
                 if cell.acquire(Word.invalidated) > record.lsn { return .invalidated }
                 // (The number first: its time was stored before it.)
-                if cell.acquire(Word.expired) > record.lsn { time = min(time, cell.acquire(Word.time)) }
+                if cell.acquire(Word.expired) > record.lsn { last = cell.acquire(Word.time) }
             }
+            if let last { time = min(time, last) }
             i += 1
         }
         return time == .max ? .untouched : .expired(time)
+    }
+
+    // MARK: Adding, to the newer generation
+
+    /// Whether another tag would make probes long.
+    var isFull: Bool {
+        let generations = self.generations
+        return header[Field.tagCounts[generations.newer]] >= generations.cells(generations.newer) * 3 / 4
+    }
+    /// How many tags it may get before it is full, whatever a sweep carries over to it.
+    var left: Int {
+        let newer = generations.newer, cells = generations.cells(newer)
+        return cells * 3 / 4 - cells / 2 - (header[Field.tagCounts[newer]] - header[Field.tagsCarried[newer]])
+    }
+
+    func has(_ tag: UInt64) -> Bool { find(tag, generations.newer) != nil }
+    /// (Whatever is counted.)
+    func hasRoom(for tag: UInt64) -> Bool {
+        let newer = generations.newer
+        return find(tag, newer, cells: generations.cells(newer)).free != nil
     }
 
     func add(_ tag: UInt64, _ mark: Mark, lsn: UInt64) {
@@ -90,44 +145,83 @@ struct TagTable {
 
     /// Does everything but the last stores, with which the change happens: the pair of an expiry's number and time,
     /// whose second word is to be replaced first, and the last word and what is to be stored there. Nil where that is so
-    /// already, and where the table is full. (The count is raised first: one too many makes readers look in vain, one
-    /// too few would hide the change from them.)
+    /// already. (The count is raised first. After a kill it may be one too high until the generation is emptied.)
     func prepare(_ tag: UInt64, _ mark: Mark, lsn: UInt64) -> (pair: Memory, word: Memory, value: UInt64)? {
-        var i = TagTable.start(tag)
-        for _ in 0..<TagTable.cells {
-            let cell = at + i * TagTable.cellSize, pair = cell + Word.expired
-            var word = cell + Word.invalidated
-            if case .expiry = mark { word = pair }
-            let found = cell.u64(0)
-            if found == tag { return word.u64(0) < lsn ? (pair, word, lsn) : nil }
-            if found == 0 {
-                header.release(ShardHeader.Field.tagCount, header[ShardHeader.Field.tagCount] + 1)
-                for at in [Word.invalidated, Word.expired, Word.time] { cell.release(at, 0) }
-                word.release(0, lsn)
-                return (pair, cell, tag)
-            }
-            i = (i + 1) & (TagTable.cells - 1)
+        let newer = generations.newer, found = find(tag, newer, cells: generations.cells(newer))
+        guard let cell = found.cell ?? found.free else {
+            assertionFailure("a full generation is followed by another")
+            return nil
         }
-        return nil
+        let pair = cell + Word.expired
+        var word = cell + Word.invalidated
+        if case .expiry = mark { word = pair }
+        if found.cell != nil { return word.u64(0) < lsn ? (pair, word, lsn) : nil }
+        header[Field.tagCounts[newer]] += 1
+        for at in [Word.invalidated, Word.expired, Word.time] { cell.release(at, 0) }
+        word.release(0, lsn)
+        return (pair, cell, tag)
     }
 
-    private func forEachCell(_ body: (Memory) -> Void) {
-        for i in 0..<TagTable.cells where at.u64(i * TagTable.cellSize) != 0 { body(at + i * TagTable.cellSize) }
+    /// Keeps what an entry needs of the older generation that is stale by it. False where the newer one takes no more.
+    func carry(_ record: RecordHeader, at p: Memory) -> Bool {
+        let generations = self.generations, newer = generations.newer
+        for i in 0..<record.tagCount {
+            let tag = record.tag(i, at: p)
+            guard let older = find(tag, generations.older), older.u64(Word.expired) > record.lsn else { continue }
+            let cells = generations.cells(newer), known = find(tag, newer, cells: cells)
+            if let cell = known.cell, cell.u64(Word.expired) >= older.u64(Word.expired) { continue }
+            guard known.cell != nil || known.free != nil && header[Field.tagsCarried[newer]] < cells / 2 else {
+                return false
+            }
+            add(tag, .expiry(older.u64(Word.time)), lsn: older.u64(Word.expired))
+            // (Last: after a kill in between, it counts as one that is not carried.)
+            if known.cell == nil { header[Field.tagsCarried[newer]] += 1 }
+        }
+        return true
     }
 
-    private var count: Int {
-        var count = 0
-        forEachCell { _ in count += 1 }
-        return count
-    }
-    var isConsistent: Bool { count == header[ShardHeader.Field.tagCount] }
+    // MARK: Generations
 
-    /// After a kill the count may be one too high, or emptying the table was begun.
-    func recount() { header.release(ShardHeader.Field.tagCount, UInt64(count)) }
+    private var chunks: Int { max(generations.chunks(0), generations.chunks(1)) }
+    /// Whether one reaches beyond so many chunks.
+    func reaches(beyond chunks: Int) -> Bool { self.chunks > chunks }
+    /// Up to where they reach, of the table's bytes.
+    var bytes: Int { chunks == 0 ? 0 : (chunks - 1) * Geometry.chunkBytes + Geometry.chunkHead }
+
+    /// The newer generation becomes the older one, which is empty, and the next change begins another.
+    func turn(chunks: Int) {
+        let generations = self.generations
+        assert(!generations.hasOlder)
+        header.release(Field.tagSweep, 0)
+        header.release(
+            Field.tagGenerations,
+            Generations(newer: generations.older, chunks: chunks, olderChunks: generations.chunks(generations.newer))
+                .word)
+    }
+
+    /// Empties some of the older generation's cells. The caller has raised the epoch.
+    func emptyOlder(_ cells: Range<Int>) {
+        for i in cells { cell(generations.older, i).release(0, 0) }
+    }
+    /// It is empty.
+    func endOlder() {
+        let generations = self.generations, newer = generations.newer
+        header[Field.tagCounts[generations.older]] = 0
+        header[Field.tagsCarried[generations.older]] = 0
+        header.release(
+            Field.tagGenerations,
+            Generations(newer: newer, chunks: generations.chunks(newer), olderChunks: 0).word)
+    }
 
     /// The caller has raised the epoch.
     func removeAll() {
-        header.release(ShardHeader.Field.tagCount, 0)
-        for i in 0..<TagTable.cells { at.release(i * TagTable.cellSize, 0) }
+        for which in 0..<2 {
+            for i in 0..<generations.cells(which) { cell(which, i).release(0, 0) }
+        }
+        for which in 0..<2 {
+            header[Field.tagCounts[which]] = 0
+            header[Field.tagsCarried[which]] = 0
+        }
+        header.release(Field.tagGenerations, 0)
     }
 }

@@ -58,9 +58,8 @@ struct Holes {
     /// regions.
     @inline(never) private func bytes(ofChunk i: Int) -> Int {
         if i < 0 { return Geometry.chunkBytes }
-        let shape = Table.Shape(Log(engine, i % geometry.shards).header.acquire(ShardHeader.Field.shape))
-        return min(
-            max(0, Geometry.tableBytes(shape.extent) - i / geometry.shards * Geometry.chunkBytes), Geometry.chunkBytes)
+        let end = Shard(engine, i % geometry.shards).chunksEnd
+        return min(max(0, end - i / geometry.shards * Geometry.chunkBytes), Geometry.chunkBytes)
     }
 
     @inline(never) private func partChunk(_ i: Int, behind: Int) {

@@ -3,7 +3,7 @@ import CShalePlatform
 /// Many entries at once: all of them, those of invalidated tags, those that are gone.
 extension Shard {
     func clear(_ change: inout Change) throws(Failure) {
-        raiseFloor(Field.keyFloor)
+        raiseFloor()
         // Nothing was ever written here: the log needs no new begin.
         guard log.count > 0 else { return resetIndex() }
         let allocated = header[Field.allocated]
@@ -43,7 +43,7 @@ extension Shard {
         header.release(
             Field.shape, Table.Shape(buckets: Table.leastBuckets, frontier: 0, mode: Table.Shape.Mode.steady).word)
         header.release(Field.moves, header[Field.moves] &+ 1)
-        // As in sweepTags: who saw a slot before it was cleared must not trust the emptied tag table.
+        // Whoever saw a slot before it was cleared must not trust the emptied tags.
         raiseEpoch(by: 2)
         tags.removeAll()
         victims.reset()
@@ -58,43 +58,36 @@ extension Shard {
         }
     }
 
+    /// Takes out all that is gone; how much of it by its age. Where tags have left nothing stale, they are forgotten.
     @inline(never)
     func purge(_ change: inout Change) -> Int {
-        var purged = 0
+        let before = header[Field.expirations]
+        var needsTags = false
         forEachSlot { slot, _ in
-            if dropIfGone(slot, &change) || dropIfExpired(slot, &change) { purged += 1 }
-        }
-        return purged
-    }
-
-    /// The same for what an expired tag has ended, of which the slot knows nothing.
-    private func dropIfExpired(_ slot: Memory, _ change: inout Change) -> Bool {
-        guard header[Field.tagCount] != 0, Slot.mayBeTagged(slot.u64(0)), let found = entry(slot, now: change.now),
-            found.standing.isExpired, !found.standing.isInvalidated, found.isGone
-        else { return false }
-        drop(slot, counting: Field.expirations, &change)
-        return true
-    }
-
-    /// Clears the slots whose entries the tag table has ended, then the table, under a new epoch. It stays while it makes
-    /// others stale; `all`: these go as well.
-    @inline(never)
-    func sweepTags(all: Bool = false, _ change: inout Change) {
-        header.pend(ShardHeader.Pending.sweepOfTags)
-        var isNeeded = false
-        forEachSlot { slot, word0 in
-            guard Slot.mayBeTagged(word0), let found = entry(slot, now: change.now) else { return }
-            if found.standing.isInvalidated || found.standing.isExpired && all {
-                drop(slot, counting: found.standing.isInvalidated ? nil : Field.evictions, &change)
-            } else if found.standing.isExpired {
-                isNeeded = true
+            if !dropIfGone(slot, &change), header.hasTags, dropIfGoneByTags(slot, &change) == .stale {
+                needsTags = true
             }
         }
-        if !isNeeded {
+        if header.hasTags, !needsTags {
+            // Whoever saw a slot before it was cleared must not trust the emptied tags.
             raiseEpoch(by: 2)
-            raiseFloor(Field.tagFloor)
             tags.removeAll()
         }
-        header.finish(ShardHeader.Pending.sweepOfTags)
+        return header[Field.expirations] - before
+    }
+
+    private enum ByTags { case untouched, stale, gone }
+
+    /// What its tags have made of an entry, of which its slot knows nothing. One that is gone is taken out.
+    private func dropIfGoneByTags(_ slot: Memory, _ change: inout Change) -> ByTags {
+        guard Slot.mayBeTagged(slot.u64(0)), let found = entry(slot, now: change.now) else { return .untouched }
+        if found.standing.isInvalidated {
+            drop(slot, &change)
+        } else if found.standing.isExpired, found.isGone {
+            drop(slot, counting: Field.expirations, &change)
+        } else {
+            return found.standing.isExpired ? .stale : .untouched
+        }
+        return .gone
     }
 }

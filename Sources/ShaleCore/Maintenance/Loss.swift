@@ -36,7 +36,7 @@ extension Shard {
         // What a part supersedes has the same bytes, and a large value without a part is noticed.
         let isNoted = !Slot.isPart(slot.u64(0))
         if isNoted, Loss.length > log.headRoom { try log.roll() }
-        if isNoted { raiseFloor(Field.evictedFloor) }
+        if isNoted { noteLoss(of: slot) }
         header.pend(ShardHeader.Pending.recount)
         header.begin()
         if isNoted { appendLoss(of: slot) }

@@ -46,7 +46,6 @@ extension Shard {
     @inline(never)
     func dropGone(_ change: inout Change) {
         _ = purge(&change)
-        if header[Field.tagCount] != 0 { sweepTags(&change) }
         _ = dropOrphans(&change)
         if header[Field.unsure] != 0 || header[Field.pinnedMost] & 1 != 0 {
             header[Field.unsure] = 0

@@ -34,7 +34,6 @@ struct Recovery {
         guard isLogAgreed else { return try Rebuild(shard).run() }
         discardUnfinishedRecord()
         header.release(Field.entriesHint, header[Field.entries.word])
-        shard.tags.recount()
         shard.victims.reset()
         try finishPending()
         header.endChange()
@@ -101,7 +100,6 @@ struct Recovery {
         if pending & ShardHeader.Pending.clear != 0 { shard.finishClear() }
         if pending & ShardHeader.Pending.clearInPlace != 0 { try shard.clear(&change) }
         if pending & ShardHeader.Pending.rebase != 0 { Rebase(shard).run() }
-        if pending & ShardHeader.Pending.sweepOfTags != 0 { shard.sweepTags(&change) }
     }
 
     /// Whether all that recovery goes by lies inside the shard.
@@ -110,7 +108,8 @@ struct Recovery {
         func isOffset(_ field: ShardHeader.Count) -> Bool {
             let offset = header[field]
             return offset & 7 == 0 && offset >= 0
-                && (offset <= geometry.region - 16 || offset < geometry.indexSize && table.isSlot(header.at + offset))
+                && (offset <= geometry.region - 16 || offset < geometry.indexSize
+                    && (table.isSlot(header.at + offset) || shard.tags.isCell(header.at + offset)))
         }
         func isLogInside(_ saved: Int) -> Bool {
             LogWords(at: header.at + saved + LogWords.offset - ShardHeader.saved)

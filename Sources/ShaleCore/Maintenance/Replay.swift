@@ -254,7 +254,7 @@ struct Replay {
         case .invalidate, .expire:
             guard key.length == 8 else { return }
             let tag = view.key.loadUnaligned(as: UInt64.self)
-            if tags.isFull, !tags.has(tag) { shard.sweepTags(all: true, &change) }
+            shard.makeTagRoom(for: tag, &change)
             tags.add(tag, record.kind == .expire ? .expiry(header.expires) : .invalidation, lsn: header.lsn)
             hasNewInvalidations = true
         case .loss:

@@ -171,7 +171,6 @@ extension Shard {
         }
         // Pinned entries that were invalidated or have expired are nobody's victims, and gone all the same.
         if victim == nil, header[Field.pinned] > 0 { _ = purge(&change) }
-        if victim == nil, header[Field.entries] == before, header[Field.tagCount] != 0 { sweepTags(&change) }
         guard let slot = victim else { return header[Field.entries] < before }
         evict(slot, &change)
         return true
@@ -312,6 +311,8 @@ extension Shard {
         if shape.mode != Table.Shape.Mode.steady {
             table.advance(Load.pace) { evict($0, &change) }
             table.prefetchFrontier(Load.pace)
+            // No slower than the pass: of a table that was a quarter smaller, the older generation is empty then.
+            if tags.generations.hasOlder { sweepTags(steps: 2 * Load.pace, &change) }
             return true
         }
         let used = header[Field.used]
@@ -326,7 +327,8 @@ extension Shard {
             return true
         }
         if header[Field.sets] & (Sizes.givesPagesBackEvery - 1) == 0,
-            header[Field.tablePages] > geometry.shardIndexBytes(buckets: shape.buckets)
+            header[Field.tablePages] > geometry.shardIndexBytes(buckets: shape.buckets),
+            fitTags(to: shape.buckets, steps: Sizes.givesPagesBackEvery, &change)
         {
             shrinkPages(shape.buckets)
         }
@@ -402,7 +404,7 @@ extension Shard {
         }
         // What is counted need not be there: giving it back may have failed halfway.
         do throws(Failure) {
-            try chunks.allocate(from: Geometry.tableBytes(table.shape.extent), to: Geometry.tableBytes(buckets))
+            try chunks.allocate(from: chunksEnd, to: Geometry.tableBytes(buckets))
             return true
         } catch {
             if error.isDiskFull { header[Field.noSpace] = Log.patience }
@@ -486,12 +488,16 @@ extension Shard {
     func shrinkTable(downTo least: Int = 0, fullest: Int = Load.shrunk * 5 / 4, _ change: inout Change) -> Bool {
         let before = header[Field.tablePages]
         while table.shape.mode != Table.Shape.Mode.steady { table.advance(Int.max) { evict($0, &change) } }
-        if before > geometry.shardIndexBytes(buckets: table.shape.buckets) { shrinkPages(table.shape.buckets) }
+        if before > geometry.shardIndexBytes(buckets: table.shape.buckets) {
+            fitTags(to: table.shape.buckets, &change)
+            shrinkPages(table.shape.buckets)
+        }
         while header[Field.tablePages] > least, table.shape.buckets > Table.leastBuckets,
             header[Field.used] * 64 < Table.Shape.shrunk(table.shape.buckets) * 4 * fullest
         {
             table.begin(Table.Shape.Mode.shrinking)
             table.advance(Int.max) { evict($0, &change) }
+            fitTags(to: table.shape.buckets, &change)
             shrinkPages(table.shape.buckets)
         }
         return header[Field.tablePages] < before
@@ -509,10 +515,13 @@ extension Shard {
         }
     }
 
-    /// Gives back the pages beyond the table's size.
+    /// Up to where the chunks are in use.
+    var chunksEnd: Int { max(Geometry.tableBytes(table.shape.extent), tags.bytes) }
+
+    /// Gives back the pages beyond the table's size, and beyond what generations of tags take (`fitTags`).
     @inline(never)
     func shrinkPages(_ buckets: Int) {
-        let kept = geometry.shardIndexBytes(buckets: buckets)
+        let kept = geometry.region + max(Geometry.tableBytes(buckets), tags.bytes)
         victims.reset()
         if chunks.release(from: kept - geometry.region, to: header[Field.tablePages] - geometry.region) {
             header[Field.tablePages] = kept

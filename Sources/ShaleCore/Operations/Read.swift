@@ -194,7 +194,7 @@ extension Shard {
             let value = try followTouch(record, sighting, key)
             var isStale = try judgeAge(record, sighting, epoch, options)
             found.expires = Age.publicPoint(record.header.expires)
-            if value.header.tagCount > 0, header.acquire(Field.tagCount) != 0,
+            if value.header.tagCount > 0, header.hasTags,
                 let expires = try judgeTags(record, value, sighting, epoch, options)
             {
                 isStale = true

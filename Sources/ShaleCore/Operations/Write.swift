@@ -39,10 +39,14 @@ extension Shard {
     /// `tagged`: the tags of the value that is to be set.
     @inline(__always)
     private func holds(
-        _ condition: Condition, _ key: Key, _ tagged: UnsafePointer<UInt64>?, _ tagCount: Int, now: UInt64
+        _ condition: Condition, _ key: Key, _ tagged: UnsafePointer<UInt64>?, _ tagCount: Int, now: UInt64,
+        _ refused: inout Refusal?
     ) -> Bool {
         if case .always = condition { return true }
-        if case .ifUntouched(let token) = condition { return isUntouched(key, since: token, tagged, tagCount) }
+        if case .ifUntouched(let token) = condition {
+            refused = refusal(key, since: token, tagged, tagCount)
+            return refused == nil
+        }
         // (A large value that lacks a part is a miss to every reader.)
         let existing = entry(key, now: now).flatMap { isWhole($0.value.location, key) ? $0 : nil }
         return switch condition {
@@ -53,18 +57,14 @@ extension Shard {
         }
     }
 
-    /// A set does not happen, as its condition does not hold.
-    private func noteRefusal(_ condition: Condition) {
-        if case .ifUntouched = condition { header[Field.conflicts] &+= 1 }
-    }
-
     /// Whether a conditional set of a large value may begin. The entry becomes the newest, so that it is the last to
     /// make room for what others store meanwhile.
     func mayReplace(
         _ key: Key, _ condition: Condition, _ tagged: UnsafePointer<UInt64>?, _ tagCount: Int, now: UInt64
     ) -> Bool {
-        guard holds(condition, key, tagged, tagCount, now: now) else {
-            noteRefusal(condition)
+        var refused: Refusal?
+        guard holds(condition, key, tagged, tagCount, now: now, &refused) else {
+            if let refused { count(refused) }
             return false
         }
         guard let slot = lookup(key) else { return true }
@@ -80,9 +80,10 @@ extension Shard {
         -> PutOutcome
     {
         let isPart = draft.record.isKind(.part)
-        if !holds(condition, key, draft.tags, draft.record.tagCount, now: change.now) {
+        var refused: Refusal?
+        if !holds(condition, key, draft.tags, draft.record.tagCount, now: change.now, &refused) {
             if change.ownIsGone { throw log.filled() }
-            noteRefusal(condition)
+            if let refused { count(refused) }
             return .conflict
         }
         if draft.record.codec == RecordHeader.Codec.dictionary,
@@ -252,7 +253,7 @@ extension Shard {
         guard let slot = current else { return true }
         if !hasRoom {
             // Then it is a miss from now on, if not for those who make the index anew. When it was set is not known.
-            if isDamaged { raiseFloor(Field.evictedFloor) }
+            if isDamaged { noteLoss(of: slot) }
             drop(slot, &change)
             if isDamaged { recount() }
         } else if isDamaged {
@@ -275,7 +276,7 @@ extension Shard {
             return .miss
         }
         if before.isGone || version != 0 && before.value.header.lsn != version { return .miss }
-        if let token, !isUntouched(key, since: token, before.value.tags, before.value.header.tagCount) {
+        if let token, refusal(key, since: token, before.value.tags, before.value.header.tagCount) != nil {
             return .conflict
         }
         // The entry's own stale period stays.
@@ -410,7 +411,7 @@ extension Shard {
 
     /// `expires`: what carries the tag becomes stale.
     func invalidate(_ tag: UInt64, expires: Bool, _ change: inout Change) throws(Failure) {
-        if tags.isFull, !tags.has(tag) { sweepTags(all: true, &change) }
+        makeTagRoom(for: tag, &change)
         var word = tag
         try withUnsafeBytes(of: &word) { key throws(Failure) in
             let record =
@@ -420,9 +421,9 @@ extension Shard {
             var draft = Draft(record, keyHash: shim_hash(key.start, 8, secret), key: key.start)
             try makeRoom(draft.record.length, live: false, &change)
             let lsn = drawLSN()
+            noteChange(ofTag: tag, lsn)
             header.begin()
             log.append(&draft, lsn: lsn)
-            // (There is room: a full table was swept.)
             guard let cell = tags.prepare(tag, expires ? .expiry(change.now) : .invalidation, lsn: lsn) else {
                 header.end()
                 return

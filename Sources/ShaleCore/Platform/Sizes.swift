@@ -29,11 +29,10 @@ enum Sizes {
     static let pace = 1
     static let givesPagesBackEvery = 4
 
-    static let chunkBuckets = 4, heap = 3, aim = 1, sample = 2
+    static let chunkBuckets = 8, tagBytes = 64, heap = 3, aim = 1, sample = 2
     static let rebaseStampsAt: UInt64 = 1 << 8, laterStamps: UInt64 = 1 << 5, lateStamps: UInt64 = 8
-    static let tags = 8, mostTags = 4
     static let leases = 1
-    static let fenceLine = 16, fences = (few: 1, many: 1), manyFences = 1 << 20
+    static let fenceLine = 24, leastFenceLines = 2, fenceShare = 1 << 20
     static let useTimes = 8, usesBetween: UInt64 = 1
     static let writing = 4
     static let patience = 4
@@ -72,17 +71,15 @@ enum Sizes {
     static let pace = 8
     static let givesPagesBackEvery = 64
 
-    /// Buckets that lie together in the index, before the next shard's; and the least heap of victims: what a page has
-    /// room for, with another one beside it.
-    static let chunkBuckets = 1024, heap = 255
+    /// Buckets that lie together in the index, before the next shard's; each generation of tags in front of them; and the
+    /// least heap of victims: what a page has room for, with another one beside it.
+    static let chunkBuckets = 1024, tagBytes = 4096, heap = 255
     static let aim = 32, sample = 16
     static let rebaseStampsAt: UInt64 = 1 << 37, laterStamps: UInt64 = 1 << 34
     /// As many as Linux has threads at most.
     static let lateStamps: UInt64 = 1 << 22
-    static let tags = 512, mostTags = 384
     static let leases = 64
-    /// Cache lines in which removals are noted, in a shard whose frames have less and more than so many bytes.
-    static let fenceLine = 64, fences = (few: 128, many: 512), manyFences = 16 << 20
+    static let fenceLine = 64, leastFenceLines = 128, fenceShare = 100
     /// Moments that are noted, and uses between two of them at least.
     static let useTimes = 64, usesBetween: UInt64 = 64
     static let writing = 64

@@ -43,11 +43,12 @@ extension Shard {
             header.at + (indexSize - geometry.region(number)) > victims.item(1, items), header[Field.heapCurrent] <= 1,
             header[Field.sweepState] <= Victims.State.complete,
             header[Field.sweepAt] <= geometry.maxBuckets + Table.spill,
-            header[Field.used] <= shape.positions.count * Table.bucketSlots
+            header[Field.used] <= shape.positions.count * Table.bucketSlots,
+            !tags.reaches(beyond: Geometry.chunks(inPages: pages - geometry.region))
         else { return false }
         if !isQuiet { return true }
         return header[Field.entries] <= header[Field.used] && header[Field.pinned] <= header[Field.entries]
-            && header[Field.pinnedBytes] <= header[Field.live] && tags.isConsistent
+            && header[Field.pinnedBytes] <= header[Field.live] 
     }
 
     func isLogConsistent(dataSize: Int, isQuiet: Bool) -> Bool {

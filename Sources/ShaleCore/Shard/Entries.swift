@@ -61,7 +61,7 @@ extension Shard {
         table.forgetCopy(of: slot)
         let word0 = slot.u64(0)
         let m = measure(Slot.location(word0))
-        if !isNoted, !Slot.isPart(word0) { noteLeaving(m.lsn) }
+        if !isNoted, !Slot.isPart(word0) { noteLeaving(slot, setAs: m.lsn) }
         account(m, sign: -1)
         count(word0, sign: -1)
         header[Field.ghost] = log.headNumber

@@ -1,47 +1,82 @@
 import CShalePlatform
 
-/// Fenced sets: a value that was loaded is stored only if nothing has happened to its key since a token was drawn, before
-/// the load.
+/// Fenced sets: a value that was loaded is stored only if nothing has happened to its key, or to its tags, since a token
+/// was drawn, before the load.
 ///
 /// A token is a number of the sequence that all changes are numbered by, drawn under the shard's lock. So a change in
 /// this shard has a lower number if it was complete when the token was drawn, and a higher one if it came later.
 /// Where the shard does not know what happened since, it says that something has.
 extension Shard {
-    /// Before a key's entry is removed or expired, also where it has none.
-    func noteRemoval(of key: Key) { fences.note(key.hash, drawLSN()) }
-
-    /// Before an entry that was set under this number leaves the index, whyever.
-    @inline(__always)
-    func noteLeaving(_ lsn: UInt64) {
-        // (What damage has made of the number is no later than now.)
-        if lsn > header[Field.evictedFloor] { header.release(Field.evictedFloor, min(lsn, highestLSN)) }
+    /// Why a fenced set is refused.
+    enum Refusal: Int, CaseIterable {
+        /// Its key was set, removed or expired since; its entry may have left the index again.
+        case key
+        /// One of its tags was invalidated or expired since.
+        case tag
+        /// More has happened to others of the key's line, or a tag's, than a line of the fence table notes.
+        case line
+        /// The index was made anew since, or cleared.
+        case floor
     }
 
-    /// Before the index forgets what happened to keys, or to tags.
-    func raiseFloor(_ field: ShardHeader.Word) { header.release(field, drawLSN()) }
+    /// Before a key's entry is removed or expired, also where it has none.
+    func noteRemoval(of key: Key) { note(UInt32(truncatingIfNeeded: key.hash), drawLSN()) }
+
+    /// Before a tag is invalidated or expired under this number.
+    func noteChange(ofTag tag: UInt64, _ lsn: UInt64) {
+        header.release(Field.lastTagChange, lsn)
+        note(UInt32(truncatingIfNeeded: tag), lsn)
+    }
+
+    /// Before an entry that was set under this number leaves the index by itself. (0: damage has made that unreadable.)
+    @inline(__always)
+    func noteLeaving(_ slot: Memory, setAs lsn: UInt64) {
+        let word0 = slot.u64(0)
+        note(table.fraction(at: table.position(of: slot), word0, table.shape), lsn == 0 ? highestLSN : lsn)
+    }
+
+    /// Before an entry leaves the index of which nothing can be read.
+    func noteLoss(of slot: Memory) { noteLeaving(slot, setAs: drawLSN()) }
+
+    private func note(_ hash: UInt32, _ number: UInt64) {
+        let now = highestLSN
+        // (What damage has made of the number is no later than now.)
+        fences.note(hash, min(number, now), now: now)
+    }
+
+    /// Before the index forgets what happened to keys and tags.
+    func raiseFloor() { header.release(Field.fenceFloor, drawLSN()) }
 
     private var highestLSN: UInt64 { engine.pointee.head.acquire(IndexHead.lsn) }
 
-    /// Whether the key was not set, removed or expired, and none of the tags invalidated or expired, since the token was
-    /// drawn.
+    /// Nil where the key was not set, removed or expired, and none of the tags invalidated or expired, since the token
+    /// was drawn.
     @inline(never)
-    func isUntouched(_ key: Key, since token: UInt64, _ tagged: UnsafePointer<UInt64>?, _ tagCount: Int) -> Bool {
+    func refusal(_ key: Key, since token: UInt64, _ tagged: UnsafePointer<UInt64>?, _ tagCount: Int) -> Refusal? {
         let now = highestLSN
         // (A token from the future is one of an index that is gone.)
-        guard token > header[Field.keyFloor], token <= now, fences.lastRemoval(of: key.hash, now: now) < token else {
-            return false
+        guard token > header[Field.fenceFloor], token <= now else { return .floor }
+        if let slot = lookup(key) {
+            if entry(slot, now: 0).map({ $0.value.header.lsn >= token }) ?? true { return .key }
+        } else if hasUnreadable(key) {
+            return .key
         }
+        let last = fences.lastChange(of: UInt32(truncatingIfNeeded: key.hash), now: now)
+        if last.own >= token { return .key }
+        var isShared = last.ofLine >= token
         for i in 0..<tagCount {
-            guard token > header[Field.tagFloor], let tagged, tags.lastChange(of: tagged[i]) < token else {
-                return false
-            }
+            guard let tagged else { break }
+            let last = fences.lastChange(of: UInt32(truncatingIfNeeded: tagged[i]), now: now)
+            if last.own >= token { return .tag }
+            isShared = isShared || last.ofLine >= token
         }
-        if let slot = lookup(key) { return entry(slot, now: 0).map { $0.value.header.lsn < token } ?? false }
-        return header[Field.evictedFloor] < token && !hasUnreadable(key)
+        return isShared ? .line : nil
     }
 
     /// The same, where the tags of what would be set are not known: none at all was invalidated or expired.
     func isUntouched(_ key: Key, since token: UInt64) -> Bool {
-        token > header[Field.tagFloor] && tags.lastChange < token && isUntouched(key, since: token, nil, 0)
+        header[Field.lastTagChange] < token && refusal(key, since: token, nil, 0) == nil
     }
+
+    func count(_ refusal: Refusal) { header[Field.refusals[refusal.rawValue]] &+= 1 }
 }

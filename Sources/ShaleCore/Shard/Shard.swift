@@ -33,7 +33,7 @@ struct Shard {
     }
     @inline(__always) var isAdaptive: Bool { log.isAdaptive }
     var chunks: Chunks { Chunks(engine: engine, shard: number) }
-    var tags: TagTable { TagTable(header: header, at: header.at + engine.pointee.geometry.tags) }
+    var tags: TagTable { TagTable(header: header, table: table) }
     var leases: LeaseTable { LeaseTable(at: header.at + engine.pointee.geometry.leases) }
     var fences: FenceTable {
         FenceTable(at: header.at + engine.pointee.geometry.fences, lines: engine.pointee.geometry.fenceLines)

@@ -663,8 +663,8 @@ static span find_target(const specimen *s, enum target target, random_source *so
     case target_numbers: return part_of((span){region + shard_header_bytes, 8 * l->rows}, source, 8);
     case target_queue: return part_of((span){region + l->queue, 4 * l->rows}, source, 4);
     case target_states: return part_of((span){region + l->states, l->rows}, source, 1);
-    case target_tags: return part_of((span){region + l->tags, 512 * 16}, source, 8);
-    case target_heaps: return part_of((span){chunk_offset(l, shard, 0), page_bytes}, source, 8);
+    case target_tags: return part_of((span){chunk_offset(l, shard, 0), 2 * page_bytes}, source, 8);
+    case target_heaps: return part_of((span){chunk_offset(l, shard, 0) + 2 * page_bytes, page_bytes}, source, 8);
     case target_word0:
     case target_word1:
     case target_bucket:

@@ -552,12 +552,18 @@ static void account_replay(audit *a) {
 
 /* Under which lsn the tag table says that a tag was invalidated, or expired; 0: it does not. */
 static uint64_t account_tag(const audit *a, uint64_t tag, enum key_kind kind) {
-    const unsigned char *table = a->header + a->l.tags;
-    uint64_t i = tag >> 32 & (tag_cells - 1);
-    for (int n = 0; n < tag_cells && word_at(table + i * tag_cell) != 0; n++, i = (i + 1) & (tag_cells - 1))
-        if (word_at(table + i * tag_cell) == tag)
-            return word_at(table + i * tag_cell + (kind == key_of_tag ? 8 : 16));
-    return 0;
+    uint64_t lsn = 0;
+    for (unsigned generation = 0; generation < 2; generation++) {
+        uint64_t cells = tag_cells_of(a->header, generation), i = ((tag >> 32) * cells) >> 32;
+        for (uint64_t n = 0; n < cells; n++, i = i + 1 == cells ? 0 : i + 1) {
+            const unsigned char *cell = a->index + tag_cell_offset(&a->l, a->shard, generation, i);
+            if (word_at(cell) == 0)
+                break;
+            if (word_at(cell) == tag)
+                lsn = larger(lsn, word_at(cell + (kind == key_of_tag ? 8 : 16)));
+        }
+    }
+    return lsn;
 }
 
 /* True where an invalidation that the log has took it away, or an expiry made it stale. */
@@ -695,7 +701,7 @@ static void account_compare(audit *a, const char *what, unsigned field, uint64_t
 
 static void account_check_table(audit *a) {
     sums sum = {0};
-    uint64_t end = buckets_of(a->header), tags = 0;
+    uint64_t end = buckets_of(a->header);
     if (shape_mode(a->header) > 2 || account_region_bytes(a, end - last_buckets) > account_word(a, shard_table_bytes) ||
         end > most_buckets || bucket_offset(&a->l, a->shard, end - 1) + bucket_bytes > a->index_size) {
         account_fault(a, "a table of %" PRIu64 " buckets in %" PRIu64 " bytes", end,
@@ -723,9 +729,20 @@ static void account_check_table(audit *a) {
     account_compare(a, "pinned", shard_pinned, sum.pinned);
     for (int i = 0; i < dictionary_words; i++)
         account_compare(a, "a dictionary's count", shard_dictionaries + i * 8, sum.dictionaries[i]);
-    for (int i = 0; i < tag_cells; i++)
-        tags += word_at(a->header + a->l.tags + i * tag_cell) != 0;
-    account_compare(a, "tags", shard_tag_count, tags);
+    /* (Of a writer that was killed, one too many may be counted.) */
+    for (unsigned generation = 0; generation < 2; generation++) {
+        uint64_t tags = 0, cells = tag_cells_of(a->header, generation),
+                 counted = account_word(a, shard_tag_counts + 8 * generation);
+        if (cells > 0 &&
+            tag_cell_offset(&a->l, a->shard, generation, cells - 1) + tag_cell > a->index_size) {
+            account_fault(a, "a generation of tags has %" PRIu64 " cells", cells);
+            continue;
+        }
+        for (uint64_t i = 0; i < cells; i++)
+            tags += word_at(a->index + tag_cell_offset(&a->l, a->shard, generation, i)) != 0;
+        if (counted < tags)
+            account_fault(a, "tags are %" PRIu64 ", their sum %" PRIu64, counted, tags);
+    }
     a->result.entries += sum.entries;
     a->result.slots += sum.used;
     a->result.live += sum.live;

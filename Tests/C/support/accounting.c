@@ -140,7 +140,8 @@ static void dictionary(void) {
     add_to(shard_dictionaries + 8);
 }
 static void tag_count(void) {
-    add_to(shard_tag_count);
+    poke(shard_header() + shard_tag_counts, 0);
+    poke(shard_header() + shard_tag_counts + 8, 0);
 }
 static void allocated(void) {
     add_to(shard_allocated);
@@ -222,9 +223,7 @@ static void wild_slot(void) {
     poke(slot_at(n), word_at(slot_at(n)) + 1);
 }
 static void forgotten_tag(void) {
-    unsigned char *table = shard_header() + planted.l.tags;
-    memset(table, 0, tag_cells * tag_cell);
-    poke(shard_header() + shard_tag_count, 0);
+    poke(shard_header() + shard_tag_generations, 0);
 }
 static void ghost(void) {
     poke(shard_header() + shard_ghost, 0);
@@ -287,7 +286,7 @@ static const struct {
     void (*undo)(void); /* in shale.data; the index is restored whole */
 } faults[] = {
     {entries, "entries is", NULL}, {used, "used is", NULL}, {live, "live is", NULL}, {raw, "raw is", NULL}, {stored_sum, "stored is", NULL},
-    {pinned, "pinned is", NULL}, {dictionary, "a dictionary's count", NULL}, {tag_count, "tags is", NULL}, {allocated, "are counted", NULL},
+    {pinned, "pinned is", NULL}, {dictionary, "a dictionary's count", NULL}, {tag_count, "tags are", NULL}, {allocated, "are counted", NULL},
     {state, "being changed", NULL}, {pages, "a table of", NULL}, {place, "are queued", NULL}, {queue_order, "follows", NULL},
     {segment_of_another_lap, "another header", segment_of_another_lap}, {fingerprint, "another fingerprint", NULL}, {reach, "does not reach", NULL},
     {moved_slot, "its home is", NULL}, {second_slot, "a second slot", NULL}, {pinned_bit, "being pinned", NULL}, {kind_bits, "the slot says kind", NULL},

@@ -31,12 +31,12 @@ enum { segment_frame = 8, segment_shard = 12, segment_number = 16, segment_previ
        segment_check = 40, segment_lsn = 48, segment_tail_offset = 56 };
 
 /* Fields of the index head. */
-enum { index_version = 9, index_secret_check = 16, index_geometry_check = 24, index_boot = 32, index_own_device = 48,
+enum { index_version = 10, index_secret_check = 16, index_geometry_check = 24, index_boot = 32, index_own_device = 48,
        index_data_device = 64, index_clean_mark = 80, index_generation = 112, index_lsn = 512, index_dictionary_words = 640, index_dictionary_numbers = 704,
        index_writing = 1024, index_writing_places = 64, index_counters = 4096 };
 
 /* Fields of a shard header. */
-enum { shard_shape = 64, shard_moves = 72, shard_epoch = 80, shard_tag_count = 88, shard_stamp = 128, shard_state = 192,
+enum { shard_shape = 64, shard_moves = 72, shard_epoch = 80, shard_tag_generations = 88, shard_tag_counts = 960, shard_stamp = 128, shard_state = 192,
        shard_entries = 200, shard_live = 208, shard_raw = 216, shard_stored = 224, shard_pinned = 232, shard_used = 240,
        shard_head_frame = 256, shard_head_offset = 264, shard_head_number = 272, shard_tail_offset = 280,
        shard_queue_first = 288, shard_queue_count = 296, shard_tail_number = 304, shard_proven_tail = 312,
@@ -48,8 +48,8 @@ enum { shard_shape = 64, shard_moves = 72, shard_epoch = 80, shard_tag_count = 8
 /* Of a place in shale.data. */
 enum frame_state { frame_absent, frame_free, frame_in_log, frame_preparing };
 
-enum { tag_cells = 512, tag_cell = 32, lease_bytes = 1536, use_time_bytes = 1024, many_fences = 16 << 20, dictionary_words = 16, bucket_bytes = 64, slot_bytes = 16, last_buckets = 16,
-       most_buckets = (1 << 24) - 64, chunk_buckets = 1024, chunk_bytes = page_bytes + chunk_buckets * bucket_bytes };
+enum { tag_cell = 32, tag_cells = 128, lease_bytes = 1536, use_time_bytes = 1024, least_fence_lines = 128, most_fence_lines = 65536, dictionary_words = 16, bucket_bytes = 64, slot_bytes = 16, last_buckets = 16,
+       most_buckets = (1 << 24) - 64, chunk_buckets = 1024, chunk_head = 3 * page_bytes, chunk_bytes = chunk_head + chunk_buckets * bucket_bytes };
 
 enum record_kind { record_value = 1, record_manifest, record_part, record_tombstone, record_touch, record_invalidate,
                    record_end, record_gap, record_loss, record_expire };
@@ -59,7 +59,7 @@ enum record_kind { record_value = 1, record_manifest, record_part, record_tombst
 typedef struct {
     uint64_t shards, segment_size, rows, dictionary_places, dictionary_size;
     uint64_t dictionaries, segments;             /* in shale.data */
-    uint64_t queue, states, tags, region,
+    uint64_t queue, states, leases, region,
         chunks; /* in a shard's region of shale.index, its size, and what is behind them */
 } layout;
 
@@ -93,7 +93,7 @@ static inline uint64_t larger(uint64_t a, uint64_t b) {
 /* The chunks for so many buckets, the last one in whole pages. */
 static inline uint64_t table_bytes_of(uint64_t buckets) {
     uint64_t all = buckets + last_buckets, rest = all % chunk_buckets;
-    return all / chunk_buckets * chunk_bytes + (rest ? page_bytes + round_up(rest * bucket_bytes, page_bytes) : 0);
+    return all / chunk_buckets * chunk_bytes + (rest ? chunk_head + round_up(rest * bucket_bytes, page_bytes) : 0);
 }
 
 static inline layout layout_of(const unsigned char *data) {
@@ -110,10 +110,10 @@ static inline layout layout_of(const unsigned char *data) {
                           l.segment_size < 2 << 20 ? l.segment_size : 2 << 20);
     l.queue = shard_header_bytes + l.rows * 8;
     l.states = round_up(l.queue + l.rows * 4, 8);
-    l.tags = round_up(l.states + l.rows, 64);
-    uint64_t fence_lines = l.rows * l.segment_size >= many_fences ? 512 : 128;
-    l.region = round_up(round_up(l.tags + tag_cells * tag_cell + lease_bytes, 64) + fence_lines * 64 + use_time_bytes,
-                        page_bytes);
+    l.leases = round_up(l.states + l.rows, 64);
+    uint64_t fence_lines = l.rows * l.segment_size / 4 / 100 / 64;
+    fence_lines = fence_lines < most_fence_lines ? larger(fence_lines, least_fence_lines) : most_fence_lines;
+    l.region = round_up(round_up(l.leases + lease_bytes, 64) + fence_lines * 64 + use_time_bytes, page_bytes);
     l.chunks = index_head_bytes + l.shards * l.region;
     return l;
 }
@@ -128,7 +128,17 @@ static inline uint64_t chunk_offset(const layout *l, uint64_t shard, uint64_t n)
 }
 
 static inline uint64_t bucket_offset(const layout *l, uint64_t shard, uint64_t n) {
-    return chunk_offset(l, shard, n / chunk_buckets) + page_bytes + n % chunk_buckets * bucket_bytes;
+    return chunk_offset(l, shard, n / chunk_buckets) + chunk_head + n % chunk_buckets * bucket_bytes;
+}
+
+/* Cell `n` of a generation of tags. */
+static inline uint64_t tag_cell_offset(const layout *l, uint64_t shard, unsigned generation, uint64_t n) {
+    return chunk_offset(l, shard, n / tag_cells) + generation * page_bytes + n % tag_cells * tag_cell;
+}
+
+/* How many cells a generation has; the word at shard_tag_generations says in how many chunks. */
+static inline uint64_t tag_cells_of(const unsigned char *header, unsigned generation) {
+    return (word_at(header + shard_tag_generations) >> (1 + 20 * generation) & 0xFFFFF) * tag_cells;
 }
 
 /* Slot `n` of a shard's table. */

@@ -98,7 +98,7 @@ static inline bool case_invalidated(void) {
 }
 
 static inline bool case_removals(void) {
-    enum { removals = 8192 };
+    enum { removals = 400 };
     shale_cache *cache = case_cache();
     uint64_t token = case_token(cache);
     for (uint32_t i = 0; i < removals; i++)
@@ -108,7 +108,7 @@ static inline bool case_removals(void) {
     return is_stored;
 }
 
-/* One tag more than a shard notes, none of them the load's. */
+/* More tags than a generation of them has cells, none of them the load's. */
 static inline bool case_tags(void) {
     enum { tags = 385 };
     shale_cache *cache = case_cache();

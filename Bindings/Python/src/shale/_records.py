@@ -119,7 +119,15 @@ class Stats:
     leases: int
     """Loads that began with a lease."""
     conflicts: int
-    """Loads, and other fenced sets, that were not stored as something had happened to the key."""
+    """Loads, and other fenced sets, that were not stored: for one of the next four reasons."""
+    conflicts_key: int
+    """The key had changed since the load began."""
+    conflicts_tag: int
+    """One of the tags had."""
+    conflicts_line: int
+    """So many others had changed that the cache does not know whether these had."""
+    conflicts_floor: int
+    """The cache was cleared, or its index made anew."""
     evicted_timed: int
     """Evictions that the next two are of."""
     evicted_age_ms: int

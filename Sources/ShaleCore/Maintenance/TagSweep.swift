@@ -1,0 +1,108 @@
+import CShalePlatform
+
+/// Takes out the entries that the older generation of tags has ended, and empties it: a few homes of the table with each
+/// tag that is changed, so that the generation is empty before the newer one is full. Homes keep the order of the hash
+/// fractions, so the sweep is somewhere in these, wherever a table that grows moves entries to. What is written meanwhile
+/// has a higher lsn than all that the older generation knows.
+extension Shard {
+    /// Where all homes were swept: from there on, the generation's cells are counted.
+    private static let swept = UInt64(1) << Sizes.fractionBits
+    /// Cells that are emptied in the time of a home.
+    private static let cellsPerStep = 8
+
+    /// Before a tag is noted: that the newer generation has room for it.
+    @inline(never)
+    func makeTagRoom(for tag: UInt64, _ change: inout Change) {
+        if tags.has(tag) { return }
+        sweepTags(steps: stepsPerTag, &change)
+        let isFull = tags.isFull || !tags.hasRoom(for: tag)
+        // (A table that has grown much faster than its tags changed is swept at once.)
+        if isFull { sweepTags(steps: .max, &change) }
+        let chunks = Geometry.chunks(of: leastBuckets)
+        if isFull || !tags.generations.hasOlder && tags.generations.chunks(tags.generations.newer) != chunks {
+            tags.turn(chunks: chunks)
+        }
+    }
+
+    /// Of the pass over the table that is under way, the fewer.
+    private var leastBuckets: Int {
+        let shape = table.shape
+        return shape.mode == Table.Shape.Mode.shrinking ? shape.nextBuckets : shape.buckets
+    }
+
+    /// So many that the older generation is empty before the newer one is full.
+    private var stepsPerTag: Int {
+        let left = max(1, tags.left)
+        return (stepsLeft + left - 1) / left
+    }
+    private var stepsLeft: Int {
+        let generations = tags.generations, at = header[Field.tagSweep]
+        if !generations.hasOlder { return 0 }
+        let cells = generations.cells(generations.older) - Int(max(at, Shard.swept) - Shard.swept)
+        let fractions = Shard.swept - min(at, Shard.swept)
+        let homes = Int(truncatingIfNeeded: UInt64(table.shape.extent) &* fractions >> Sizes.fractionBits) + 1
+        return homes + cells / Shard.cellsPerStep + 1
+    }
+
+    /// Goes on with the older generation, if there is one.
+    @inline(never)
+    func sweepTags(steps: Int, _ change: inout Change) {
+        var left = steps
+        while left > 0, tags.generations.hasOlder {
+            let at = header[Field.tagSweep]
+            if at < Shard.swept { sweepHome(UInt32(truncatingIfNeeded: at), &change) } else { emptyCells(at) }
+            left -= 1
+        }
+    }
+
+    private func sweepHome(_ fraction: UInt32, _ change: inout Change) {
+        let shape = table.shape, home = shape.home(fraction)
+        _ = table.hasSlot(ofHome: home, fingerprint: 0, ignoring: 0xFF_FFFF) { slot, _ in
+            endByTags(slot, &change)
+            return false
+        }
+        let next = shape.end(ofHome: home, from: UInt64(fraction))
+        // Before anything is emptied.
+        if next >= Shard.swept { raiseEpoch(by: 2) }
+        header.release(Field.tagSweep, min(next, Shard.swept))
+    }
+
+    private func emptyCells(_ at: UInt64) {
+        let generations = tags.generations, cells = generations.cells(generations.older)
+        let first = Int(at - Shard.swept), next = min(first + Shard.cellsPerStep, cells)
+        tags.emptyOlder(first..<next)
+        header.release(Field.tagSweep, Shard.swept + UInt64(next))
+        if next == cells { tags.endOlder() }
+    }
+
+    /// What is stale by the older generation needs it: the newer one keeps what is known of its tag, as long as it has
+    /// room for that.
+    private func endByTags(_ slot: Memory, _ change: inout Change) {
+        guard Slot.mayBeTagged(slot.u64(0)), let found = entry(slot, now: change.now) else { return }
+        if found.standing.isInvalidated {
+            drop(slot, &change)
+        } else if found.standing.isExpired, !tags.carry(found.value.header, at: found.value.at) {
+            drop(slot, counting: Field.evictions, &change)
+        }
+    }
+
+    /// Before the table's pages beyond so many buckets are given back: that no generation is there.
+    @inline(never)
+    func fitTags(to buckets: Int, _ change: inout Change) {
+        let chunks = Geometry.chunks(of: buckets)
+        if !tags.reaches(beyond: chunks) { return }
+        sweepTags(steps: .max, &change)
+        if !tags.reaches(beyond: chunks) { return }
+        tags.turn(chunks: chunks)
+        sweepTags(steps: .max, &change)
+    }
+
+    /// The same, a few homes at a time. Whether none is there.
+    func fitTags(to buckets: Int, steps: Int, _ change: inout Change) -> Bool {
+        let chunks = Geometry.chunks(of: buckets)
+        if !tags.reaches(beyond: chunks) { return true }
+        if !tags.generations.hasOlder { tags.turn(chunks: chunks) }
+        sweepTags(steps: steps, &change)
+        return false
+    }
+}
