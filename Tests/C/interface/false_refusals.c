@@ -7,7 +7,7 @@
 #include "check.h"
 #include "faults.h"
 
-enum { rounds = 4, untouched = 250, changed = 50, value_size = 1000, short_life = 5 };
+enum { rounds = 4, untouched = 250, changed = 50, value_size = 1000, short_life = 20 };
 /* Entries that leave in a round: altogether, by further sets alone, by shale_evict. */
 enum { leaving = 10000, leaving_by_sets = 3000, leaving_by_calls = 2000 };
 /* Of all. Below 32 MiB fewer departures are noted than there are in a round. */
@@ -85,7 +85,8 @@ static void put_others(shale_cache *cache, unsigned count, int64_t age) {
 
 /* Until entries are evicted. Each tenth lives for as long as a thousand sets take. */
 static void fill(shale_cache *cache) {
-    while (stats_of(cache).evictions < 1000) {
+    uint64_t enough = stats_of(cache).evictions + 1000;
+    while (stats_of(cache).evictions < enough) {
         put_others(cache, 9, 0);
         put_others(cache, 1, 10);
     }
@@ -172,16 +173,15 @@ static void make_all(shale_cache *cache, const load *all, moment when) {
             make(cache, &all[i]);
         if (when == between)
             change_other_tag(cache);
-        put_others(cache, when == early, short_life);
-        put_others(cache, when == late, short_life);
-        put_others(cache, when == late ? 0 : 1, 0);
+        put_others(cache, when == between ? 0 : 1, short_life);
+        put_others(cache, when == early ? 1 : when == between ? 2 : 0, 0);
     }
 }
 
-/* Entries that have left the index, of which the statistics know. */
-static uint64_t left_of(shale_cache *cache) {
-    shale_stats stats = stats_of(cache);
-    return stats.evictions + stats.expirations + stats.removes;
+/* Entries that have left the index since, by the statistics. */
+static uint64_t left_since(const shale_stats *before, shale_cache *cache) {
+    shale_stats now = stats_of(cache);
+    return now.evictions - before->evictions + now.expirations - before->expirations + now.removes - before->removes;
 }
 
 /* Entries with lower keys than this, which the cache still has. */
@@ -234,19 +234,24 @@ typedef struct {
     unsigned refused[changes], judged[changes];
 } counts;
 
+/* Of these, those with keys from `first` on, all of which were set since. */
+static uint64_t new_left_since(const shale_stats *before, shale_cache *cache, uint64_t first) {
+    return left_since(before, cache) - (before->entries - count_before(cache, first));
+}
+
 static void run_round(shale_cache *cache, counts *n) {
     static load all[loads];
+    fill(cache);
     uint64_t first = next_key, purged = 0, evicted = 0;
     shale_stats before = stats_of(cache);
-    uint64_t left_before = left_of(cache);
     begin_loads(cache, all);
 
     make_all(cache, all, early);
-    /* (At most so many entries were there, and are the first to leave.) */
-    while (left_of(cache) < left_before + before.entries + leaving_by_sets)
+    while (left_since(&before, cache) < before.entries + leaving_by_sets)
         put_others(cache, 10, 0);
     make_all(cache, all, between);
-    uint64_t lasting = next_key;
+    CHECK(stats_of(cache).expirations > before.expirations);
+    uint64_t removable = next_key;
     for (uint64_t sum = 0; sum < leaving_by_calls; sum += evicted) {
         CHECK_STATUS(SHALE_OK, shale_evict(cache, 100, &evicted));
         REQUIRE(evicted > 0);
@@ -254,15 +259,13 @@ static void run_round(shale_cache *cache, counts *n) {
     make_all(cache, all, late);
     now += short_life + 1;
     CHECK_STATUS(SHALE_OK, shale_purge(cache, &purged));
-    CHECK(purged >= loads);
-    uint64_t left = left_of(cache) - left_before - (before.entries - count_before(cache, first));
+    CHECK_EQUAL(loads + changed, purged);
+    uint64_t left = new_left_since(&before, cache, first);
     REQUIRE(left < leaving);
     for (; left < leaving; left++)
-        CHECK_STATUS(SHALE_OK, remove_key(cache, --lasting));
+        CHECK_STATUS(SHALE_OK, remove_key(cache, --removable));
+    CHECK_EQUAL(leaving, new_left_since(&before, cache, first));
 
-    shale_stats after = stats_of(cache);
-    CHECK(after.evictions - before.evictions + after.expirations - before.expirations + after.removes - before.removes >=
-          before.entries - count_before(cache, first) + leaving);
     for (int i = 0; i < loads; i++) {
         check_presence(cache, &all[i]);
         n->judged[all[i].change]++;
@@ -276,7 +279,6 @@ static void test_rounds(int32_t eviction, unsigned mebibytes) {
     source.state = secrets.state = mebibytes;
     shale_cache *cache = open_cache(eviction, mebibytes);
     counts n = {0};
-    fill(cache);
     for (int i = 0; i < rounds; i++)
         run_round(cache, &n);
     for (change c = nothing; c < changes; c++) {
@@ -293,7 +295,7 @@ static void test_rounds(int32_t eviction, unsigned mebibytes) {
 
 /* MARK: One load after the other */
 
-enum { single_loads = 60, most_refused = 1, sets_of_a_load = 100, tags_of_a_load = 1000 };
+enum { single_loads = 60, most_refused = 1, sets_of_a_load = 1000, tags_of_a_load = 1000 };
 
 /* A tenth of what others set lives for ten sets. */
 static void set_short_lives(shale_cache *cache) {
