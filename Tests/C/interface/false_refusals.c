@@ -1,23 +1,26 @@
-/* How many fenced sets of untouched keys are refused while others use the cache (shale.h, shale_lease). Between token
- * and set, 10,000 other entries leave that were set after the token was drawn, in every way in which an entry leaves,
- * and 1,000 other tags change. At most one set in a hundred is refused then, from 32 MiB of capacity on. In the same
- * load each fenced set of a key that was changed, or of a value whose tag was, is refused.
+/* Counts the fenced sets of untouched keys that are refused (shale.h, shale_lease). Between token and set, 10,000 other
+ * entries leave that were set after the token was drawn, in each way in which an entry can leave, and 1,000 other tags
+ * change. From 32 MiB of capacity on, one set in a hundred may be refused. In the same load, all fenced sets are refused
+ * whose key, or one of whose tags, was changed.
  *
- * A seed decides all, the cache's secret included, and no time passes but in the clock that the cache is given. */
+ * All is decided by a seed, including the cache's secret and its clock. */
 #include "check.h"
 #include "faults.h"
 
-enum { rounds = 4, untouched = 250, changed = 50, value_size = 1000, short_life = 20 };
-/* Entries that leave in a round: altogether, by further sets alone, by shale_evict. */
+/* In a round: loads of each of the two kinds that nothing happens to, and of each other kind; tags of others. */
+enum { untouched = 250, changed = 50, other_tags = 1000 };
+/* Entries that leave in a round: in all, by sets alone at the least, by shale_evict. */
 enum { leaving = 10000, leaving_by_sets = 3000, leaving_by_calls = 2000 };
-/* Of all. Below 32 MiB fewer departures are noted than there are in a round. */
-enum { most_percent = 1, judged_from = 32 };
+/* Milliseconds. What has the long life is not past its age before the purge. */
+enum { short_life = 20, long_life = 60 * 60 * 1000 };
+/* Smaller caches have no room to note as many departures as there are in a round. */
+enum { rounds = 4, most_percent = 1, judged_from = 32 };
 
-/* What happens to a load's key and tags between token and set. */
+/* What happens to a load's key, and to its two tags if it has any, between token and set. */
 typedef enum {
     nothing,
-    nothing_tagged, /* nor to its two tags */
-    set_before,     /* from here on: changes */
+    nothing_tagged,
+    set_before, /* from here on: changes */
     incremented,
     removed,
     removed_absent,
@@ -25,6 +28,7 @@ typedef enum {
     set_and_evicted,
     set_and_aged,
     set_and_purged,
+    pinned_and_purged, /* with a number below those of all that have left before */
     tag_invalidated,
     tag_expired,
     changes
@@ -40,6 +44,7 @@ static const char *const change_names[changes] = {"untouched",
                                                   "set and evicted",
                                                   "set, expired and swept",
                                                   "set, expired and purged",
+                                                  "set, pinned, expired and purged",
                                                   "a tag invalidated",
                                                   "a tag expired"};
 
@@ -69,10 +74,14 @@ static shale_cache *open_cache(int32_t eviction, unsigned mebibytes) {
                                               .now_ms = now_ms});
 }
 
-static void put(shale_cache *cache, uint64_t key, int64_t age) {
-    static const char value[value_size];
-    shale_set_options options = {.struct_size = sizeof options, .max_age_ms = age};
+static void put_with(shale_cache *cache, uint64_t key, int64_t age, uint32_t flags) {
+    static const char value[1000];
+    shale_set_options options = {.struct_size = sizeof options, .flags = flags, .max_age_ms = age};
     CHECK_STATUS(SHALE_OK, shale_set(cache, &key, sizeof key, value, sizeof value, &options));
+}
+
+static void put(shale_cache *cache, uint64_t key, int64_t age) {
+    put_with(cache, key, age, 0);
 }
 
 /* A hundred sets take a millisecond. */
@@ -83,7 +92,7 @@ static void put_others(shale_cache *cache, unsigned count, int64_t age) {
     }
 }
 
-/* Until entries are evicted. Each tenth lives for as long as a thousand sets take. */
+/* Until entries are evicted. One in ten lives for as long as a thousand sets take. */
 static void fill(shale_cache *cache) {
     uint64_t enough = stats_of(cache).evictions + 1000;
     while (stats_of(cache).evictions < enough) {
@@ -112,7 +121,7 @@ static void change_tag(shale_cache *cache, tag t, uint32_t flags) {
     CHECK_STATUS(SHALE_OK, shale_invalidate_with(cache, &t, sizeof t, flags));
 }
 
-/* Some other tag, which no entry carries. */
+/* No entry carries it. */
 static void change_other_tag(shale_cache *cache) {
     tag other = {UINT64_MAX, next_tag++};
     change_tag(cache, other, next_tag % 2 ? SHALE_INVALIDATE_EXPIRE : 0);
@@ -141,9 +150,15 @@ static void print_share(const char *load, const char *what, unsigned refused, un
 
 typedef enum { early, between, late } moment;
 
-/* What is to leave by age or by an eviction is set early enough, or late enough for the purge. */
+/* What is to be evicted or swept is set early enough, and what is to be purged late enough, or pinned. */
 static moment moment_of(change c) {
-    return c == set_and_evicted || c == set_and_aged ? early : c == set_and_purged ? late : between;
+    switch (c) {
+    case set_and_evicted:
+    case set_and_aged:
+    case pinned_and_purged: return early;
+    case set_and_purged: return late;
+    default: return between;
+    }
 }
 
 static void make(shale_cache *cache, const load *l) {
@@ -155,6 +170,7 @@ static void make(shale_cache *cache, const load *l) {
     case set_and_evicted: put(cache, l->key, 0); break;
     case set_and_aged:
     case set_and_purged: put(cache, l->key, short_life); break;
+    case pinned_and_purged: put_with(cache, l->key, long_life, SHALE_SET_PINNED); break;
     case incremented: CHECK_STATUS(SHALE_OK, shale_increment(cache, &l->key, sizeof l->key, 1, 0, NULL)); break;
     case removed:
         put(cache, l->key, 0);
@@ -171,7 +187,7 @@ static void make_all(shale_cache *cache, const load *all, moment when) {
     for (int i = 0; i < loads; i++) {
         if (moment_of(all[i].change) == when)
             make(cache, &all[i]);
-        if (when == between)
+        if (when == between && i < other_tags)
             change_other_tag(cache);
         put_others(cache, when == between ? 0 : 1, short_life);
         put_others(cache, when == early ? 1 : when == between ? 2 : 0, 0);
@@ -219,8 +235,8 @@ static void begin_loads(shale_cache *cache, load *all) {
     }
 }
 
-/* The key is as absent as it was when the token was drawn, and the index knows of no entry that has expired; or its
- * change has left an entry. */
+/* The key has an entry only if its change sets one that stays. A miss without a reason says that the index holds no
+ * expired entry of it either. */
 static void check_presence(shale_cache *cache, const load *l) {
     shale_value value = SHALE_VALUE_INIT;
     bool is_there = l->change == set_before || l->change == incremented;
@@ -234,7 +250,7 @@ typedef struct {
     unsigned refused[changes], judged[changes];
 } counts;
 
-/* Of these, those with keys from `first` on, all of which were set since. */
+/* Of these, entries with keys from `first` on, all of which were set since. */
 static uint64_t new_left_since(const shale_stats *before, shale_cache *cache, uint64_t first) {
     return left_since(before, cache) - (before->entries - count_before(cache, first));
 }
@@ -257,9 +273,9 @@ static void run_round(shale_cache *cache, counts *n) {
         REQUIRE(evicted > 0);
     }
     make_all(cache, all, late);
-    now += short_life + 1;
+    now += long_life;
     CHECK_STATUS(SHALE_OK, shale_purge(cache, &purged));
-    CHECK_EQUAL(loads + changed, purged);
+    CHECK_EQUAL(loads + 2 * changed, purged);
     uint64_t left = new_left_since(&before, cache, first);
     REQUIRE(left < leaving);
     for (; left < leaving; left++)
@@ -295,15 +311,16 @@ static void test_rounds(int32_t eviction, unsigned mebibytes) {
 
 /* MARK: One load after the other */
 
-enum { single_loads = 60, most_refused = 1, sets_of_a_load = 1000, tags_of_a_load = 1000 };
+/* A load takes a second. */
+enum { single_loads = 60, most_refused = 1, sets_of_a_load = 1000 };
 
-/* A tenth of what others set lives for ten sets. */
+/* One in ten lives for as long as ten sets take. */
 static void set_short_lives(shale_cache *cache) {
     for (int i = 0; i < sets_of_a_load; i++, now++)
         put(cache, next_key++, i % 10 ? 0 : 10);
 }
 
-/* Each fiftieth set is followed by a purge; at 1,000 sets a second that is twenty times a second. */
+/* A purge follows each fiftieth set: twenty a second. One entry in a hundred lives for as long as ten sets take. */
 static void set_and_purge(shale_cache *cache) {
     for (int i = 0; i < sets_of_a_load; i++, now++) {
         put(cache, next_key++, i % 100 ? 0 : 10);
@@ -313,7 +330,7 @@ static void set_and_purge(shale_cache *cache) {
 }
 
 static void change_tags(shale_cache *cache) {
-    for (int i = 0; i < tags_of_a_load; i++)
+    for (int i = 0; i < other_tags; i++)
         change_tag(cache, (tag){UINT64_MAX, next_tag++}, 0);
 }
 
