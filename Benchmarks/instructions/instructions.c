@@ -2,8 +2,9 @@
  * function `measured` alone: it does one operation as often as `operations`
  * says. Everything else is preparation.
  *
- *     instructions hit|miss|set|full none|lz4|dictionary */
+ *     instructions hit|miss|set|full|fenced|remove none|lz4|dictionary */
 #include <shale.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -47,6 +48,15 @@ static void full(shale_cache *cache) {
     set_all(cache, operations);
 }
 
+/* The same, where changes are noted for fenced sets. */
+static void fenced(shale_cache *cache) {
+    set_all(cache, operations);
+}
+static void remove_all(shale_cache *cache) {
+    for (int i = 0; i < operations; i++)
+        require(shale_remove(cache, keys[i], key_size, 0), SHALE_OK);
+}
+
 static volatile int finished;
 
 /* Not inlined, and with something to do at its end, or the call would become a jump out of it. */
@@ -82,23 +92,29 @@ int main(int count, char **arguments) {
     static const struct {
         const char *name;
         void (*run)(shale_cache *);
-    } works[] = {{"hit", hit}, {"miss", miss}, {"set", set}, {"full", full}};
+    } works[] = {{"hit", hit}, {"miss", miss}, {"set", set}, {"full", full}, {"fenced", fenced}, {"remove", remove_all}};
+    enum { kinds = sizeof works / sizeof *works };
     static const char *const modes[] = {[SHALE_COMPRESSION_DICTIONARY] = "dictionary",
                                         [SHALE_COMPRESSION_LZ4] = "lz4",
                                         [SHALE_COMPRESSION_NONE] = "none"};
     int work = 0;
     int32_t mode = 0;
-    while (work < 4 && count == 3 && strcmp(arguments[1], works[work].name) != 0)
+    while (work < kinds && count == 3 && strcmp(arguments[1], works[work].name) != 0)
         work++;
     while (mode < 3 && count == 3 && strcmp(arguments[2], modes[mode]) != 0)
         mode++;
-    if (count != 3 || work == 4 || mode == 3)
+    if (count != 3 || work == kinds || mode == 3)
         return 2;
     for (int i = 0; i < 2 * operations; i++)
         snprintf(keys[i], sizeof keys[i], "article/%08x", (unsigned)i * 2654435761u);
     make_values();
     /* A half fits, or everything. */
-    shale_cache *cache = open_cache(mode, works[work].run == full ? 4u << 20 : 128u << 20);
+    bool evicts = works[work].run == full || works[work].run == fenced, notes = works[work].run == fenced || works[work].run == remove_all;
+    shale_cache *cache = open_cache(mode, evicts ? 4u << 20 : 128u << 20);
+    if (notes) {
+        shale_value value = SHALE_VALUE_INIT;
+        require(shale_get(cache, "token", 5, SHALE_GET_TOKEN, &value), SHALE_MISS);
+    }
     set_all(cache, 0);
     set_all(cache, 0); /* the second time with the dictionary, where there is one */
     measured(works[work].run, cache);

@@ -45,7 +45,7 @@ extension CacheFiles {
 
     func allocateIndex(_ geometry: Geometry) throws(Failure) {
         try allocateIndex(0, geometry.chunks)
-        let table = Geometry.tableBytes(Table.leastBuckets)
+        let table = Table.bytes(of: Table.leastBuckets)
         for i in 0..<geometry.shards {
             try geometry.forEachPiece(i, from: 0, to: table) { offset, count throws(Failure) in
                 try allocateIndex(offset, count)

@@ -39,7 +39,7 @@ extension Attachment {
         ref.initialize(
             to: EngineState(
                 block: block, geometry: geometry, secret: block.secret, data: data, index: index,
-                regions: index + geometry.region(0), buckets: index + geometry.chunks + Geometry.chunkHead, files: files,
+                regions: index + geometry.region(0), buckets: index + geometry.chunks + Table.chunkHead, files: files,
                 isReadOnly: configuration.isReadOnly, syncsAtClose: configuration.syncsAtClose,
                 compression: configuration.compression,
                 maxAge: configuration.maxAge == 0 ? block.maxAge : configuration.maxAge,

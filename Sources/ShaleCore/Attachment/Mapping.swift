@@ -30,7 +30,7 @@ extension Engine {
         for i in 0..<geometry.shards where left > 0 {
             let shard = Shard(ref, i)
             let index = ref.pointee.index
-            let count = Geometry.tableBytes(shard.table.shape.extent)
+            let count = Table.bytes(of: shard.table.shape.extent)
             // (A few pages may as well come one by one.)
             if count < 128 << 10 { continue }
             left -= count

@@ -63,7 +63,7 @@ extension Engine {
     ) throws(Failure) -> Status {
         let status = try getOutlined(bytes, options, &buffer, &found)
         guard status == .miss, !ref.pointee.isReadOnly else { return status }
-        token = try withShard(of: try key(bytes)) { $0.drawLSN() }
+        token = try withShard(of: try key(bytes)) { $0.drawToken() }
         return try getOutlined(bytes, options.union(.peek), &buffer, &found)
     }
 

@@ -30,7 +30,7 @@ extension Engine {
         try check(leaseTime: milliseconds)
         return try withShard(of: key) { shard in
             // (Under the lock: it is a token for fenced sets too.)
-            let token = known == 0 ? shard.drawLSN() : known
+            let token = known == 0 ? shard.drawToken() : known
             return shard.leases.take(
                 key.hash, token: token, renews: known != 0, milliseconds: milliseconds, uptime: shim_uptime_ms())
                 ? token : nil

@@ -54,7 +54,7 @@ struct Geometry {
     let chunkStride: Int
     let chunkGap: Int
     let maxBuckets: Int
-    var indexSize: Int { chunks + roundUp(Geometry.tableBytes(maxBuckets), to: Geometry.chunkBytes) * shards }
+    var indexSize: Int { chunks + roundUp(Table.bytes(of: maxBuckets), to: Table.chunkBytes) * shards }
 
     private static func slack(_ capacity: Int) -> Int { Sizes.slack + capacity / 512 }
 
@@ -68,23 +68,13 @@ struct Geometry {
             + Int(block.dictionaryFrames * block.dictionarySize) + indexHead + slack(Int(block.capacity))
     }
 
-    /// Cells of each generation of tags, a page with a piece of both heaps, and the buckets.
-    static let chunkHead = 2 * Sizes.tagBytes + pageSize
-    static let chunkBytes = chunkHead + Table.chunkBuckets * Table.bucketSize
-    static func chunks(of buckets: Int) -> Int { chunks(inPages: tableBytes(buckets)) }
-    static func chunks(inPages bytes: Int) -> Int { (bytes + chunkBytes - 1) / chunkBytes }
-    /// What the chunks of a table take: whole ones, and of the last one what there is.
-    static func tableBytes(_ buckets: Int) -> Int {
-        let (whole, rest) = (buckets + Table.spill).quotientAndRemainder(dividingBy: Table.chunkBuckets)
-        return whole * chunkBytes + (rest == 0 ? 0 : chunkHead + roundUp(rest * Table.bucketSize, to: pageSize))
-    }
-    func shardIndexBytes(buckets: Int) -> Int { region + Geometry.tableBytes(buckets) }
+    func shardIndexBytes(buckets: Int) -> Int { region + Table.bytes(of: buckets) }
 
     func region(_ shard: Int) -> Int { Geometry.indexHead + shard * region }
     /// A byte of a shard's chunks, counted as if they followed each other.
     func offset(_ shard: Int, inChunks byte: Int) -> Int {
-        let (chunk, rest) = byte.quotientAndRemainder(dividingBy: Geometry.chunkBytes)
-        return chunks + chunk * chunkStride + shard * Geometry.chunkBytes + rest
+        let (chunk, rest) = byte.quotientAndRemainder(dividingBy: Table.chunkBytes)
+        return chunks + chunk * chunkStride + shard * Table.chunkBytes + rest
     }
     /// The pieces of the file that such bytes are.
     func forEachPiece<E: Error>(
@@ -93,7 +83,7 @@ struct Geometry {
         var at = from
         while at < to {
             // (Those of a single shard do follow each other.)
-            let end = shards == 1 ? to : min(to, (at / Geometry.chunkBytes + 1) * Geometry.chunkBytes)
+            let end = shards == 1 ? to : min(to, (at / Table.chunkBytes + 1) * Table.chunkBytes)
             try body(offset(shard, inChunks: at), end - at)
             at = end
         }
@@ -111,8 +101,8 @@ struct Geometry {
                 ShardHeader.size + LeaseTable.size + FenceTable.size(lines: fenceLines)
                     + UseTimes.size,
                 to: pageSize
-            ) + Geometry.chunkHead + pageSize
-            + tableBytes(Table.leastBuckets)
+            ) + Table.chunkHead + pageSize
+            + Table.bytes(of: Table.leastBuckets)
         // A frame costs 13 bytes of the fixed part beside the segment itself, and there are up to four rows for each.
         return max(0, (budget - index) / (segmentSize + 4 * 13))
     }
@@ -141,7 +131,7 @@ struct Geometry {
         useTimes = fences + FenceTable.size(lines: fenceLines)
         region = roundUp(useTimes + UseTimes.size, to: pageSize)
         chunks = Geometry.indexHead + shards * region
-        chunkStride = shards * Geometry.chunkBytes
+        chunkStride = shards * Table.chunkBytes
         chunkGap = chunkStride - Table.chunkBuckets * Table.bucketSize
         // The smallest record, a byte of key and no value, takes 56 bytes.
         maxBuckets = min(Table.mostBuckets, max(Table.leastBuckets, rows * segmentSize / 56 / 2) + Sizes.spareBuckets)

@@ -3,64 +3,85 @@ import CShalePlatform
 /// What happened to keys and tags lately, and when: for sets that are to happen only if nothing has happened to their key
 /// and their tags since a moment. Moments and changes are numbers of one sequence, the lsn.
 ///
-/// A cache line for each part of the hashes. It has seven cells, each with the number of the last change of a key or a
-/// tag, and the highest number that has left them: the lowest leaves for a new one. So a change that no cell names is no
-/// later than that. Where many others change between a moment and its set, a line forgets what it has to know and the set
-/// is refused: limits.md says how often.
+/// A key or a tag has two lines of the table, cache lines that its hash names. A line has seven cells, each with the number
+/// of a key's or a tag's last change, and the highest number that has left them. A change goes to that line from which the
+/// older one has left, and there takes the cell of the lowest number. So one that no cell names is no later than what has
+/// left one of its lines. Where many others change between a moment and its set, that is later than the moment, and the
+/// set is refused: limits.md says how often. (With one line for each, eight changes that meet by chance suffice.)
 ///
-/// A slot gives back the low 32 bits of its key's hash, so the line comes from bits 16 to 31 and the mark from bits 0 to
-/// 15, which makes 65,536 lines at most.
+/// A slot gives back the low 32 bits of its key's hash, and no more.
 ///
-/// Used under the shard's lock. A cell is one word, so that a kill leaves it whole: 16 bits of the hash, and the last 48
-/// of the number.
+/// Used under the shard's lock. A cell is one word, so that a kill leaves it whole: the last 48 bits of the number, and 16
+/// bits of the hash. It is free where it is 0.
 struct FenceTable {
-    private static let lineSize = Sizes.fenceLine, numberBits: UInt64 = 48, numberMask: UInt64 = 1 << numberBits - 1
+    private static let lineSize = Sizes.fenceLine, markBits: UInt64 = 16, markMask: UInt64 = 1 << markBits - 1
+    private static let most = 1 << 16
 
     /// A hundredth of what a shard may store when its index is made.
-    static func lines(capacity: Int) -> Int { max(Sizes.leastFenceLines, min(capacity / Sizes.fenceShare / lineSize, 1 << 16)) }
+    static func lines(capacity: Int) -> Int {
+        max(Sizes.leastFenceLines, min(capacity / Sizes.fenceShare / lineSize, most))
+    }
     static func size(lines: Int) -> Int { lines * lineSize }
 
     let at: Memory
     let lines: Int
 
-    private func line(_ hash: UInt32) -> Memory {
-        at + Table.scale(hash, lines) &* FenceTable.lineSize
+    /// The two lines of a hash, which may be the same.
+    private func pair(_ hash: UInt32) -> (Memory, Memory) {
+        let other = (hash & UInt32(truncatingIfNeeded: (UInt64(1) << Sizes.fractionBits) - 1)) &* 0x9E37_79B1
+        return (
+            at + Table.scale(hash, lines) &* FenceTable.lineSize, at + Table.scale(other, lines) &* FenceTable.lineSize
+        )
     }
-    private static func mark(_ hash: UInt32) -> UInt64 { UInt64(hash) << numberBits }
 
-    /// The number in a cell, of those up to `now`. One that has come round once more seems later than it was.
-    private static func number(_ cell: UInt64, now: UInt64) -> UInt64 {
-        if cell == 0 { return 0 }
-        let number = now & ~numberMask | cell & numberMask
-        return number <= now ? number : number > numberMask ? number &- (1 << numberBits) : now
+    /// How long ago a cell's change was, in numbers of the sequence, with the mark's bits to the right. The highest of all
+    /// where it is free.
+    @inline(__always) private static func age(_ cell: UInt64, _ now: UInt64) -> UInt64 {
+        cell == 0 ? .max : now << markBits &- cell & ~markMask
     }
+
+    func removeAll() { at.zero(FenceTable.size(lines: lines)) }
 
     /// Notes a change that has this number, of those up to `now`.
     func note(_ hash: UInt32, _ number: UInt64, now: UInt64) {
-        let line = line(hash), mark = FenceTable.mark(hash), floor = line.u64(0)
-        // (No token that is above the floor is below the change.)
-        if number <= floor { return }
-        var cell = 8, lowest = UInt64.max
-        for i in stride(from: 8, to: FenceTable.lineSize, by: 8) {
-            let word = line.u64(i), its = FenceTable.number(word, now: now)
-            if word != 0, (word ^ mark) & ~FenceTable.numberMask == 0 {
-                if number > its { line.release(i, mark | number & FenceTable.numberMask) }
+        let (first, second) = pair(hash)
+        let line = first.u64(0) <= second.u64(0) ? first : second
+        // (No token that is above the higher floor is below the change.)
+        if number <= max(first.u64(0), second.u64(0)) { return }
+        let cell = number << FenceTable.markBits | UInt64(hash) & FenceTable.markMask
+        let age = FenceTable.age(cell, now)
+        var oldest = 8, most: UInt64 = 0, i = 8
+        while i < FenceTable.lineSize {
+            let word = line.u64(i), its = FenceTable.age(word, now)
+            if (word ^ cell) & FenceTable.markMask == 0, word != 0 {
+                if age < its { line.release(i, cell) }
                 return
             }
-            if its < lowest { (cell, lowest) = (i, its) }
+            if its > most { (oldest, most) = (i, its) }
+            i &+= 8
         }
-        if min(lowest, number) > floor { line.release(0, min(lowest, number)) }
-        if number > lowest { line.release(cell, mark | number & FenceTable.numberMask) }
+        if most != .max {
+            let left = now &- max(age, most) >> FenceTable.markBits
+            if left > line.u64(0) { line.release(0, left) }
+        }
+        if age < most { line.release(oldest, cell) }
     }
 
-    /// The last change of a key or a tag is no later than either: its own, and those that have left its line.
+    /// The last change of a key or a tag is no later than either: its own, and those that have left its lines.
     func lastChange(of hash: UInt32, now: UInt64) -> (own: UInt64, ofLine: UInt64) {
-        let line = line(hash), mark = FenceTable.mark(hash)
-        var own: UInt64 = 0
-        for i in stride(from: 8, to: FenceTable.lineSize, by: 8)
-        where (line.u64(i) ^ mark) & ~FenceTable.numberMask == 0 {
-            own = max(own, FenceTable.number(line.u64(i), now: now))
+        let (first, second) = pair(hash)
+        let own = max(lastChange(in: first, hash, now), lastChange(in: second, hash, now))
+        return (own, max(first.u64(0), second.u64(0)))
+    }
+
+    private func lastChange(in line: Memory, _ hash: UInt32, _ now: UInt64) -> UInt64 {
+        var last: UInt64 = 0
+        for i in stride(from: 8, to: FenceTable.lineSize, by: 8) {
+            let word = line.u64(i)
+            if (word ^ UInt64(hash)) & FenceTable.markMask == 0, word != 0 {
+                last = max(last, now &- FenceTable.age(word, now) >> FenceTable.markBits)
+            }
         }
-        return (own, line.u64(0))
+        return last
     }
 }

@@ -73,8 +73,9 @@ struct ShardHeader: MappedWords {
         /// How many sets there had been when the longest pinned record was looked for.
         static let pinsSoughtAt = Count(824)
         // For fenced sets: numbers of changes, which only rise.
-        /// Nothing is known of what happened to keys and tags before; and no tag was invalidated or expired later.
-        static let fenceFloor = Word(832), lastTagChange = Word(840)
+        /// Nothing is known of what happened to keys and tags before; no tag was invalidated or expired later; and not zero
+        /// once a token was drawn.
+        static let fenceFloor = Word(832), lastTagChange = Word(840), notesChanges = Word(848)
         /// How many moments `UseTimes` has, and the stamp at which the next is due.
         static let useTimes = Count(856), useTimeDue = Word(864)
         /// How many evicted entries the sums are of, and the sums: milliseconds since they were set, and since they

@@ -84,6 +84,9 @@ struct Table {
     static let bucketSize = 64
     static let bucketSlots = bucketSize / Slot.size
     static let chunkBuckets = Sizes.chunkBuckets
+    /// In a chunk: cells of each generation of tags, a page with a piece of both heaps, and the buckets.
+    static let chunkHead = 2 * Sizes.tagBytes + pageSize
+    static let chunkBytes = chunkHead + chunkBuckets * bucketSize
     static let leastBuckets = Sizes.leastBuckets // with fewer, 24 bits of a fraction do not give back all 32
     static let mostBuckets = Sizes.mostBuckets
     static let spill = Sizes.spill
@@ -95,6 +98,25 @@ struct Table {
     /// Those of the first chunk; and what lies between its last one and the next chunk's first.
     let buckets: Memory
     let gap: Int
+
+    // MARK: Chunks
+
+    /// What the chunks of a table take: whole ones, and of the last one what is used.
+    static func bytes(of buckets: Int) -> Int {
+        let (whole, rest) = (buckets + spill).quotientAndRemainder(dividingBy: chunkBuckets)
+        return whole * chunkBytes + (rest == 0 ? 0 : chunkHead + roundUp(rest * bucketSize, to: pageSize))
+    }
+    static func chunks(of buckets: Int) -> Int { chunks(inBytes: bytes(of: buckets)) }
+    static func chunks(inBytes bytes: Int) -> Int { (bytes + chunkBytes - 1) / chunkBytes }
+
+    /// Up to where the chunks are in use, and up to where generations of tags use them.
+    static func chunksEnd(_ header: ShardHeader) -> Int {
+        max(bytes(of: Shape(header.acquire(Field.shape)).extent), tagsEnd(header))
+    }
+    static func tagsEnd(_ header: ShardHeader) -> Int {
+        let chunks = TagTable.Generations(header.acquire(Field.tagGenerations)).mostChunks
+        return chunks == 0 ? 0 : (chunks - 1) * chunkBytes + chunkHead
+    }
 
     // MARK: Shape
 

@@ -37,7 +37,7 @@ struct TagTable {
 
     /// Which generation is the newer one, and how many chunks each has: 0 where it is empty.
     struct Generations {
-        static let chunkBits: UInt64 = 20, mostChunks = 1 << 20 - 1
+        private static let chunkBits: UInt64 = 20
         let word: UInt64
 
         @inline(__always) init(_ word: UInt64) { self.word = word }
@@ -48,10 +48,11 @@ struct TagTable {
         @inline(__always) var newer: Int { Int(truncatingIfNeeded: word & 1) }
         @inline(__always) var older: Int { 1 - newer }
         @inline(__always) func chunks(_ which: Int) -> Int {
-            Int(truncatingIfNeeded: word >> (1 + Generations.chunkBits * UInt64(which))) & Generations.mostChunks
+            Int(truncatingIfNeeded: word >> (1 + Generations.chunkBits * UInt64(which))) & (1 << Int(Generations.chunkBits) - 1)
         }
         @inline(__always) func cells(_ which: Int) -> Int { chunks(which) &* cellsPerChunk }
         var hasOlder: Bool { chunks(older) > 0 }
+        var mostChunks: Int { max(chunks(0), chunks(1)) }
     }
 
     let header: ShardHeader
@@ -62,13 +63,13 @@ struct TagTable {
     @inline(__always) private func cell(_ which: Int, _ i: Int) -> Memory {
         let (chunk, rest) = i.quotientAndRemainder(dividingBy: TagTable.cellsPerChunk)
         return table.buckets
-            + (chunk &* table.chunkStride &- Geometry.chunkHead &+ which &* Sizes.tagBytes &+ rest &* TagTable.cellSize)
+            + (chunk &* table.chunkStride &- Table.chunkHead &+ which &* Sizes.tagBytes &+ rest &* TagTable.cellSize)
     }
     /// What a damaged word names may be none.
     func isCell(_ p: Memory) -> Bool {
         let first = cell(0, 0)
         return p >= first && (p - first) % table.chunkStride <= 2 * Sizes.tagBytes - 16
-            && (p - first) / table.chunkStride < chunks
+            && (p - first) / table.chunkStride < generations.mostChunks
     }
 
     private static func start(_ tag: UInt64, _ cells: Int) -> Int {
@@ -182,11 +183,6 @@ struct TagTable {
 
     // MARK: Generations
 
-    private var chunks: Int { max(generations.chunks(0), generations.chunks(1)) }
-    /// Whether one reaches beyond so many chunks.
-    func reaches(beyond chunks: Int) -> Bool { self.chunks > chunks }
-    /// Up to where they reach, of the table's bytes.
-    var bytes: Int { chunks == 0 ? 0 : (chunks - 1) * Geometry.chunkBytes + Geometry.chunkHead }
 
     /// The newer generation becomes the older one, which is empty, and the next change begins another.
     func turn(chunks: Int) {

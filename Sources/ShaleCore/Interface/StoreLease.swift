@@ -39,7 +39,7 @@ extension Store {
 
     /// A fence as a lease's, from now on, for whoever loads whether or not others do. Costs a lock.
     public func fence(for key: some StoreBytes) throws(ShaleError) -> Condition {
-        .ifUntouched(since: try withShard(of: key) { shard, _ in shard.drawLSN() })
+        .ifUntouched(since: try withShard(of: key) { shard, _ in shard.drawToken() })
     }
 
     /// Whether a set of the key with this fence would happen, whatever the value's tags. Costs a lock.

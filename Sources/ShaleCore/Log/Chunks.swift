@@ -25,7 +25,7 @@ struct Chunks {
         var at = from
         while at < to {
             Holes(engine: engine).partChunk(of: shard, behind: at)
-            at = (at / Geometry.chunkBytes + 1) * Geometry.chunkBytes
+            at = (at / Table.chunkBytes + 1) * Table.chunkBytes
         }
         return isReleased
     }

@@ -57,23 +57,23 @@ struct Holes {
     /// How much of a chunk is there. They are numbered as they lie in the file; before the first are the shards'
     /// regions.
     @inline(never) private func bytes(ofChunk i: Int) -> Int {
-        if i < 0 { return Geometry.chunkBytes }
-        let end = Shard(engine, i % geometry.shards).chunksEnd
-        return min(max(0, end - i / geometry.shards * Geometry.chunkBytes), Geometry.chunkBytes)
+        if i < 0 { return Table.chunkBytes }
+        let end = Table.chunksEnd(Log(engine, i % geometry.shards).header)
+        return min(max(0, end - i / geometry.shards * Table.chunkBytes), Table.chunkBytes)
     }
 
     @inline(never) private func partChunk(_ i: Int, behind: Int) {
         guard apply else { return }
-        let at = geometry.chunks + i * Geometry.chunkBytes
+        let at = geometry.chunks + i * Table.chunkBytes
         part(
-            inIndex: true, at + behind, at + Geometry.chunkBytes,
-            hasBegin: behind > 0 || bytes(ofChunk: i - 1) == Geometry.chunkBytes, hasEnd: bytes(ofChunk: i + 1) > 0)
+            inIndex: true, at + behind, at + Table.chunkBytes,
+            hasBegin: behind > 0 || bytes(ofChunk: i - 1) == Table.chunkBytes, hasEnd: bytes(ofChunk: i + 1) > 0)
     }
 
     /// The rest of a chunk behind that byte of a shard's chunks.
     @inline(never)
     func partChunk(of shard: Int, behind end: Int) {
-        partChunk(end / Geometry.chunkBytes * geometry.shards + shard, behind: end % Geometry.chunkBytes)
+        partChunk(end / Table.chunkBytes * geometry.shards + shard, behind: end % Table.chunkBytes)
     }
 
     // MARK: The data
@@ -114,7 +114,7 @@ struct Holes {
     func partAll() throws(Failure) {
         guard apply else { return }
         let g = geometry, size = try files.dataSize()
-        for i in 0..<max(0, (try files.indexSize() - g.chunks + Geometry.chunkBytes - 1) / Geometry.chunkBytes) {
+        for i in 0..<max(0, (try files.indexSize() - g.chunks + Table.chunkBytes - 1) / Table.chunkBytes) {
             partChunk(i, behind: bytes(ofChunk: i))
         }
         if size > g.segments { part(inIndex: false, g.head, g.segments, hasEnd: isThere(0)) }

@@ -15,7 +15,7 @@ extension Shard {
         #if SHALE_FAULTS
         let engine = engine.pointee
         shim_hold_begins(
-            header.at, engine.buckets - Geometry.chunkHead, engine.geometry.indexSize - engine.geometry.chunks,
+            header.at, engine.buckets - Table.chunkHead, engine.geometry.indexSize - engine.geometry.chunks,
             engine.data + engine.geometry.segments, engine.geometry.dataSize - engine.geometry.segments)
         #endif
         let state = header[Field.state]

@@ -90,7 +90,7 @@ struct Rebuild {
         enforceLimits(&change)
         reclaimDeadTail(&change)
         header[Field.rebuilds] += 1
-        shard.raiseFloor()
+        shard.forgetChanges()
         shim_fence()
         header.release(Field.epoch, header[Field.epoch] &+ 1)
         header.endChange()

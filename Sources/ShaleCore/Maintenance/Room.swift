@@ -404,7 +404,7 @@ extension Shard {
         }
         // What is counted need not be there: giving it back may have failed halfway.
         do throws(Failure) {
-            try chunks.allocate(from: chunksEnd, to: Geometry.tableBytes(buckets))
+            try chunks.allocate(from: Table.chunksEnd(header), to: Table.bytes(of: buckets))
             return true
         } catch {
             if error.isDiskFull { header[Field.noSpace] = Log.patience }
@@ -515,13 +515,10 @@ extension Shard {
         }
     }
 
-    /// Up to where the chunks are in use.
-    var chunksEnd: Int { max(Geometry.tableBytes(table.shape.extent), tags.bytes) }
-
     /// Gives back the pages beyond the table's size, and beyond what generations of tags take (`fitTags`).
     @inline(never)
     func shrinkPages(_ buckets: Int) {
-        let kept = geometry.region + max(Geometry.tableBytes(buckets), tags.bytes)
+        let kept = geometry.region + max(Table.bytes(of: buckets), Table.tagsEnd(header))
         victims.reset()
         if chunks.release(from: kept - geometry.region, to: header[Field.tablePages] - geometry.region) {
             header[Field.tablePages] = kept

@@ -18,7 +18,7 @@ extension Shard {
         let isFull = tags.isFull || !tags.hasRoom(for: tag)
         // (A table that has grown much faster than its tags changed is swept at once.)
         if isFull { sweepTags(steps: .max, &change) }
-        let chunks = Geometry.chunks(of: leastBuckets)
+        let chunks = Table.chunks(of: leastBuckets)
         if isFull || !tags.generations.hasOlder && tags.generations.chunks(tags.generations.newer) != chunks {
             tags.turn(chunks: chunks)
         }
@@ -89,18 +89,18 @@ extension Shard {
     /// Before the table's pages beyond so many buckets are given back: that no generation is there.
     @inline(never)
     func fitTags(to buckets: Int, _ change: inout Change) {
-        let chunks = Geometry.chunks(of: buckets)
-        if !tags.reaches(beyond: chunks) { return }
+        let chunks = Table.chunks(of: buckets)
+        if tags.generations.mostChunks <= chunks { return }
         sweepTags(steps: .max, &change)
-        if !tags.reaches(beyond: chunks) { return }
+        if tags.generations.mostChunks <= chunks { return }
         tags.turn(chunks: chunks)
         sweepTags(steps: .max, &change)
     }
 
     /// The same, a few homes at a time. Whether none is there.
     func fitTags(to buckets: Int, steps: Int, _ change: inout Change) -> Bool {
-        let chunks = Geometry.chunks(of: buckets)
-        if !tags.reaches(beyond: chunks) { return true }
+        let chunks = Table.chunks(of: buckets)
+        if tags.generations.mostChunks <= chunks { return true }
         if !tags.generations.hasOlder { tags.turn(chunks: chunks) }
         sweepTags(steps: steps, &change)
         return false

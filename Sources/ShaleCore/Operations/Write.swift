@@ -411,7 +411,6 @@ extension Shard {
 
     /// `expires`: what carries the tag becomes stale.
     func invalidate(_ tag: UInt64, expires: Bool, _ change: inout Change) throws(Failure) {
-        makeTagRoom(for: tag, &change)
         var word = tag
         try withUnsafeBytes(of: &word) { key throws(Failure) in
             let record =
@@ -420,6 +419,8 @@ extension Shard {
                 : RecordHeader(kind: .invalidate, keyLength: 8)
             var draft = Draft(record, keyHash: shim_hash(key.start, 8, secret), key: key.start)
             try makeRoom(draft.record.length, live: false, &change)
+            // (Last: what makes room may forget all tags.)
+            makeTagRoom(for: tag, &change)
             let lsn = drawLSN()
             noteChange(ofTag: tag, lsn)
             header.begin()

@@ -19,29 +19,50 @@ extension Shard {
         case floor
     }
 
+    /// A number for a fenced set. With the first one, the shard begins to note changes.
+    func drawToken() -> UInt64 {
+        if header[Field.notesChanges] == 0 {
+            raiseFloor()
+            header.release(Field.notesChanges, 1)
+        }
+        return drawLSN()
+    }
+
     /// Before a key's entry is removed or expired, also where it has none.
-    func noteRemoval(of key: Key) { note(UInt32(truncatingIfNeeded: key.hash), drawLSN()) }
+    func noteRemoval(of key: Key) {
+        if header[Field.notesChanges] != 0 { note(key.fraction, drawLSN()) }
+    }
 
     /// Before a tag is invalidated or expired under this number.
     func noteChange(ofTag tag: UInt64, _ lsn: UInt64) {
         header.release(Field.lastTagChange, lsn)
-        note(UInt32(truncatingIfNeeded: tag), lsn)
+        if header[Field.notesChanges] != 0 { note(UInt32(truncatingIfNeeded: tag), lsn) }
     }
 
     /// Before an entry that was set under this number leaves the index by itself. (0: damage has made that unreadable.)
     @inline(__always)
     func noteLeaving(_ slot: Memory, setAs lsn: UInt64) {
+        if header[Field.notesChanges] != 0 { noteChange(of: slot, lsn) }
+    }
+    @inline(never)
+    private func noteChange(of slot: Memory, _ lsn: UInt64) {
         let word0 = slot.u64(0)
-        note(table.fraction(at: table.position(of: slot), word0, table.shape), lsn == 0 ? highestLSN : lsn)
+        note(table.fraction(at: table.position(of: slot), word0, table.shape), lsn == 0 ? drawLSN() : lsn)
     }
 
-    /// Before an entry leaves the index of which nothing can be read.
-    func noteLoss(of slot: Memory) { noteLeaving(slot, setAs: drawLSN()) }
+    /// Before an entry leaves the index that cannot be read.
+    func noteLoss(of slot: Memory) { noteLeaving(slot, setAs: 0) }
 
     private func note(_ hash: UInt32, _ number: UInt64) {
         let now = highestLSN
         // (What damage has made of the number is no later than now.)
         fences.note(hash, min(number, now), now: now)
+    }
+
+    /// Of an index that was made anew: what is in the table may be another's.
+    func forgetChanges() {
+        raiseFloor()
+        fences.removeAll()
     }
 
     /// Before the index forgets what happened to keys and tags.
@@ -55,7 +76,7 @@ extension Shard {
     func refusal(_ key: Key, since token: UInt64, _ tagged: UnsafePointer<UInt64>?, _ tagCount: Int) -> Refusal? {
         let now = highestLSN
         // (A token from the future is one of an index that is gone.)
-        guard token > header[Field.fenceFloor], token <= now else { return .floor }
+        guard token > header[Field.fenceFloor], token <= now, header[Field.notesChanges] != 0 else { return .floor }
         if let slot = lookup(key) {
             if entry(slot, now: 0).map({ $0.value.header.lsn >= token }) ?? true { return .key }
         } else if hasUnreadable(key) {

@@ -28,7 +28,7 @@ struct Shard {
     @inline(__always) var secret: UInt64 { engine.pointee.secret }
     @inline(__always) var table: Table {
         Table(
-            header: header, buckets: engine.pointee.buckets + number &* Geometry.chunkBytes,
+            header: header, buckets: engine.pointee.buckets + number &* Table.chunkBytes,
             gap: engine.pointee.geometry.chunkGap)
     }
     @inline(__always) var isAdaptive: Bool { log.isAdaptive }
