@@ -10,7 +10,7 @@
 enum {
     superblock_page = 512, superblock_copy = 256, index_head = 2048,
     least_buckets = 2, most_buckets = 16, spare_buckets = 4, spill = 4,
-    chunk_buckets = 4, chunk_bytes = unit + chunk_buckets * 64, heap_half = unit / 2, tag_cells = 8, most_tags = 4, tag_cell = 32, lease_cells = 1, fence_bytes = 16, use_time_bytes = 128, reserve = 2,
+    chunk_buckets = 4, chunk_bytes = unit + chunk_buckets * 64, heap_half = unit / 2, tag_cells = 8, most_tags = 4, tag_cell = 32, lease_cells = 4, writer_cells = 4, fence_bytes = 16, use_time_bytes = 128, reserve = 2,
     segment_header = 64, record_header = 48, shard_header = 2048,
 };
 #define fraction_bits 25
@@ -35,7 +35,7 @@ typedef struct {
     uint64_t sequence;
     size_t shards, segment, rows, dictionary_places, dictionary_size, capacity, max_entries;
     size_t segments; /* where they begin */
-    size_t queue, states, tags, region, chunks, buckets;
+    size_t queue, states, tags, fences, region, chunks, buckets;
 } layout;
 
 static uint64_t word(const unsigned char *p, size_t at) {
@@ -69,7 +69,8 @@ static void derive(layout *l) {
     l->queue = shard_header + l->rows * 8;
     l->states = up(l->queue + l->rows * 4, 8);
     l->tags = up(l->states + l->rows, 64);
-    l->region = up(up(l->tags + tag_cells * tag_cell + lease_cells * 24, 16) + fence_bytes + use_time_bytes, unit);
+    l->fences = up(l->tags + tag_cells * tag_cell + lease_cells * 24 + writer_cells * 16, 16);
+    l->region = up(l->fences + fence_bytes + use_time_bytes, unit);
     l->buckets = least(most_buckets, most(least_buckets, l->rows * l->segment / 56 / 2) + spare_buckets);
     l->chunks = index_head + l->shards * l->region;
 }
@@ -130,7 +131,7 @@ static size_t queued(const shard_view *v, size_t i) {
 
 /* The highest number that has left the only line of the fence table. */
 static uint64_t fence_floor(const shard_view *v) {
-    return word(v->header, up(v->layout.tags + tag_cells * tag_cell + lease_cells * 24, 16));
+    return word(v->header, v->layout.fences);
 }
 
 /* Parts of a record. */

@@ -3,7 +3,7 @@
 ///
 ///     shale.data   superblock page · synced positions and tails, 32 a shard · dictionaries · segment frames
 ///     shale.index  superblock and counters · a region for each shard: header, segment numbers, log queue,
-///                  frame states, tag table, leases, fences, times of uses · the chunks of the tables: victim heaps, buckets
+///                  frame states, tag table, leases, writers of large values, fences, times of uses · the chunks of the tables: victim heaps, buckets
 ///
 /// Segments and chunks of all shards lie in turn, so a file ends where the largest shard does. Both files are
 /// sparse: a part exists on disk once it is allocated.
@@ -45,6 +45,9 @@ struct Geometry {
     let states: Int
     let tags: Int
     let leases: Int
+    let leaseGroups: Int
+    let writers: Int
+    let writerGroups: Int
     let fences: Int
     let fenceLines: Int
     let useTimes: Int
@@ -107,8 +110,9 @@ struct Geometry {
         let fenceLines = FenceTable.lines(frameBytes: budget * 4)
         let index =
             roundUp(
-                ShardHeader.size + TagTable.size + LeaseTable.size + FenceTable.size(lines: fenceLines)
-                    + UseTimes.size,
+                ShardHeader.size + TagTable.size + LeaseTable.size(groups: LeaseTable.groups(frameBytes: budget))
+                    + LargeWriters.size(groups: LargeWriters.groups(frameBytes: budget))
+                    + FenceTable.size(lines: fenceLines) + UseTimes.size,
                 to: pageSize
             ) + 2 * pageSize
             + tableBytes(Table.leastBuckets)
@@ -136,7 +140,10 @@ struct Geometry {
         states = roundUp(queue + rows * 4, to: 8)
         tags = roundUp(states + rows, to: 64)
         leases = tags + TagTable.size
-        fences = roundUp(leases + LeaseTable.size, to: Sizes.fenceLine)
+        leaseGroups = LeaseTable.groups(frameBytes: rows * segmentSize / Sizes.rowsForGrowth)
+        writers = leases + LeaseTable.size(groups: leaseGroups)
+        writerGroups = LargeWriters.groups(frameBytes: rows * segmentSize / Sizes.rowsForGrowth)
+        fences = roundUp(writers + LargeWriters.size(groups: writerGroups), to: Sizes.fenceLine)
         fenceLines = FenceTable.lines(frameBytes: rows * segmentSize)
         useTimes = fences + FenceTable.size(lines: fenceLines)
         region = roundUp(useTimes + UseTimes.size, to: pageSize)

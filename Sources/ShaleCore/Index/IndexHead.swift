@@ -3,7 +3,7 @@ struct IndexHead: MappedWords {
     typealias Word = MappedWord<IndexHead>
     static let size = Sizes.indexHead
     static let magicValue: UInt64 = 0x5844_4E49_454C_4853 // "SHLEINDX"
-    static let versionValue: UInt64 = 9
+    static let versionValue: UInt64 = 10
 
     let at: Memory
 
@@ -25,10 +25,6 @@ struct IndexHead: MappedWords {
     static let dictionaryLock = Word(576), dictionaryCurrent = Word(640), dictionaryLast = Word(648),
         dictionaryRetiring = Word(656)
     static let dictionaryNumbers = Word(704) // 16 words
-
-    /// Large values that are being written: their parts have no manifest yet, and are kept all the same, as long as
-    /// their writer lives (`LargeWriters`).
-    static let writing = Word(1024), writingCells = Sizes.writing, writingTurn = Word(1536), writers = Word(1600)
 
     /// Counters in stripes of a cache line each, so that threads do not share lines.
     static let counters = Sizes.counters

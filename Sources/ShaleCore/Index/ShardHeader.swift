@@ -89,6 +89,8 @@ struct ShardHeader: MappedWords {
         static let handNumber = Word(904), handOffset = Count(912)
         /// Bytes that a segment usually has left at its end.
         static let usualGap = Count(920)
+        /// Leases that were granted and not recorded.
+        static let leasesUnrecorded = Word(1016)
     }
 
     /// State words: what a writer that died was doing.

@@ -32,10 +32,10 @@ enum Sizes {
     static let chunkBuckets = 4, heap = 3, aim = 1, sample = 2
     static let rebaseStampsAt: UInt64 = 1 << 8, laterStamps: UInt64 = 1 << 5, lateStamps: UInt64 = 8
     static let tags = 8, mostTags = 4
-    static let leases = 1
+    static let leases = (group: 2, least: 2, most: 2, bytesPerGroup: 1)
     static let fenceLine = 16, fences = (few: 1, many: 1), manyFences = 1 << 20
     static let useTimes = 8, usesBetween: UInt64 = 1
-    static let writing = 4
+    static let writers = (group: 4, least: 1, most: 1, bytesPerGroup: 1)
     static let patience = 4
 
     static let noDictionaries: UInt64 = 14 << 10, fewDictionaries: UInt64 = 64 << 10
@@ -80,12 +80,14 @@ enum Sizes {
     /// As many as Linux has threads at most.
     static let lateStamps: UInt64 = 1 << 22
     static let tags = 512, mostTags = 384
-    static let leases = 64
+    /// Cells of a group; the groups of a shard's leases, of which there is one for so many bytes of its frames.
+    static let leases = (group: 16, least: 5, most: 320, bytesPerGroup: 48 << 10)
     /// Cache lines in which removals are noted, in a shard whose frames have less and more than so many bytes.
     static let fenceLine = 64, fences = (few: 128, many: 512), manyFences = 16 << 20
     /// Moments that are noted, and uses between two of them at least.
     static let useTimes = 64, usesBetween: UInt64 = 64
-    static let writing = 64
+    /// The same for those who write large values.
+    static let writers = (group: 16, least: 4, most: 64, bytesPerGroup: 240 << 10)
     /// Rolls until a full disk is tried again.
     static let patience = 64
 
