@@ -96,7 +96,7 @@ struct LargeWriters {
     }
     private func group(_ number: UInt64) -> Memory {
         let bits = LargeWriters.hash(number) & 0xFFFF_FFFF
-        return at + Int(truncatingIfNeeded: bits &* UInt64(truncatingIfNeeded: groups) >> 32) * LargeWriters.groupSize
+        return at + Int(truncatingIfNeeded: (bits &* UInt64(truncatingIfNeeded: groups)) >> 32) * LargeWriters.groupSize
     }
     private func cell(of number: UInt64) -> Memory? {
         for cell in cells(group(number)) where cell.acquire(LargeWriters.blob) == number { return cell }
