@@ -1,7 +1,7 @@
 """Leases: the right to load a key, of one at a time of all who ask, in all processes.
 
-A lease is a hint: it ends with its release or with its time, and nobody's value
-is wrong without it. Its number is the token of the load's fenced set, which stores
+A lease is a hint: it ends with its release, with its time or with its process, and
+nobody's value is wrong without it. Its number is the token of the load's fenced set, which stores
 nothing where the key was changed, or a tag invalidated, since the lease was given.
 """
 
@@ -115,12 +115,6 @@ class HeldLease:
                     # Perhaps the next time.
                     pass
             return self._held
-
-    def is_noted(self) -> bool:
-        """Whether it keeps others from having it: a shard notes so many, and grants the rest
-        unnoted."""
-        status = self._pool.lend(_renew, self._key, self.token, self.milliseconds)
-        return status == _abi.OK
 
     def release(self) -> bool:
         """Gives it back; again is allowed. Whether it was held until now."""

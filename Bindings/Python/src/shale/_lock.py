@@ -2,8 +2,8 @@
 
 A lock is a lease (`_lease`) on a stored key of its own, under which nothing is ever stored: so
 locks and loads of one key do not meet, and no ``clear`` or eviction takes a lock away. Like the
-lease of a load it is renewed for as long as it is held, and ends with its time where its process
-was killed.
+lease of a load it is renewed for as long as it is held, and ends with its process. It is always
+recorded: where the cache has no room to record one, a lock waits for one of them to end.
 """
 
 from __future__ import annotations
@@ -85,20 +85,13 @@ class LockBase:
 
     def _try(self) -> bool:
         pool = self._cache._pool
-        looked = pool.lend(_lease.look, self._stored, _abi.GET_PEEK, self._lease_ms, 0)
+        flags = _abi.GET_PEEK | _abi.LEASE_RECORDED
+        looked = pool.lend(_lease.look, self._stored, flags, self._lease_ms, 0)
         if not looked.lease:
             return False
-        lease = HeldLease(pool, self._stored, looked.lease, self._lease_ms)
-        try:
-            # Where a shard has no room to note it, a lease is granted all the same.
-            if not lease.is_noted():
-                return False
-        except BaseException:
-            lease.release()
-            raise
         self._process = os.getpid()
-        self._lease = lease
-        _heartbeat.begin(lease)
+        self._lease = HeldLease(pool, self._stored, looked.lease, self._lease_ms)
+        _heartbeat.begin(self._lease)
         return True
 
     def _timed_out(self) -> LockTimeoutError:
