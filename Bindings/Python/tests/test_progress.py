@@ -17,7 +17,7 @@ from typing import Any, Optional
 import pytest
 from loaders import PATIENCE, Loader, in_thread, is_free, never, until, waiting
 from progress import SUITE, Share, check_progress, judge_case, known_failures
-from support import Clock, excused, look, run_child, start_child
+from support import Clock, run_child, start_child
 
 import shale
 from shale import _heartbeat
