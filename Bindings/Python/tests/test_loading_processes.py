@@ -9,7 +9,6 @@ from pathlib import Path
 from support import SMALL, let_go, start_child
 
 import shale
-from shale import _units
 
 STAMPEDE = """
     import sys, time, shale

@@ -104,6 +104,12 @@ static void test_all_at_once(void) {
     CHECK_STATUS(SHALE_OK, shale_close(cache));
 }
 
+static unsigned looks; /* at processes */
+static long count_looks(const char *name) {
+    looks += strcmp(name, "has_process") == 0;
+    return 0;
+}
+
 static void test_as_many_as_promised(void) {
     enum { most = 4096 };
     char *large = path_to("large");
@@ -111,8 +117,12 @@ static void test_as_many_as_promised(void) {
     static uint64_t leases[most];
     for (uint64_t key = 0; key < most; key++)
         CHECK((leases[key] = ask_at_once(cache, key, SHALE_LEASE_RECORDED, NULL)) != 0);
+    looks = 0;
+    shim_faults.call = count_looks;
     for (uint64_t key = 0; key < most; key++)
         CHECK_EQUAL(0, ask_at_once(cache, key, 0, NULL));
+    shim_faults.call = NULL;
+    CHECK_EQUAL(0, looks); /* not for its own */
     for (uint64_t key = 0; key < most; key++) {
         CHECK_STATUS(SHALE_OK, shale_renew(cache, &key, sizeof key, leases[key], 0));
         CHECK_STATUS(SHALE_OK, shale_release(cache, &key, sizeof key, leases[key]));
@@ -178,6 +188,55 @@ static void test_killed(void) {
     CHECK_STATUS(SHALE_OK, shale_release(cache, &key, sizeof key, lease));
     shale_value_free(&value);
     check_afterwards(cache, directory, "after a kill");
+    CHECK_STATUS(SHALE_OK, shale_close(cache));
+}
+
+static shale_cache *meanwhile;
+static uint64_t key_meanwhile, lease_meanwhile;
+static long take_meanwhile(const char *name) {
+    if (strcmp(name, "has_process") == 0) {
+        shim_faults.call = NULL;
+        lease_meanwhile = ask_at_once(meanwhile, key_meanwhile, 0, NULL);
+    }
+    return 0;
+}
+
+/* Between the look at the holder's process and the taking of its lease, another takes it. */
+static void test_taken_meanwhile(void) {
+    shale_cache *cache = open_cache();
+    _Atomic uint64_t *given = shared_memory(sizeof *given);
+    key_meanwhile = 2500;
+    end_holder(begin_holder(directory, key_meanwhile, 1, given));
+    meanwhile = cache;
+    shim_faults.call = take_meanwhile;
+    CHECK_EQUAL(0, ask_at_once(cache, key_meanwhile, 0, NULL));
+    CHECK(!shim_faults.call && lease_meanwhile != 0);
+    CHECK_STATUS(SHALE_OK, shale_release(cache, &key_meanwhile, sizeof key_meanwhile, lease_meanwhile));
+    CHECK_STATUS(SHALE_OK, shale_close(cache));
+}
+
+/* A time that is further away than any lease's is damage, and over. */
+static void test_damaged(void) {
+    const uint64_t key = 2600;
+    shale_cache *cache = open_cache();
+    mapped_file data = map_file(directory, "shale.data"), index = map_file(directory, "shale.index");
+    layout l = layout_of(data.bytes);
+    uint64_t lease = ask_at_once(cache, key, 0, NULL), found = 0;
+    for (unsigned char *cell = index.bytes + index_head_bytes + l.leases,
+                       *end = index.bytes + index_head_bytes + l.writers;
+         cell < end; cell += 24)
+        if (word_at(cell + 8) == lease) {
+            uint64_t holder = word_at(cell + 16) + 60000;
+            CHECK_EQUAL(getpid(), holder >> 42);
+            memcpy(cell + 16, &holder, sizeof holder);
+            found++;
+        }
+    CHECK_EQUAL(1, found);
+    CHECK_STATUS(SHALE_MISS, shale_renew(cache, &key, sizeof key, lease, 0));
+    CHECK(ask_at_once(cache, key, 0, NULL) != 0);
+    CHECK_EQUAL(0, ask_at_once(cache, key, 0, NULL));
+    unmap_file(&data);
+    unmap_file(&index);
     CHECK_STATUS(SHALE_OK, shale_close(cache));
 }
 
@@ -281,6 +340,8 @@ int main(void) {
     test_all_at_once();
     test_as_many_as_promised();
     test_killed();
+    test_taken_meanwhile();
+    test_damaged();
     test_forked();
     test_full();
     test_second_look();
