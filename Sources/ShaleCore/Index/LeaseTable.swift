@@ -34,15 +34,17 @@ struct LeaseTable {
         case full
     }
 
-    /// The key's `i`th cell, of those of both groups.
-    private func cell(_ keyHash: UInt64, _ i: Int) -> Memory {
-        let (which, rest) = i.quotientAndRemainder(dividingBy: Sizes.leases.group)
+    /// The groups that a key's lease may be in.
+    private func candidates(_ keyHash: UInt64) -> (Memory, Memory) {
+        func group(_ bits: UInt64) -> Memory {
+            at + Int(truncatingIfNeeded: (bits &* UInt64(truncatingIfNeeded: groups)) >> 32) * LeaseTable.groupSize
+        }
         // (The high half chooses the shard, so of its bits alone few would differ.)
-        let bits = which == 0 ? keyHash & 0xFFFF_FFFF : (keyHash &* 0x9E37_79B9_7F4A_7C15) >> 32
-        let group = Int(truncatingIfNeeded: (bits &* UInt64(truncatingIfNeeded: groups)) >> 32)
-        return at + group * LeaseTable.groupSize + rest * LeaseTable.cellSize
+        return (group(keyHash & 0xFFFF_FFFF), group((keyHash &* 0x9E37_79B9_7F4A_7C15) >> 32))
     }
-    private static let candidates = 2 * Sizes.leases.group
+    private func cells(_ group: Memory) -> StrideTo<Memory> {
+        stride(from: group, to: group + LeaseTable.groupSize, by: LeaseTable.cellSize)
+    }
 
     private func holder(_ cell: Memory) -> Holder { Holder(cell.u64(LeaseTable.holder)) }
     private func isOver(_ cell: Memory, _ uptime: Int64) -> Bool {
@@ -51,25 +53,27 @@ struct LeaseTable {
 
     /// The cell of a key's lease.
     private func held(_ keyHash: UInt64, _ uptime: Int64) -> Memory? {
-        for i in 0..<LeaseTable.candidates {
-            let cell = cell(keyHash, i)
-            if cell.u64(LeaseTable.keyHash) == keyHash, !isOver(cell, uptime) { return cell }
+        func held(in group: Memory) -> Memory? {
+            for cell in cells(group) where cell.u64(LeaseTable.keyHash) == keyHash && !isOver(cell, uptime) {
+                return cell
+            }
+            return nil
         }
-        return nil
+        let (first, second) = candidates(keyHash)
+        return held(in: first) ?? held(in: second)
     }
 
     /// A free cell of the group that has more of them.
     private func free(_ keyHash: UInt64, _ uptime: Int64) -> Memory? {
-        var found: Memory?
-        var most = 0
-        for first in stride(from: 0, to: LeaseTable.candidates, by: Sizes.leases.group) {
+        func free(in group: Memory) -> (cell: Memory?, count: Int) {
+            var found: Memory?
             var count = 0
-            for i in first..<first + Sizes.leases.group where isOver(cell(keyHash, i), uptime) {
-                count += 1
-                if count > most { (found, most) = (cell(keyHash, i), count) }
-            }
+            for cell in cells(group) where isOver(cell, uptime) { (found, count) = (cell, count + 1) }
+            return (found, count)
         }
-        return found
+        let both = candidates(keyHash)
+        let first = free(in: both.0), second = free(in: both.1)
+        return second.count > first.count ? second.cell : first.cell
     }
 
     func take(_ keyHash: UInt64, token: UInt64, holder new: Holder, uptime: Int64) -> Answer {
@@ -102,16 +106,21 @@ struct LeaseTable {
 
     func removeAll() {
         // (Pages that hold no lease stay clean.)
-        for cell in stride(from: at, to: at + LeaseTable.size(groups: groups), by: LeaseTable.cellSize)
-        where holder(cell).word != 0 { cell.set(LeaseTable.holder, 0) }
+        for i in 0..<groups {
+            for cell in cells(at + i * LeaseTable.groupSize) where holder(cell).word != 0 {
+                cell.set(LeaseTable.holder, 0)
+            }
+        }
     }
 
     // MARK: Holders whose process has ended
 
     /// Without the lock: the first of the key's cells, from the `next`th on, whose holder is gone.
     func firstGone(_ keyHash: UInt64, from next: inout Int, own: UInt32) -> Holder? {
-        while next < LeaseTable.candidates {
-            let holder = holder(cell(keyHash, next))
+        let both = candidates(keyHash)
+        while next < 2 * Sizes.leases.group {
+            let (which, i) = next.quotientAndRemainder(dividingBy: Sizes.leases.group)
+            let holder = holder((which == 0 ? both.0 : both.1) + i * LeaseTable.cellSize)
             next += 1
             if holder.isGone(own: own) { return holder }
         }
@@ -120,8 +129,11 @@ struct LeaseTable {
 
     /// Ends what a holder that is gone still holds of the key's cells: unless another has it by now.
     func end(_ gone: Holder, _ keyHash: UInt64) {
-        for i in 0..<LeaseTable.candidates where holder(cell(keyHash, i)) == gone {
-            cell(keyHash, i).set(LeaseTable.holder, 0)
+        func end(in group: Memory) {
+            for cell in cells(group) where holder(cell) == gone { cell.set(LeaseTable.holder, 0) }
         }
+        let (first, second) = candidates(keyHash)
+        end(in: first)
+        end(in: second)
     }
 }
