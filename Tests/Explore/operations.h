@@ -38,7 +38,8 @@ static const configuration *configured;
 static uint64_t capacity_of(int which) {
     const configuration *c = configured;
     size_t shard = up(shard_header + tag_cells * tag_cell + lease_cells * 24 + writer_cells * 16 + fence_bytes +
-                      use_time_bytes, unit) +
+                          use_time_bytes,
+                      unit) +
                    2 * unit + table_bytes(least_buckets) + (size_t)c->places[which] * (c->segment + 4 * 13);
     size_t all = superblock_page + up(c->shards * 32, unit) + (size_t)c->dictionaries * 512 + index_head +
                  c->shards * shard;

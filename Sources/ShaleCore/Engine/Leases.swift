@@ -60,7 +60,9 @@ extension Engine {
                 let uptime = shim_uptime_ms()
                 let holder = Holder(process: own, until: uptime &+ milliseconds)
                 let answer = leases.take(key.hash, token: token, holder: holder, uptime: uptime)
-                if case .full = answer, isFull, !mustBeRecorded { shard.header[ShardHeader.Field.leasesUnrecorded] &+= 1 }
+                if case .full = answer, isFull, !mustBeRecorded {
+                    shard.header[ShardHeader.Field.leasesUnrecorded] &+= 1
+                }
                 return answer
             }
             switch answer {

@@ -90,7 +90,9 @@ struct LargeWriters {
 
     private typealias Cells = StrideTo<Memory>
 
-    private var allCells: Cells { stride(from: at, to: at + LargeWriters.size(groups: groups), by: LargeWriters.cellSize) }
+    private var allCells: Cells {
+        stride(from: at, to: at + LargeWriters.size(groups: groups), by: LargeWriters.cellSize)
+    }
     private func cells(_ group: Memory) -> Cells {
         stride(from: group, to: group + LargeWriters.groupSize, by: LargeWriters.cellSize)
     }

@@ -337,7 +337,8 @@ static uint64_t cells(void) {
 /* Of a process, which may be silent for so long. */
 static void fill_cells(pid_t process, int64_t silent_ms) {
     for (uint64_t i = 0; i < cells(); i++) {
-        set_cell_word(i, 8, (uint64_t)process << 42 | (uint64_t)(monotonic_ms() + shim_faults.uptime_ahead + silent_ms));
+        set_cell_word(i, 8,
+                      (uint64_t)process << 42 | (uint64_t)(monotonic_ms() + shim_faults.uptime_ahead + silent_ms));
         set_cell_word(i, 0, (UINT64_C(1) << 40) + i);
     }
 }

@@ -125,3 +125,10 @@ class HeldLease:
                 with suppress(Error):
                     return self._pool.lend(_release, self._key, self.token) == _abi.OK
             return False
+
+
+def recorded(pool: Pool, key: bytes, milliseconds: int) -> HeldLease | None:
+    """The lease of a key that has no value, which nobody else gets. None where another has it, or
+    no more can be recorded."""
+    looked = pool.lend(look, key, _abi.GET_PEEK | _abi.LEASE_RECORDED, milliseconds, 0)
+    return HeldLease(pool, key, looked.lease, milliseconds) if looked.lease else None

@@ -13,15 +13,15 @@ import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
-from . import _abi, _heartbeat, _lease, _log
+from . import _heartbeat, _lease, _log
 from ._errors import InvalidError, LockTimeoutError
 from ._keys import LOCK
-from ._lease import HeldLease
 from ._units import LEASE, NEVER, duration_ms, lease_ms, seconds
 
 if TYPE_CHECKING:
     from ._cache import Cache
     from ._keys import Key
+    from ._lease import HeldLease
     from ._units import Seconds
 
 # Seconds between two tries. They grow.
@@ -84,14 +84,12 @@ class LockBase:
             pause = min(2 * pause, _LONGEST_PAUSE)
 
     def _try(self) -> bool:
-        pool = self._cache._pool
-        flags = _abi.GET_PEEK | _abi.LEASE_RECORDED
-        looked = pool.lend(_lease.look, self._stored, flags, self._lease_ms, 0)
-        if not looked.lease:
+        lease = _lease.recorded(self._cache._pool, self._stored, self._lease_ms)
+        if lease is None:
             return False
         self._process = os.getpid()
-        self._lease = HeldLease(pool, self._stored, looked.lease, self._lease_ms)
-        _heartbeat.begin(self._lease)
+        self._lease = lease
+        _heartbeat.begin(lease)
         return True
 
     def _timed_out(self) -> LockTimeoutError:
