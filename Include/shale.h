@@ -252,8 +252,7 @@ typedef struct {
                                  SHALE_EVICTION_ADAPTIVE: from the last set */
     int32_t eviction;         /* SHALE_EVICTION_... of this cache */
     uint32_t reserved;
-    uint64_t
-        leases_unrecorded; /* of the leases, those that could not be recorded: others may have loaded the same key */
+    uint64_t leases_unrecorded; /* granted, but not recorded: others may have loaded the same key */
 } shale_stats;
 
 typedef struct {
