@@ -178,7 +178,7 @@ static void test_leases_of_another(void) {
     await(&ready);
     doing = "lease";
     for (int round = 0; round < 2; round++) {
-        for (uint64_t key = 0; key < keys; key += 10) {
+        for (uint64_t key = 0; key < keys; key += 50) { /* for so few there are cells in any case */
             CHECK_STATUS(SHALE_MISS, shale_lease(cache, &key, sizeof key, &lease, &value, &token));
             CHECK_EQUAL(round > 0, token != 0);
         }
@@ -189,7 +189,7 @@ static void test_leases_of_another(void) {
         }
         doing = "lease";
     }
-    CHECK(looked_for > keys / 10);
+    CHECK(looked_for > keys / 50);
     doing = "close";
     shale_value_free(&value);
     CHECK_STATUS(SHALE_OK, shale_close(cache));
