@@ -98,7 +98,7 @@ enum {
     SHALE_E_IO = -5,          /* a system call failed: shale_last_errno() */
     SHALE_E_FORMAT = -6,      /* the directory holds something that is not a cache */
     SHALE_E_VERSION = -7,     /* a cache of another version's format */
-    SHALE_E_BUSY = -8,        /* open elsewhere in a way that rules this call out */
+    SHALE_E_BUSY = -8,        /* in use elsewhere in a way that rules this call out */
     SHALE_E_FILESYSTEM = -9,  /* this file system cannot share mappings (NFS and the like) */
     SHALE_E_PERMISSION = -10  /* the files are not this user's, or a read-only handle was asked to write */
 };
@@ -147,6 +147,11 @@ enum {
 #define SHALE_VALUE_EXPIRED 0x4u     /* past its age, and not kept or not asked for */
 #define SHALE_VALUE_INVALIDATED 0x8u /* a tag of it was invalidated */
 #define SHALE_VALUE_DAMAGED 0x10u    /* it could not be read, and was dropped */
+/* After shale_lease with SHALE_LEASE_RECORDED: no lease was given because it could not be recorded. */
+#define SHALE_VALUE_UNRECORDED 0x20u
+
+/* A flag of shale_lease: rather no lease than one that is not recorded, which another may get as well. */
+#define SHALE_LEASE_RECORDED 0x100u
 
 /* flags of shale_invalidate_with */
 #define SHALE_INVALIDATE_EXPIRE 0x1u /* what carries the tag becomes stale, as by shale_expire */
@@ -251,11 +256,12 @@ typedef struct {
                                  SHALE_EVICTION_ADAPTIVE: from the last set */
     int32_t eviction;         /* SHALE_EVICTION_... of this cache */
     uint32_t reserved;
+    uint64_t leases_unrecorded; /* granted, but not recorded: others may have loaded the same key */
 } shale_stats;
 
 typedef struct {
     uint32_t struct_size;
-    uint32_t flags;   /* SHALE_GET_..., for the read */
+    uint32_t flags;   /* SHALE_GET_..., for the read, and SHALE_LEASE_RECORDED */
     int64_t lease_ms; /* how long the lease lasts at most, up to an hour; 0: 30 seconds */
     int64_t wait_ms;  /* how long to wait for a value that another is loading; 0: not at all */
     int64_t refresh_ahead_ms; /* 0: a fresh value is never loaded anew. Else each reader draws a time by chance,
@@ -314,8 +320,9 @@ shale_status shale_sync(shale_cache *SHALE_NULLABLE cache);
  * meta and tags together fit into a segment (128 KiB at the least).
  * CONFLICT where a condition does not hold. A large value (more than 16 KiB, and
  * more than a thirty-second of a segment) that is set with a condition, or
- * pinned, has to fit beside the one that it replaces: FULL where it does not. Errors: INVALID, TOO_LARGE,
- * FULL, MEMORY, PERMISSION. */
+ * pinned, has to fit beside the one that it replaces: FULL where it does not. BUSY where so many
+ * large values are being written at once that it found no turn for 30 seconds. Errors: INVALID,
+ * TOO_LARGE, FULL, BUSY, MEMORY, PERMISSION. */
 shale_status shale_set(shale_cache *SHALE_NULLABLE cache, const void *SHALE_NULLABLE key, size_t key_size,
                        const void *SHALE_NULLABLE value, size_t value_size,
                        const shale_set_options *SHALE_NULLABLE options);
@@ -350,14 +357,17 @@ shale_status shale_get(shale_cache *SHALE_NULLABLE cache, const void *SHALE_NULL
  * a STALE, or ahead of time on an OK. Where another has the lease, it is 0: a STALE
  * value (with SHALE_GET_STALE) is returned at once; else the call waits for the
  * value, and answers MISS after wait_ms. A lease is a hint. It ends with its
- * release, or with its time, which is how that of a killed process ends; it keeps
- * nobody from setting the key. A shard notes 64 leases at once, and grants further
- * ones unnoted. Errors: as shale_get's, and PERMISSION where a read-only handle would have to load. */
+ * release, with its time, or with its process: that which asked for it, or renewed
+ * it last. It keeps nobody from setting the key. A cache of 16 MiB or more records
+ * at least 4,096 leases at once, a smaller one as many in proportion; further ones
+ * are granted unrecorded, and others may get them as well. With SHALE_LEASE_RECORDED
+ * they are not granted: `*lease` is 0 as if another had it, and the value's flags
+ * contain SHALE_VALUE_UNRECORDED. Errors: as shale_get's, and PERMISSION where a read-only handle would have to load. */
 shale_status shale_lease(shale_cache *SHALE_NULLABLE cache, const void *SHALE_NULLABLE key, size_t key_size,
                          const shale_lease_options *SHALE_NULLABLE options, shale_value *SHALE_NULLABLE value,
                          uint64_t *SHALE_NULLABLE lease);
 /* Begins a lease's time again, for a load that takes longer: lease_ms from now, up to an hour; 0: 30 seconds. MISS where
- * its time was over, or it was granted unnoted: others may be loading then. */
+ * its time was over, or it was granted unrecorded: others may be loading then. */
 shale_status shale_renew(shale_cache *SHALE_NULLABLE cache, const void *SHALE_NULLABLE key, size_t key_size,
                          uint64_t lease, int64_t lease_ms);
 /* Gives a lease back, after the set or instead of it. MISS where its time was over. */

@@ -488,6 +488,7 @@ struct LeaseOptions {
     std::optional<std::chrono::milliseconds> time;
     std::optional<std::chrono::milliseconds> wait;
     std::optional<std::chrono::milliseconds> refresh_ahead;
+    bool recorded = false; /* SHALE_LEASE_RECORDED */
 };
 
 /* What a read that may have to load has found. */
@@ -496,6 +497,7 @@ struct Loading {
     Value value;
     /* Where it is for the caller to load. */
     std::optional<Lease> lease;
+    bool unrecorded = false; /* with LeaseOptions::recorded: none was given, as it could not be recorded */
 };
 
 /* An open cache. Every method may be called from any thread; moving, closing and destroying it may not, while others
@@ -631,7 +633,7 @@ class Cache {
     Result<Loading> lease(Bytes key, const LeaseOptions &options = {}) {
         shale_lease_options with{};
         with.struct_size = sizeof with;
-        with.flags = static_cast<std::uint32_t>(options.flags);
+        with.flags = static_cast<std::uint32_t>(options.flags) | (options.recorded ? SHALE_LEASE_RECORDED : 0);
         with.lease_ms = options.time ? options.time->count() : 0;
         with.wait_ms = options.wait ? options.wait->count() : 0;
         with.refresh_ahead_ms = options.refresh_ahead ? options.refresh_ahead->count() : 0;
@@ -643,6 +645,7 @@ class Cache {
         loading.found = detail::found(status);
         if (token)
             loading.lease = Lease(cache_, key, token);
+        loading.unrecorded = (loading.value.raw()->flags & SHALE_VALUE_UNRECORDED) != 0;
         return loading;
     }
 

@@ -28,7 +28,8 @@ extension Cache {
         /// How eagerly entries that were loaded are loaded anew before their age is over, see
         /// ``Cache/value(for:policy:maxAge:tags:load:)``. 0: never; 1 suits most.
         public var refreshAhead: Double
-        /// How long others wait for a process that was killed while it loaded; from a millisecond to an hour.
+        /// How long others wait for a process that was stopped while it loaded; from a millisecond to an hour. (For one that
+        /// was killed they do not wait.)
         public var leaseTime: Duration
         /// How values become bytes.
         public var coder: Coder<Value>

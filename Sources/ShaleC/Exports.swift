@@ -218,13 +218,21 @@ public func shale_lease(
             let given = Argument.copy(options, size: options.pointee.struct_size, over: shale_lease_options())
             flags = given.flags
             converted.read = ReadOptions(flags)
+            converted.mustBeRecorded = flags & SHALE_LEASE_RECORDED != 0
             converted.lease = given.lease_ms == 0 ? LeaseOptions.standard : given.lease_ms
             converted.wait = given.wait_ms
             converted.refreshAhead = given.refresh_ahead_ms
         }
-        return read(value, flags) { buffer, found throws(Failure) in
-            try engine.get(key, converted, &buffer, &found, lease: &lease.pointee)
+        var answer = LeaseAnswer.none
+        let status = read(value, flags & ~SHALE_LEASE_RECORDED) { buffer, found throws(Failure) in
+            try engine.get(key, converted, &buffer, &found, lease: &answer)
         }
+        switch answer {
+        case .given(let token): lease.pointee = token
+        case .none: break
+        case .unrecorded: value.pointee.flags |= SHALE_VALUE_UNRECORDED
+        }
+        return status
     }
 }
 
@@ -235,7 +243,7 @@ public func shale_renew(
     run(cache, key, key_size) { engine, key throws(Failure) in
         guard lease != 0 else { return invalid("the lease is 0; pass one that shale_lease has given") }
         let time = lease_ms == 0 ? LeaseOptions.standard : lease_ms
-        return try engine.lease(key, renewing: lease, milliseconds: time) == nil ? .miss : .ok
+        return try engine.renew(key, lease: lease, milliseconds: time) ? .ok : .miss
     }
 }
 
@@ -463,7 +471,7 @@ public func shale_get_stats(_ cache: OpaquePointer?, _ stats: UnsafeMutablePoint
             conflicts_key: s.conflictsByKey, conflicts_tag: s.conflictsByTag, conflicts_line: s.conflictsByLine,
             conflicts_floor: s.conflictsByFloor,
             evicted_timed: s.evictedTimed, evicted_age_ms: s.evictedAge, evicted_idle_ms: s.evictedIdle,
-            eviction: s.eviction.number, reserved: 0)
+            eviction: s.eviction.number, reserved: 0, leases_unrecorded: s.leasesUnrecorded)
         Argument.fill(stats, size: size, with: filled)
         return .ok
     }

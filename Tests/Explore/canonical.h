@@ -244,7 +244,8 @@ static uint64_t canonical(void) {
     }
     if (model.load.token) {
         add(rank_of(&lsns, model.load.token));
-        add((uint64_t)(model.load.end - machine.clock_ms) << 1 | model.load.may_be_refused);
+        add((uint64_t)(model.load.end - machine.clock_ms) << 3 | (uint64_t)process_of_load() << 1 |
+            model.load.may_be_refused);
         for (size_t s = 0; index >= 0 && s < l.shards; s++) {
             shard_view v = view_of(&l, bytes_of(data), bytes_of(index), s);
             add(field(&v, w_fence_floor) >= model.load.token);

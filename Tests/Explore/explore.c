@@ -22,8 +22,7 @@
 
 enum { most_operations = 600, most_depth = 24 };
 /* Of a thousand. In so small a cache nearly every set evicts what was set since a token was drawn, and a load lasts
- * for hundreds of calls: 18 to 33 in a hundred are refused, and no other key takes the only lease that a shard
- * notes. */
+ * for hundreds of calls: 18 to 33 in a hundred are refused, and no other key takes a cell of the leases. */
 enum { most_refused = 450, most_duplicates = 0 };
 
 static double now_seconds(void) {

@@ -10,7 +10,7 @@
 enum {
     superblock_page = 512, superblock_copy = 256, index_head = 2048,
     least_buckets = 2, most_buckets = 16, spare_buckets = 4, spill = 4,
-    chunk_buckets = 8, tag_cell = 32, tag_cells = 2, chunk_head = 2 * tag_cells * tag_cell + unit, chunk_bytes = chunk_head + chunk_buckets * 64, heap_half = unit / 2, lease_cells = 1, fence_line = 24, fence_lines = 2, use_time_bytes = 128, reserve = 2,
+    chunk_buckets = 8, tag_cell = 32, tag_cells = 2, chunk_head = 2 * tag_cells * tag_cell + unit, chunk_bytes = chunk_head + chunk_buckets * 64, heap_half = unit / 2, lease_cells = 4, writer_cells = 4, fence_line = 24, fence_lines = 2, use_time_bytes = 128, reserve = 2,
     segment_header = 64, record_header = 48, shard_header = 2048,
 };
 #define fraction_bits 25
@@ -69,7 +69,7 @@ static void derive(layout *l) {
     l->queue = shard_header + l->rows * 8;
     l->states = up(l->queue + l->rows * 4, 8);
     l->leases = up(l->states + l->rows, 64);
-    l->fences = up(l->leases + lease_cells * 24, fence_line);
+    l->fences = up(l->leases + lease_cells * 24 + writer_cells * 16, fence_line);
     l->region = up(l->fences + fence_lines * fence_line + use_time_bytes, unit);
     l->buckets = least(most_buckets, most(least_buckets, l->rows * l->segment / 56 / 2) + spare_buckets);
     l->chunks = index_head + l->shards * l->region;

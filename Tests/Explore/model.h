@@ -73,7 +73,7 @@ static struct {
         uint64_t token; /* 0: none */
         uint64_t index; /* the inode of the one that knows of it */
         uint32_t holder; /* the number of its process */
-        int64_t end, latest_end; /* of the lease; the latter, where a caller was killed while it asked */
+        int64_t end; /* of the lease */
         bool may_be_refused; /* a fenced set, for what has happened since */
     } load;
 } model;

@@ -38,7 +38,8 @@ static const configuration *configured;
  * table. */
 static uint64_t capacity_of(int which) {
     const configuration *c = configured;
-    size_t shard = up(shard_header + lease_cells * 24 + fence_lines * fence_line + use_time_bytes, unit) +
+    size_t shard = up(shard_header + lease_cells * 24 + writer_cells * 16 + fence_lines * fence_line + use_time_bytes,
+                      unit) +
                    2 * chunk_head + unit + table_bytes(least_buckets) + (size_t)c->places[which] * (c->segment + 4 * 13);
     size_t all = superblock_page + up(c->shards * 32, unit) + (size_t)c->dictionaries * 512 + index_head +
                  c->shards * shard;
@@ -1005,19 +1006,24 @@ static uint64_t inode_of_index(void) {
     return machine.names[name_index] < 0 ? 0 : machine.files[machine.names[name_index]].inode;
 }
 
-/* A lease ends with its release or with its time (processes.md, "Leases and fenced sets"). Until then no other caller
- * gets it, as no other key of this cache is leased; after that the next one does. */
+/* Which process has the latest lease; none of them where it has ended. */
+static int process_of_load(void) {
+    int p = 0;
+    while (p < processes && !(model.load.holder && machine.processes[p].number == model.load.holder))
+        p++;
+    return p;
+}
+
+/* A lease ends with its release, with its time, or with its holder's process (processes.md, "Leases and fenced sets").
+ * Until then no other caller gets it, as no other key of this cache is leased; after that the next one does. */
 static void check_lease(void) {
-    bool is_kept = model.load.index == inode_of_index();
+    bool is_kept = model.load.index == inode_of_index(), lives = process_of_load() < processes;
     if (!answer.lease) {
-        if (!is_kept || model.load.latest_end <= machine.clock_ms)
-            complain("key j cannot be loaded: its lease was over %lld ms ago",
-                     (long long)(machine.clock_ms - model.load.latest_end));
+        if (!is_kept || !lives || model.load.end <= machine.clock_ms)
+            complain("key j cannot be loaded: its lease was over %lld ms ago, or its process has ended",
+                     (long long)(machine.clock_ms - model.load.end));
         return;
     }
-    bool lives = false;
-    for (int p = 0; p < processes; p++)
-        lives |= model.load.holder && machine.processes[p].number == model.load.holder;
     shared_counts.loads++;
     if (is_kept && lives && model.load.end > machine.clock_ms) {
         shared_counts.duplicates++;
@@ -1028,7 +1034,7 @@ static void check_lease(void) {
     model.load.token = answer.lease;
     model.load.index = inode_of_index();
     model.load.holder = machine.processes[model.actor].number;
-    model.load.end = model.load.latest_end = machine.clock_ms + load_ms;
+    model.load.end = machine.clock_ms + load_ms;
     model.load.may_be_refused = model.is_clear_pending;
 }
 
@@ -1037,7 +1043,6 @@ static void add_killed_lease(void) {
         memset(&model.load, 0, sizeof model.load);
     model.load.token = 0;
     model.load.index = inode_of_index();
-    model.load.latest_end = machine.clock_ms + load_ms;
 }
 
 static void check_status(const operation *op) {

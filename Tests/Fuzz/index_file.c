@@ -21,11 +21,18 @@ static struct {
     size_t at, size;
 } regions[2][region_count];
 
+static size_t limited(size_t value, size_t least, size_t most) {
+    return value < least ? least : value > most ? most : value;
+}
+
 /* Where everything is in an index of this data file's geometry. */
 static void find_regions(const template *t) {
     size_t rows = get32(t->data.bytes + 2048 + 80), queue = shard_header + rows * 8,
            states = (queue + rows * 4 + 7) & ~(size_t)7;
-    size_t tags = (states + rows + 63) & ~(size_t)63, region = round_to_page(tags + 8192 + 1536);
+    size_t tags = (states + rows + 63) & ~(size_t)63, frames = rows * get32(t->data.bytes + 2048 + 52);
+    size_t leases = limited(frames / 4 / (48 << 10), 5, 320) * 384,
+           writers = limited(frames / 4 / (240 << 10), 4, 64) * 256, fences = frames < 16 << 20 ? 8192 : 32768;
+    size_t region = round_to_page(tags + 16384 + leases + writers + fences + 1024);
     for (uint32_t shard = 0; shard < t->data.shards; shard++) {
         size_t base = index_head + shard * region,
                chunk = index_head + t->data.shards * region + shard * (page_size + 1024 * 64);
@@ -35,7 +42,7 @@ static void find_regions(const template *t) {
         regions[shard][3].at = base + shard_header, regions[shard][3].size = rows * 8;
         regions[shard][queue_region].at = base + queue, regions[shard][queue_region].size = rows * 4;
         regions[shard][state_region].at = base + states, regions[shard][state_region].size = rows;
-        regions[shard][6].at = base + tags, regions[shard][6].size = 8192;
+        regions[shard][6].at = base + tags, regions[shard][6].size = 16384;
         regions[shard][7].at = chunk, regions[shard][7].size = 4096;
         regions[shard][slot_region].at = chunk + page_size, regions[shard][slot_region].size = (256 + 16) * 64;
     }

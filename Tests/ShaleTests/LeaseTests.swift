@@ -41,8 +41,8 @@ struct LeaseTests {
         #expect(caches.reduce(0) { $0 + $1.statistics.loads } == 10)
     }
 
-    @Test("the lease of a killed process ends with its time")
-    func killed() async throws {
+    @Test("a lease that nobody renews ends with its time")
+    func abandoned() async throws {
         let cache = try open()
         let begun = ContinuousClock.now
         _ = try abandonLoad(of: "key", in: cache, leaseTime: .milliseconds(50))

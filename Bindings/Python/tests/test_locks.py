@@ -126,22 +126,25 @@ def test_it_is_renewed(cache: shale.Cache, monkeypatch: pytest.MonkeyPatch) -> N
     assert renewals[0]
 
 
-def test_that_of_a_killed_process_ends_with_its_time(directory: Path) -> None:
+def test_those_of_a_killed_process_end_with_it(directory: Path) -> None:
+    """Also where it had very many. They would last for an hour."""
+    count = 400
     with shale.Cache(directory, capacity=SMALL) as cache:
-        script = """
+        script = f"""
             import sys, shale
             cache = shale.Cache(sys.argv[1])
-            cache.lock("k", lease=1).acquire()
-            print("held", flush=True)
+            locks = [cache.lock(number, timeout=0, lease=3600) for number in range({count})]
+            print(all(lock.acquire() for lock in locks), flush=True)
             sys.stdin.readline()
         """
         child = start_child(script, directory)
         assert child.stdout is not None
-        assert child.stdout.readline() == "held\n"
+        assert child.stdout.readline() == "True\n"
+        assert is_free(cache, "unrelated")
+        assert not any(is_free(cache, number) for number in range(count))
         child.kill()
         child.communicate()
-        with cache.lock("k", timeout=PATIENCE):
-            pass
+        assert all(is_free(cache, number) for number in range(count))
 
 
 def test_a_lost_lock_says_so(cache: shale.Cache, caplog: pytest.LogCaptureFixture) -> None:
@@ -157,19 +160,28 @@ def test_a_lost_lock_says_so(cache: shale.Cache, caplog: pytest.LogCaptureFixtur
     assert "'k' was lost" in record.getMessage()
 
 
-def test_where_a_shard_has_no_room_it_is_waited_for(directory: Path) -> None:
-    """A lease that is granted unnoted would be had by two."""
-    with shale.Cache(directory, capacity=SMALL, shards=1) as cache:
-        locks = [cache.lock(number) for number in range(64)]
-        for lock in locks:
-            assert lock.acquire()
+def test_all_of_many_holders_get_a_second_one(cache: shale.Cache) -> None:
+    locks = [cache.lock((name, number), timeout=0) for name in ("a", "b") for number in range(64)]
+    for lock in locks:
+        assert lock.acquire()
+    assert not any(is_free(cache, ("b", number)) for number in range(64))
+    for lock in locks:
+        lock.release()
+
+
+def test_where_there_is_no_room_it_is_waited_for(directory: Path) -> None:
+    """A lease that is granted unrecorded would be had by two."""
+    with shale.Cache(directory, capacity="1MiB") as cache:
+        locks = [cache.lock(number, timeout=0) for number in range(4000)]
+        held = [lock for lock in locks if lock.acquire()]
+        assert 256 <= len(held) < 1000
         waiting = cache.lock("k", timeout=0.01)
         assert not waiting.acquire()
         waited = in_thread(cache.lock("k", timeout=PATIENCE).__enter__)
-        locks.pop().release()
-        waited().release()
-        for lock in locks:
+        for lock in held:
             lock.release()
+        waited().release()
+        assert cache.stats().leases_unrecorded == 0
 
 
 def test_wrong_uses(cache: shale.Cache) -> None:

@@ -17,7 +17,7 @@ from typing import Any, Optional
 import pytest
 from loaders import PATIENCE, Loader, in_thread, is_free, never, until, waiting
 from progress import SUITE, Share, check_progress, judge_case, known_failures
-from support import Clock, excused, look, run_child, start_child
+from support import Clock, run_child, start_child
 
 import shale
 from shale import _heartbeat
@@ -506,17 +506,14 @@ def test_one_loads_for_all(case: Case, directory: Path) -> None:
         check_progress(cache)
 
 
-def test_of_many_keys_of_one_shard_64_have_one_loader(directory: Path) -> None:
-    count = 70
-    with World(directory).open(shards=1) as cache:
+def test_of_many_keys_each_has_one_loader(directory: Path) -> None:
+    count = 400
+    with World(directory).open(capacity="2MiB") as cache:
         leases = [cache.lease(number, lease=LASTING) for number in range(count)]
         assert all(lease.granted for lease in leases)
         for number in range(count):
-            look()
-            # A shard records 64 leases at a time and grants further ones unrecorded (limits.md,
-            # "Processes"). That the first 64 are recorded, all other tests of leases show.
             with cache.lease(number) as second:
-                assert not second.granted or (number >= 64 and excused("a lease beyond 64"))
+                assert not second.granted
         assert all(lease.set(number) for number, lease in enumerate(leases))
         for lease in leases:
             lease.release()

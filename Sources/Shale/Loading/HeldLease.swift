@@ -1,6 +1,6 @@
 import ShaleCore
 
-/// A lease that is kept up for as long as a load takes, so that its time is that of a killed process alone, and of a
+/// A lease that is kept up for as long as a load takes, so that its time is that of a stopped process alone, and of a
 /// load that goes on after its cancellation.
 final class HeldLease: Sendable {
     private let store: Store

@@ -25,11 +25,12 @@ extension Engine {
                 return true
             }
         }
-        let writers = ref.pointee.largeWriters
+        var wasWriting = false
+        for i in 0..<ref.pointee.geometry.shards where Shard(ref, i).largeWriters.giveUpAll() { wasWriting = true }
         // (In this order: who is killed on the way leaves it to the next one.)
-        if writers.giveUpAll() {
+        if wasWriting {
             try dropOrphans()
-            writers.removeAll()
+            for i in 0..<ref.pointee.geometry.shards { Shard(ref, i).largeWriters.removeAll() }
         }
         try finish(change, from: recorded)
         shorten()

@@ -125,7 +125,7 @@ struct LargeSet {
 
     /// Beside the value that it replaces.
     private func store(_ blob: UInt64, _ version: inout UInt64, _ change: inout Change) throws(Failure) -> Status {
-        let turn = ref.pointee.largeWriters.begin(blob)
+        let turn = try begin(blob)
         defer { turn.end() }
         var stored = 0, wasKept = true
         change.keepsOwn = true
@@ -145,7 +145,7 @@ struct LargeSet {
             clearParts(blob)
             throw error
         }
-        // Since then, or with more than 64 writers at it, the cleaner may have met parts that seemed nobody's.
+        // Since then the cleaner may have met parts that seemed nobody's.
         do throws(Failure) { try replaceMissing(turn, isStored: true, &change) } catch {
             // It is stored, and goes again: evicted at once, but what is pinned may not be.
             _ = try? make(in: shard, &change) { change in
@@ -155,6 +155,21 @@ struct LargeSet {
             if options.isPinned { throw error }
         }
         return .ok
+    }
+
+    /// Where others write in all cells that it may have, it waits for one of them: each goes on, or is given up. (So long
+    /// that those who were there when it came are given up, if they do not.)
+    private func begin(_ blob: UInt64) throws(Failure) -> LargeWriters.Turn {
+        let writers = Shard.largeWriters(ref, of: blob), end = shim_uptime_ms() &+ LargeWriters.patience
+        var pause = 1
+        while true {
+            if let turn = writers.begin(blob) { return turn }
+            if shim_uptime_ms() > end {
+                throw Failure.because(.busy, "too many large values are being written at once; try again later")
+            }
+            shim_sleep_us(pause * 1000)
+            pause = min(pause * 2, 16)
+        }
     }
 
     private func putManifest(_ blob: UInt64, stored: Int, _ version: inout UInt64, _ change: inout Change)

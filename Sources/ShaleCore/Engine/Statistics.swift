@@ -22,6 +22,8 @@ public struct Statistics: Sendable {
     /// Evicted entries whose times are known, and the sums of these: milliseconds since they were set, and since they
     /// were used (with the adaptive policy, since they were set).
     public var evictedTimed: UInt64 = 0, evictedAge: UInt64 = 0, evictedIdle: UInt64 = 0
+    /// Leases that were granted without being recorded, where no cell was free.
+    public var leasesUnrecorded: UInt64 = 0
     /// The store's policy.
     public var eviction = Eviction.lru
 }
@@ -58,6 +60,7 @@ extension Engine {
             s.evictedTimed &+= header[Field.evictedTimed]
             s.evictedAge &+= header[Field.evictedAge]
             s.evictedIdle &+= header[Field.evictedIdle]
+            s.leasesUnrecorded &+= header[Field.leasesUnrecorded]
             if files.isMemory {
                 s.dataBytes &+= header[Field.allocated.word] &* UInt64(geometry.segmentSize)
                 s.indexBytes &+= header[Field.tablePages.word]

@@ -31,7 +31,6 @@ struct EngineState {
     #endif
 
     var head: IndexHead { IndexHead(at: index) }
-    var largeWriters: LargeWriters { LargeWriters(head: head) }
 
     func checkWritable() throws(Failure) {
         if isReadOnly {

@@ -3,7 +3,8 @@
 ///
 ///     shale.data   superblock page · synced positions and tails, 32 a shard · dictionaries · segment frames
 ///     shale.index  superblock and counters · a region for each shard: header, segment numbers, log queue,
-///                  frame states, leases, fences, times of uses · the chunks of the tables: tags, victim heaps, buckets
+///                  frame states, leases, writers of large values, fences, times of uses · the chunks of the tables: tags,
+///                  victim heaps, buckets
 ///
 /// Segments and chunks of all shards lie in turn, so a file ends where the largest shard does. Both files are
 /// sparse: a part exists on disk once it is allocated.
@@ -44,6 +45,9 @@ struct Geometry {
     let queue: Int
     let states: Int
     let leases: Int
+    let leaseGroups: Int
+    let writers: Int
+    let writerGroups: Int
     let fences: Int
     let fenceLines: Int
     let useTimes: Int
@@ -98,8 +102,9 @@ struct Geometry {
         let fenceLines = FenceTable.lines(capacity: budget)
         let index =
             roundUp(
-                ShardHeader.size + LeaseTable.size + FenceTable.size(lines: fenceLines)
-                    + UseTimes.size,
+                ShardHeader.size + LeaseTable.size(groups: LeaseTable.groups(frameBytes: budget))
+                    + LargeWriters.size(groups: LargeWriters.groups(frameBytes: budget))
+                    + FenceTable.size(lines: fenceLines) + UseTimes.size,
                 to: pageSize
             ) + Table.chunkHead + pageSize
             + Table.bytes(of: Table.leastBuckets)
@@ -125,9 +130,13 @@ struct Geometry {
 
         queue = numbers + rows * 8
         states = roundUp(queue + rows * 4, to: 8)
+        let capacity = rows * segmentSize / Sizes.rowsForGrowth
         leases = roundUp(states + rows, to: 64)
-        fences = roundUp(leases + LeaseTable.size, to: Sizes.fenceLine)
-        fenceLines = FenceTable.lines(capacity: rows * segmentSize / Sizes.rowsForGrowth)
+        leaseGroups = LeaseTable.groups(frameBytes: capacity)
+        writers = leases + LeaseTable.size(groups: leaseGroups)
+        writerGroups = LargeWriters.groups(frameBytes: capacity)
+        fences = roundUp(writers + LargeWriters.size(groups: writerGroups), to: Sizes.fenceLine)
+        fenceLines = FenceTable.lines(capacity: capacity)
         useTimes = fences + FenceTable.size(lines: fenceLines)
         region = roundUp(useTimes + UseTimes.size, to: pageSize)
         chunks = Geometry.indexHead + shards * region

@@ -26,10 +26,6 @@ struct IndexHead: MappedWords {
         dictionaryRetiring = Word(656)
     static let dictionaryNumbers = Word(704) // 16 words
 
-    /// Large values that are being written: their parts have no manifest yet, and are kept all the same, as long as
-    /// their writer lives (`LargeWriters`).
-    static let writing = Word(1024), writingCells = Sizes.writing, writingTurn = Word(1536), writers = Word(1600)
-
     /// Counters in stripes of a cache line each, so that threads do not share lines.
     static let counters = Sizes.counters
     static let stripes = Sizes.stripes

@@ -91,6 +91,8 @@ struct ShardHeader: MappedWords {
         /// Of each generation of tags: how many it has, and how many of these were carried over; and how far the sweep for the
         /// older one is.
         static let tagCounts = Count(960), tagsCarried = Count(976), tagSweep = Word(992)
+        /// Leases that were granted and not recorded.
+        static let leasesUnrecorded = Word(1016)
     }
 
     /// State words: what a writer that died was doing.

@@ -11,30 +11,30 @@ public struct Lease: Sendable, Equatable {
 extension Store {
     /// The right to load a key, or nil where another has it, in this process or in another.
     ///
-    /// A lease is a hint: it keeps nobody from setting the key. It ends with its release, or with its time, which is
-    /// how that of a killed process ends. Whoever gets one after a miss looks again before loading: the one who had it
-    /// may have stored the value. A shard notes 64 leases at once, and grants further ones unnoted. Costs as much as a
-    /// lock.
+    /// A lease is a hint: it keeps nobody from setting the key. It ends with its release, with its time, or with the
+    /// process that has it. Whoever gets one after a miss looks again before loading: the one who had it may have stored
+    /// the value. A store of 16 MiB or more records at least 4,096 leases at once, and grants further ones unrecorded:
+    /// two may have those. Costs as much as a lock.
     ///
     /// - Parameters:
     ///   - key: What is to be loaded.
     ///   - time: From a millisecond to an hour, of the system's uptime.
     public func lease(_ key: some StoreBytes, for time: Duration) throws(ShaleError) -> Lease? {
-        try lease(key, renewing: 0, for: time)
-    }
-
-    /// Begins a lease's time again. False where it was over, or the lease is one that was granted unnoted.
-    public func renew(_ lease: Lease, of key: some StoreBytes, for time: Duration) throws(ShaleError) -> Bool {
-        try self.lease(key, renewing: lease.token, for: time) != nil
-    }
-
-    private func lease(_ key: some StoreBytes, renewing token: UInt64, for time: Duration) throws(ShaleError) -> Lease?
-    {
         try key.withStoreBytes { bytes throws(ShaleError) in
             try call { () throws(Failure) in
-                try engine.lease(bytes, renewing: token, milliseconds: Lifetime.of(time).milliseconds)
+                try engine.lease(bytes, milliseconds: Lifetime.of(time).milliseconds)
             }
         }.map(Lease.init)
+    }
+
+    /// Begins a lease's time again; whoever renews it holds it. False where it was over, or the lease is one that was
+    /// granted unrecorded.
+    public func renew(_ lease: Lease, of key: some StoreBytes, for time: Duration) throws(ShaleError) -> Bool {
+        try key.withStoreBytes { bytes throws(ShaleError) in
+            try call { () throws(Failure) in
+                try engine.renew(bytes, lease: lease.token, milliseconds: Lifetime.of(time).milliseconds)
+            }
+        }
     }
 
     /// A fence as a lease's, from now on, for whoever loads whether or not others do. Costs a lock.

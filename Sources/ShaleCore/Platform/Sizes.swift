@@ -31,10 +31,10 @@ enum Sizes {
 
     static let chunkBuckets = 8, tagBytes = 64, heap = 3, aim = 1, sample = 2
     static let rebaseStampsAt: UInt64 = 1 << 8, laterStamps: UInt64 = 1 << 5, lateStamps: UInt64 = 8
-    static let leases = 1
+    static let leases = (group: 2, least: 2, most: 2, bytesPerGroup: 1)
     static let fenceLine = 24, leastFenceLines = 2, fenceShare = 1 << 20
     static let useTimes = 8, usesBetween: UInt64 = 1
-    static let writing = 4
+    static let writers = (group: 4, least: 1, most: 1, bytesPerGroup: 1)
     static let patience = 4
 
     static let noDictionaries: UInt64 = 14 << 10, fewDictionaries: UInt64 = 64 << 10
@@ -78,11 +78,14 @@ enum Sizes {
     static let rebaseStampsAt: UInt64 = 1 << 37, laterStamps: UInt64 = 1 << 34
     /// As many as Linux has threads at most.
     static let lateStamps: UInt64 = 1 << 22
-    static let leases = 64
+    /// Cells of a group; the groups of a shard's leases, of which there is one for so many bytes of its frames.
+    static let leases = (group: 16, least: 5, most: 320, bytesPerGroup: 48 << 10)
+    /// A cache line in which changes are noted, and what share of the capacity such lines take.
     static let fenceLine = 64, leastFenceLines = 128, fenceShare = 100
     /// Moments that are noted, and uses between two of them at least.
     static let useTimes = 64, usesBetween: UInt64 = 64
-    static let writing = 64
+    /// The same for those who write large values.
+    static let writers = (group: 16, least: 4, most: 64, bytesPerGroup: 240 << 10)
     /// Rolls until a full disk is tried again.
     static let patience = 64
 

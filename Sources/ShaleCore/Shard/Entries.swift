@@ -67,7 +67,7 @@ extension Shard {
         header[Field.ghost] = log.headNumber
         header.commit(slot, word0 & Slot.reachBit)
         if m.blob.blob != 0 {
-            if isEvicted { engine.pointee.largeWriters.giveUp(m.blob.blob) }
+            if isEvicted { Shard.largeWriters(engine, of: m.blob.blob).giveUp(m.blob.blob) }
             release(m.blob, &change)
         }
     }
@@ -79,7 +79,7 @@ extension Shard {
             if let key = partKey(of: slot.u64(0)) {
                 // (A part of the new value is none of the old one's.)
                 if key.owner == change.key?.hash, !isBeingWritten(key.blob) { change.ownIsGone = true }
-                engine.pointee.largeWriters.giveUp(key.blob)
+                Shard.largeWriters(engine, of: key.blob).giveUp(key.blob)
                 // Without it the value is nothing.
                 change.add(Change.Blob(blob: key.blob, owner: key.owner))
             }

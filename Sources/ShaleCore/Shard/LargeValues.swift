@@ -30,7 +30,7 @@ extension Shard {
     }
 
     func isBeingWritten(_ blob: UInt64) -> Bool {
-        engine.pointee.largeWriters.isWriting(blob)
+        Shard.largeWriters(engine, of: blob).isWriting(blob)
     }
 
     /// Whether a value has all its parts, if it is kept in such. Reads other shards without their locks; in doubt, yes.

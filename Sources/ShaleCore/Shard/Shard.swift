@@ -34,7 +34,16 @@ struct Shard {
     @inline(__always) var isAdaptive: Bool { log.isAdaptive }
     var chunks: Chunks { Chunks(engine: engine, shard: number) }
     var tags: TagTable { TagTable(header: header, table: table) }
-    var leases: LeaseTable { LeaseTable(at: header.at + engine.pointee.geometry.leases) }
+    var leases: LeaseTable {
+        LeaseTable(at: header.at + engine.pointee.geometry.leases, groups: engine.pointee.geometry.leaseGroups)
+    }
+    var largeWriters: LargeWriters {
+        LargeWriters(at: header.at + engine.pointee.geometry.writers, groups: engine.pointee.geometry.writerGroups)
+    }
+    /// Those among whom a blob's writer is, in whichever shard that is.
+    static func largeWriters(_ engine: EngineRef, of blob: UInt64) -> LargeWriters {
+        Shard(engine, keyHash: LargeWriters.hash(blob)).largeWriters
+    }
     var fences: FenceTable {
         FenceTable(at: header.at + engine.pointee.geometry.fences, lines: engine.pointee.geometry.fenceLines)
     }

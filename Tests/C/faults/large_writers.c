@@ -1,11 +1,17 @@
 /* Writers of large values that are killed, or stopped for long, take no space
  * from the others: neither while these stay attached, nor from whoever opens the
- * cache later. And a writer that goes on after that loses nothing. */
+ * cache later. And a writer that goes on after that loses nothing. Two hundred write
+ * at once. Where the list has no room for a writer, it waits for one that ends, or is
+ * given up; a dead one's place it gets at once. */
 #include "afterwards.h"
 #include "excuses.h"
 #include "faults.h"
+#include "files.h"
+#include "layout.h"
 #include "pattern.h"
 
+#include <pthread.h>
+#include <sched.h>
 #include <stdatomic.h>
 
 enum { capacity = 16 << 20, large = 3 << 20, most = capacity / 4, small = 300, keys = 80000, writers = 12 };
@@ -81,13 +87,23 @@ static void kill_writers(uint32_t flags) {
 
 static uint64_t usual;
 
+static unsigned looks; /* at processes */
+static long count_looks(const char *name) {
+    looks += strcmp(name, "has_process") == 0;
+    return 0;
+}
+
 static void beside_others(void) {
     remove_tree(directory);
     shale_cache *cache = open_it();
     kill_writers(0);
+    looks = 0;
+    shim_faults.call = count_looks;
     CHECK_STATUS(SHALE_OK, put(cache, 1, most));
     is_there(cache, 1, most);
     CHECK(fill(cache) >= usual - usual / 50);
+    shim_faults.call = NULL;
+    CHECK(looks > 0 && looks <= writers); /* not for each of their parts */
     check_afterwards(cache, directory, "beside killed writers");
     CHECK_STATUS(SHALE_OK, shale_close(cache));
 }
@@ -233,6 +249,164 @@ static void overtaken(void) {
     CHECK_STATUS(SHALE_OK, shale_close(busy));
 }
 
+/* ---- as many as the list has room for, and more ---- */
+
+static _Atomic unsigned sleeps;
+static void (*at_sleep)(void);
+
+int __real_nanosleep(const struct timespec *time, struct timespec *left);
+int __wrap_nanosleep(const struct timespec *time, struct timespec *left);
+int __wrap_nanosleep(const struct timespec *time, struct timespec *left) {
+    sleeps++;
+    if (at_sleep)
+        at_sleep();
+    return __real_nanosleep(time, left);
+}
+
+/* Each thread stops in the middle of its set until so many have. */
+enum { threads = 200 };
+static _Atomic unsigned begun, awaited;
+static long meet(const char *name) {
+    static _Thread_local unsigned locks;
+    if (strcmp(name, "mutex_lock") == 0 && ++locks == 2) {
+        begun++;
+        while (begun < awaited)
+            sched_yield();
+    }
+    return 0;
+}
+
+static size_t size_of_each;
+static void *write_one(void *key) {
+    static const unsigned char zeros[100 << 10];
+    CHECK_STATUS(SHALE_OK, shale_set(busy, key, sizeof(uint64_t), zeros, size_of_each, NULL));
+    return NULL;
+}
+
+static void write_all(unsigned meeting) {
+    pthread_t all[threads];
+    static uint64_t names[threads];
+    begun = sleeps = 0;
+    awaited = meeting;
+    shim_faults.call = meet;
+    for (uint64_t i = 0; i < threads; i++) {
+        names[i] = i;
+        REQUIRE(pthread_create(&all[i], NULL, write_one, &names[i]) == 0);
+    }
+    for (unsigned i = 0; i < threads; i++)
+        pthread_join(all[i], NULL);
+    shim_faults.call = NULL;
+}
+
+static void two_hundred_at_once(void) {
+    remove_tree(directory);
+    busy = require_open(directory, (shale_options){.capacity = 64 << 20, .flags = SHALE_OPEN_NO_SYNC});
+    size_of_each = 100 << 10;
+    write_all(threads);
+    CHECK_EQUAL(threads, stats_of(busy).entries);
+    CHECK_EQUAL(0, sleeps);
+    check_afterwards(busy, directory, "two hundred at once");
+    CHECK_STATUS(SHALE_OK, shale_close(busy));
+}
+
+/* The smallest cache lists 64. */
+static void more_than_are_listed(void) {
+    remove_tree(directory);
+    busy = require_open(directory, (shale_options){.capacity = 1 << 20, .flags = SHALE_OPEN_NO_SYNC});
+    size_of_each = 20 << 10;
+    write_all(64);
+    CHECK_EQUAL(threads, stats_of(busy).entries);
+    CHECK(sleeps > 0);
+    check_afterwards(busy, directory, "more than are listed");
+    CHECK_STATUS(SHALE_OK, shale_close(busy));
+}
+
+static mapped_file index_file;
+static layout where;
+
+static uint64_t cell_word(uint64_t i, size_t word) {
+    return word_at(index_file.bytes + index_head_bytes + where.writers + i * writer_cell + word);
+}
+static void set_cell_word(uint64_t i, size_t word, uint64_t value) {
+    memcpy(index_file.bytes + index_head_bytes + where.writers + i * writer_cell + word, &value, sizeof value);
+}
+static uint64_t cells(void) {
+    return (where.fences - where.writers) / writer_cell;
+}
+
+/* Of a process, which may be silent for so long. */
+static void fill_cells(pid_t process, int64_t silent_ms) {
+    for (uint64_t i = 0; i < cells(); i++) {
+        set_cell_word(i, 8,
+                      (uint64_t)process << 42 | (uint64_t)(monotonic_ms() + shim_faults.uptime_ahead + silent_ms));
+        set_cell_word(i, 0, (UINT64_C(1) << 40) + i);
+    }
+}
+
+/* A second goes by. */
+static void renew_cells(void) {
+    shim_faults.uptime_ahead += 1000;
+    for (uint64_t i = 0; i < cells(); i++)
+        set_cell_word(i, 8, cell_word(i, 8) + 1000);
+}
+static void end_some(void) {
+    renew_cells();
+    if (sleeps == 3)
+        for (uint64_t i = 0; i < cells(); i += 16)
+            set_cell_word(i, 0, 0);
+}
+static void let_time_pass(void) {
+    shim_faults.uptime_ahead += 1000;
+}
+
+static void among_cells_of_others(void) {
+    remove_tree(directory);
+    shale_cache *cache = require_open(directory, (shale_options){.capacity = 1 << 20, .flags = SHALE_OPEN_NO_SYNC});
+    mapped_file data = map_file(directory, "shale.data");
+    where = layout_of(data.bytes);
+    unmap_file(&data);
+    index_file = map_file(directory, "shale.index");
+    CHECK_EQUAL(64, cells());
+    const size_t size = 100 << 10;
+
+    pid_t dead = fork();
+    if (dead == 0)
+        _exit(0);
+    CHECK_EQUAL(0, wait_for(dead));
+    fill_cells(dead, 30000);
+    sleeps = 0;
+    CHECK_STATUS(SHALE_OK, put(cache, 1, size));
+    CHECK_EQUAL(0, sleeps);
+
+    fill_cells(getpid(), 30000);
+    at_sleep = renew_cells;
+    CHECK_STATUS(SHALE_E_BUSY, put(cache, 2, size));
+    CHECK(sleeps >= 10 && strstr(shale_last_error(), "large values"));
+    for (uint64_t i = 0; i < cells(); i++)
+        CHECK_EQUAL((UINT64_C(1) << 40) + i, cell_word(i, 0)); /* all are still listed */
+
+    sleeps = 0;
+    at_sleep = end_some;
+    CHECK_STATUS(SHALE_OK, put(cache, 2, size));
+    CHECK_EQUAL(3, sleeps);
+
+    /* Silent from now on. */
+    sleeps = 0;
+    at_sleep = let_time_pass;
+    fill_cells(getpid(), 5000);
+    CHECK_STATUS(SHALE_OK, put(cache, 3, size));
+    CHECK(sleeps > 0 && sleeps <= 5);
+    at_sleep = NULL;
+    shim_faults.uptime_ahead = 0;
+    for (uint64_t i = 0; i < cells(); i++)
+        set_cell_word(i, 0, 0);
+    for (uint64_t key = 1; key <= 3; key++)
+        is_there(cache, key, size);
+    unmap_file(&index_file);
+    check_afterwards(cache, directory, "among others");
+    CHECK_STATUS(SHALE_OK, shale_close(cache));
+}
+
 int main(void) {
     watch(120);
     prefer_memory();
@@ -248,6 +422,9 @@ int main(void) {
     RUN(stopped_and_does_not_know);
     RUN(beside_many_others);
     RUN(overtaken);
+    RUN(two_hundred_at_once);
+    RUN(more_than_are_listed);
+    RUN(among_cells_of_others);
     remove_tree(directory);
     free(directory);
     return finish();

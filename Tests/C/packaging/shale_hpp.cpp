@@ -111,6 +111,9 @@ static void leases() {
         auto loading = cache.lease("key");
         CHECK(loading && loading->found == shale::Found::miss && loading->lease);
         CHECK(!cache.lease("key")->lease); // one at a time
+        shale::LeaseOptions recorded;
+        recorded.recorded = true;
+        CHECK(!cache.lease("key", recorded)->lease && !cache.lease("key", recorded)->unrecorded);
         CHECK(*loading->lease->renew() && *loading->lease->renew(1s));
         shale::SetOptions fenced;
         fenced.if_untouched = loading->lease->fence();

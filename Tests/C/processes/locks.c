@@ -1,5 +1,5 @@
 /* Locks are taken one at a time, so that nobody waits for anybody who waits for him, and the caller's clock is asked
- * while none is held, as it may take its time, or use the cache. Every lock of the library's comes by here on its way to
+ * while none is held, as it may take its time, or use the cache. So is the kernel, about the process that has a lease. Every lock of the library's comes by here on its way to
  * libc, while one thread does everything that the interface has, in shards that are full. Only the making of a
  * dictionary takes shards' locks, one after the other, while it holds its own (promises.md, "Invariants").
  *
@@ -7,6 +7,7 @@
 #include "check.h"
 #include "faults.h"
 #include "files.h"
+#include "gate.h"
 #include "pattern.h"
 
 #include <pthread.h>
@@ -16,7 +17,7 @@ enum { keys = 2000, most = 200000, depth = 8 };
 static const char *doing;
 static const void *held[depth], *maker; /* of dictionaries */
 static int count;
-static uint64_t taken, taken_beside, asked;
+static uint64_t taken, taken_beside, asked, looked_for;
 
 int __real_pthread_mutex_trylock(pthread_mutex_t *mutex);
 int __real_pthread_mutex_unlock(pthread_mutex_t *mutex);
@@ -42,6 +43,17 @@ int __wrap_pthread_mutex_unlock(pthread_mutex_t *mutex) {
     REQUIRE(count > 0 && held[count - 1] == mutex);
     count--;
     return __real_pthread_mutex_unlock(mutex);
+}
+
+int __real_kill(pid_t process, int number);
+int __wrap_kill(pid_t process, int number);
+
+int __wrap_kill(pid_t process, int number) {
+    if (number == 0 && strcmp(doing, "lease") == 0) {
+        looked_for++;
+        check_that(count == 0, __FILE__, __LINE__, "the kernel is asked about a process under a lock", ": %s", doing);
+    }
+    return __real_kill(process, number);
 }
 
 static int64_t now_ms(void *context UNUSED) {
@@ -144,6 +156,47 @@ static void act(shale_cache *cache, random_source *source, uint64_t n) {
         doing = "clear", CHECK_STATUS(SHALE_OK, shale_clear(cache));
 }
 
+/* Another process has the lease of a key, and then takes all cells. */
+static void test_leases_of_another(void) {
+    char *other = path_to("leases");
+    shale_options options = {.capacity = 1 << 20, .now_ms = now_ms, .flags = SHALE_OPEN_NO_SYNC};
+    shale_lease_options lease = {.struct_size = sizeof lease, .flags = SHALE_LEASE_RECORDED};
+    shale_value value = SHALE_VALUE_INIT;
+    uint64_t token;
+    doing = "open";
+    shale_cache *cache = require_open(other, options);
+    gate ready = make_gate();
+    pid_t child = fork();
+    if (child == 0) {
+        begin_child(60);
+        die_with_parent();
+        for (uint64_t key = 0; key < keys; key++)
+            CHECK_STATUS(SHALE_MISS, shale_lease(cache, &key, sizeof key, &lease, &value, &token));
+        pass(&ready);
+        pause();
+    }
+    await(&ready);
+    doing = "lease";
+    for (int round = 0; round < 2; round++) {
+        for (uint64_t key = 0; key < keys; key += 50) { /* for so few there are cells in any case */
+            CHECK_STATUS(SHALE_MISS, shale_lease(cache, &key, sizeof key, &lease, &value, &token));
+            CHECK_EQUAL(round > 0, token != 0);
+        }
+        doing = "the end of a holder";
+        if (round == 0) {
+            kill(child, SIGKILL);
+            wait_for(child);
+        }
+        doing = "lease";
+    }
+    CHECK(looked_for > keys / 50);
+    doing = "close";
+    shale_value_free(&value);
+    CHECK_STATUS(SHALE_OK, shale_close(cache));
+    close_gate(&ready);
+    free(other);
+}
+
 int main(int argument_count, char **arguments) {
     uint64_t operations = argument_count > 1 ? strtoull(arguments[1], NULL, 0) : 30000;
     random_source source = {argument_count > 2 ? strtoull(arguments[2], NULL, 0) : 1};
@@ -166,6 +219,7 @@ int main(int argument_count, char **arguments) {
     }
     CHECK_STATUS(SHALE_OK, shale_close(cache));
     CHECK(taken > operations / 2 && asked > operations / 2 && evictions > 0 && cleaned > 0);
+    test_leases_of_another();
     CHECK(taken_beside > 0); /* dictionaries were made of places that others had */
     printf("%" PRIu64 " locks, %" PRIu64 " of them beside a dictionary's, %" PRIu64 " looks at the clock\n", taken,
            taken_beside, asked);

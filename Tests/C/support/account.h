@@ -41,7 +41,7 @@ typedef struct {
     uint64_t records, damaged, ghosts;        /* in the log; ghosts: keys that a rebuild would bring back */
     uint64_t parts, orphans, orphan_bytes;    /* orphans: parts of no manifest */
     uint64_t incomplete;                      /* manifests without all of their parts */
-    uint64_t being_written;                   /* blobs in the index head */
+    uint64_t being_written;                   /* blobs that the shards list */
     uint64_t data_bytes, index_bytes, directory_bytes; /* on the disk */
     unsigned faults;
     char first_fault[256];
@@ -211,8 +211,9 @@ static bool account_read_head(audit *a) {
         account_fault(a, "the index ends before its last shard");
         return false;
     }
-    for (int i = 0; i < index_writing_places; i++)
-        a->result.being_written += word_at(head + index_writing + i * 8) != 0;
+    for (uint64_t shard = 0; shard < a->l.shards; shard++)
+        for (uint64_t at = a->l.writers; at < a->l.fences; at += writer_cell)
+            a->result.being_written += word_at(a->index + shard_offset(&a->l, shard) + at) != 0;
     return true;
 }
 

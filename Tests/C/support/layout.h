@@ -33,7 +33,7 @@ enum { segment_frame = 8, segment_shard = 12, segment_number = 16, segment_previ
 /* Fields of the index head. */
 enum { index_version = 10, index_secret_check = 16, index_geometry_check = 24, index_boot = 32, index_own_device = 48,
        index_data_device = 64, index_clean_mark = 80, index_generation = 112, index_lsn = 512, index_dictionary_words = 640, index_dictionary_numbers = 704,
-       index_writing = 1024, index_writing_places = 64, index_counters = 4096 };
+       index_counters = 4096 };
 
 /* Fields of a shard header. */
 enum { shard_shape = 64, shard_moves = 72, shard_epoch = 80, shard_tag_generations = 88, shard_tag_counts = 960, shard_stamp = 128, shard_state = 192,
@@ -48,7 +48,7 @@ enum { shard_shape = 64, shard_moves = 72, shard_epoch = 80, shard_tag_generatio
 /* Of a place in shale.data. */
 enum frame_state { frame_absent, frame_free, frame_in_log, frame_preparing };
 
-enum { tag_cell = 32, tag_cells = 128, lease_bytes = 1536, use_time_bytes = 1024, least_fence_lines = 128, most_fence_lines = 65536, dictionary_words = 16, bucket_bytes = 64, slot_bytes = 16, last_buckets = 16,
+enum { tag_cell = 32, tag_cells = 128, lease_group = 16 * 24, writer_cell = 16, writer_group = 16 * writer_cell, use_time_bytes = 1024, least_fence_lines = 128, most_fence_lines = 65536, dictionary_words = 16, bucket_bytes = 64, slot_bytes = 16, last_buckets = 16,
        most_buckets = (1 << 24) - 64, chunk_buckets = 1024, chunk_head = 3 * page_bytes, chunk_bytes = chunk_head + chunk_buckets * bucket_bytes };
 
 enum record_kind { record_value = 1, record_manifest, record_part, record_tombstone, record_touch, record_invalidate,
@@ -59,7 +59,7 @@ enum record_kind { record_value = 1, record_manifest, record_part, record_tombst
 typedef struct {
     uint64_t shards, segment_size, rows, dictionary_places, dictionary_size;
     uint64_t dictionaries, segments;             /* in shale.data */
-    uint64_t queue, states, leases, region,
+    uint64_t queue, states, leases, writers, fences, region,
         chunks; /* in a shard's region of shale.index, its size, and what is behind them */
 } layout;
 
@@ -90,6 +90,10 @@ static inline uint64_t larger(uint64_t a, uint64_t b) {
     return a > b ? a : b;
 }
 
+static inline uint64_t clamped(uint64_t least, uint64_t value, uint64_t most) {
+    return value < least ? least : value > most ? most : value;
+}
+
 /* The chunks for so many buckets, the last one in whole pages. */
 static inline uint64_t table_bytes_of(uint64_t buckets) {
     uint64_t all = buckets + last_buckets, rest = all % chunk_buckets;
@@ -110,10 +114,12 @@ static inline layout layout_of(const unsigned char *data) {
                           l.segment_size < 2 << 20 ? l.segment_size : 2 << 20);
     l.queue = shard_header_bytes + l.rows * 8;
     l.states = round_up(l.queue + l.rows * 4, 8);
+    uint64_t share = l.rows * l.segment_size / 4;
     l.leases = round_up(l.states + l.rows, 64);
-    uint64_t fence_lines = l.rows * l.segment_size / 4 / 100 / 64;
-    fence_lines = fence_lines < most_fence_lines ? larger(fence_lines, least_fence_lines) : most_fence_lines;
-    l.region = round_up(round_up(l.leases + lease_bytes, 64) + fence_lines * 64 + use_time_bytes, page_bytes);
+    l.writers = l.leases + clamped(5, share / (48 << 10), 320) * lease_group;
+    l.fences = round_up(l.writers + clamped(4, share / (240 << 10), 64) * writer_group, 64);
+    l.region = round_up(l.fences + clamped(least_fence_lines, share / 100 / 64, most_fence_lines) * 64 + use_time_bytes,
+                        page_bytes);
     l.chunks = index_head_bytes + l.shards * l.region;
     return l;
 }

@@ -35,7 +35,7 @@ static inline uint64_t begin_load(shale_cache *cache, const uint64_t name[2], ui
     if (!lease)
         return 0;
     load_shares->loads++;
-    /* A shard records 64 leases at a time, and grants further ones unrecorded (limits.md, "Processes"). */
+    /* One that could not be recorded keeps nobody else from loading (limits.md, "Processes"). */
     if (shale_renew(cache, name, 2 * sizeof *name, lease, 60 * 60 * 1000) != SHALE_OK)
         return 0;
     uint32_t other = atomic_exchange(&all_loads->holders[slot], who + 1);

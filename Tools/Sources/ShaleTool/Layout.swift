@@ -2,7 +2,7 @@ import Glibc
 
 /// What the headers of a cache's files say, read as Documentation/format.md has them, without opening the cache.
 struct Layout {
-    static let indexVersion: UInt64 = 9
+    static let indexVersion: UInt64 = 10
 
     struct Shard: Encodable {
         let entries, liveBytes, pinnedBytes, segments, freeFrames: Int
@@ -47,7 +47,9 @@ struct Layout {
         }
         let fences = rows * segmentSize < 16 << 20 ? 8192 : 32768
         let tags = Layout.up(Layout.up(2048 + rows * 12, 8) + rows, 64)
-        let region = Layout.up(Layout.up(tags + 16384 + 1536, 64) + fences + 1024, 4096)
+        let share = rows * segmentSize / 4
+        let leases = min(max(share / (48 << 10), 5), 320) * 384, writers = min(max(share / (240 << 10), 4), 64) * 256
+        let region = Layout.up(tags + 16384 + leases + writers + fences + 1024, 4096)
         var perShard: [Shard] = []
         for shard in 0..<shards {
             let header = try Words(path, at: 12288 + shard * region, 2048)

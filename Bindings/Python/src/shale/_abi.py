@@ -62,6 +62,7 @@ GET_STALE: Final = 0x1
 GET_PEEK: Final = 0x2
 GET_INFO: Final = 0x4
 GET_TOKEN: Final = 0x8
+LEASE_RECORDED: Final = 0x100
 
 INVALIDATE_EXPIRE: Final = 0x1
 
@@ -192,6 +193,7 @@ class Stats(ctypes.Structure):
         ("evicted_idle_ms", c_uint64),
         ("eviction", c_int32),
         ("reserved", c_uint32),
+        ("leases_unrecorded", c_uint64),
     ]
 
     entries: int

@@ -550,9 +550,10 @@ class Cache(Fast, LoadingMethods[KT], MutableMapping[KT, VT]):
                     lease.set(load(), max_age=60)
 
         It is granted on a miss, on a stale value, and with ``refresh_ahead`` sometimes on a fresh
-        one, if nobody has it. It ends with its release, or its time: ``Lease.renew`` begins that
-        again. It keeps nobody from setting the key. A shard notes 64 leases at once, and grants
-        further ones unnoted: two may have those.
+        one, if nobody has it. It ends with its release, its process, or its time: ``Lease.renew``
+        begins that again. It keeps nobody from setting the key. A cache of 16 MiB or more records
+        at least 4,096 leases at once, a smaller one as many in proportion. Further ones are granted
+        unrecorded: two may have those, and ``stats().leases_unrecorded`` counts them.
 
         stale: also what is past its age but kept. lease: seconds, up to an hour. refresh_ahead: as
         in ``get_or_load``. Raises PermissionDeniedError where a read-only cache would have to load.
@@ -572,8 +573,8 @@ class Cache(Fast, LoadingMethods[KT], MutableMapping[KT, VT]):
 
         timeout: how long to wait for another; then ``LockTimeoutError``. None: without end. 0: not
             at all.
-        lease: how soon the lock of a process that was killed or stopped is another's, up to an
-            hour. It may be held for longer: it is renewed.
+        lease: how soon the lock of a process that was stopped is another's, up to an hour. It may
+            be held for longer: it is renewed. That of a process that was killed is free at once.
 
         It is not reentrant, and gives no order to those who wait: they look again after pauses of
         up to 16 ms. It ends early where its process is stopped for longer than ``lease``, or the

@@ -1,7 +1,7 @@
 """Leases: the right to load a key, of one at a time of all who ask, in all processes.
 
-A lease is a hint: it ends with its release or with its time, and nobody's value
-is wrong without it. Its number is the token of the load's fenced set, which stores
+A lease is a hint: it ends with its release, with its time or with its process, and
+nobody's value is wrong without it. Its number is the token of the load's fenced set, which stores
 nothing where the key was changed, or a tag invalidated, since the lease was given.
 """
 
@@ -116,12 +116,6 @@ class HeldLease:
                     pass
             return self._held
 
-    def is_noted(self) -> bool:
-        """Whether it keeps others from having it: a shard notes so many, and grants the rest
-        unnoted."""
-        status = self._pool.lend(_renew, self._key, self.token, self.milliseconds)
-        return status == _abi.OK
-
     def release(self) -> bool:
         """Gives it back; again is allowed. Whether it was held until now."""
         with self._lock:
@@ -131,3 +125,10 @@ class HeldLease:
                 with suppress(Error):
                     return self._pool.lend(_release, self._key, self.token) == _abi.OK
             return False
+
+
+def recorded(pool: Pool, key: bytes, milliseconds: int) -> HeldLease | None:
+    """The lease of a key that has no value, which nobody else gets. None where another has it, or
+    no more can be recorded."""
+    looked = pool.lend(look, key, _abi.GET_PEEK | _abi.LEASE_RECORDED, milliseconds, 0)
+    return HeldLease(pool, key, looked.lease, milliseconds) if looked.lease else None

@@ -80,8 +80,9 @@ class LoadingMethods(Generic[KT]):
         When it is loaded:
 
         wait: how long to wait for another's load before loading all the same.
-        lease: how soon the load of a process that was killed is begun again, up to an
-            hour. A load may take longer: its lease is renewed.
+        lease: how soon the load of a process that was stopped is begun again, up to an
+            hour. A load may take longer: its lease is renewed. That of a process that was
+            killed is begun again at once.
         refresh_ahead: above 0, a value is loaded anew shortly before it expires:
             each caller draws a time by chance, with this mean, and loads if less is
             left, so that the readers of a popular key never miss together. What a

@@ -2,8 +2,8 @@
 
 A lock is a lease (`_lease`) on a stored key of its own, under which nothing is ever stored: so
 locks and loads of one key do not meet, and no ``clear`` or eviction takes a lock away. Like the
-lease of a load it is renewed for as long as it is held, and ends with its time where its process
-was killed.
+lease of a load it is renewed for as long as it is held, and ends with its process. It is always
+recorded: where the cache has no room to record one, a lock waits for one of them to end.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
-from . import _abi, _heartbeat, _lease, _log
+from . import _heartbeat, _lease, _log
 from ._errors import InvalidError, LockTimeoutError
 from ._keys import LOCK
-from ._lease import HeldLease
 from ._units import LEASE, NEVER, duration_ms, lease_ms, seconds
 
 if TYPE_CHECKING:
     from ._cache import Cache
     from ._keys import Key
+    from ._lease import HeldLease
     from ._units import Seconds
 
 # Seconds between two tries. They grow.
@@ -84,18 +84,9 @@ class LockBase:
             pause = min(2 * pause, _LONGEST_PAUSE)
 
     def _try(self) -> bool:
-        pool = self._cache._pool
-        looked = pool.lend(_lease.look, self._stored, _abi.GET_PEEK, self._lease_ms, 0)
-        if not looked.lease:
+        lease = _lease.recorded(self._cache._pool, self._stored, self._lease_ms)
+        if lease is None:
             return False
-        lease = HeldLease(pool, self._stored, looked.lease, self._lease_ms)
-        try:
-            # Where a shard has no room to note it, a lease is granted all the same.
-            if not lease.is_noted():
-                return False
-        except BaseException:
-            lease.release()
-            raise
         self._process = os.getpid()
         self._lease = lease
         _heartbeat.begin(lease)

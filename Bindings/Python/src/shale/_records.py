@@ -137,6 +137,8 @@ class Stats:
     is ``"adaptive"``, from the last set."""
     eviction: Eviction
     """Which entries leave first, as it was chosen when the cache was made."""
+    leases_unrecorded: int
+    """Of the leases, those that could not be recorded: others may have loaded the same key."""
     own: LoadStats = LoadStats()
     """What this object alone has counted."""
 

@@ -27,7 +27,7 @@ class ShaleBackend(CacheBackend):
     """The backend ``"shale.dogpile"``.
 
     arguments: ``directory``, of the cache, or an open ``shale.Cache``; ``lease``, seconds after
-    which the mutex of a process that was killed is another's (30); others that ``shale.Cache``
+    which the mutex of a process that was stopped is another's (30); others that ``shale.Cache``
     takes are its options. Its mutex is a ``shale.Lock``: one of all threads and processes loads.
 
     Values are Shale's own; for others give ``serializer=shale.PickleSerializer()``, or the region a

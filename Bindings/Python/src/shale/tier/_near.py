@@ -221,13 +221,7 @@ class NearCache:
     # The listener's lease
 
     def lease(self, milliseconds: int) -> Union[HeldLease, None]:
-        pool = self.cache._pool
-        looked = pool.lend(_lease.look, _LISTENER, _abi.GET_PEEK, milliseconds, 0)
-        if not looked.lease:
-            return None
-        held = HeldLease(pool, _LISTENER, looked.lease, milliseconds)
-        # One that could not be noted could be had twice.
-        return held if held.is_noted() else None
+        return _lease.recorded(self.cache._pool, _LISTENER, milliseconds)
 
     # The journal
 
