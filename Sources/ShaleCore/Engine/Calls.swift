@@ -80,6 +80,9 @@ extension Engine {
                 && IndexHead.isOfGeneration(ref.pointee.head.acquire(IndexHead.generation), generation)
             : generation &+ 1 == own
         if !isCurrent {
+            // Writers that came between the two looks left words of different moments.
+            shim_fence_acquire()
+            if ref.pointee.data.acquire(Superblock.generation) != generation { return try checkGeneration() }
             throw Message().adding(ref.pointee.files.path).adding(
                 ": a writer has made a new index since this read-only handle was opened; open it again"
             ).failure(.busy)
