@@ -27,8 +27,10 @@ SMALLEST = "1MiB"
 LASTING = 3600
 """Seconds of a lease that no machine is too busy to keep."""
 
-REFUSED = Share("loads of untouched keys refused", 10 / 14, kind="fence-")
-"""Both loads of five of the seven cases. They are the same in each run, so no more is allowed."""
+ROOMY = "32MiB"
+"""For 36,000 changes of other keys and tags while a load runs: limits.md, "Processes"."""
+
+REFUSED = Share("loads of untouched keys refused", 0, kind="fence")
 DUPLICATES = Share("courses with a load beside another", 4 / 14, kind="duplicate-load")
 """Of four of the fourteen cases."""
 
@@ -89,7 +91,7 @@ def short_lives_in_a_full_cache(world: World) -> str | None:
                 world.set(cache, 9)
                 world.set(cache, 1, max_age=0.01)
 
-        return None if stored(cache, during) else "fence-leaving"
+        return None if stored(cache, during) else "fence"
 
 
 def a_purge(world: World) -> str | None:
@@ -100,7 +102,7 @@ def a_purge(world: World) -> str | None:
             world.clock.advance(1)
             cache.purge()
 
-        return None if stored(cache, during) else "fence-leaving"
+        return None if stored(cache, during) else "fence"
 
 
 def an_eviction_of_what_was_set_since(world: World) -> str | None:
@@ -110,40 +112,40 @@ def an_eviction_of_what_was_set_since(world: World) -> str | None:
             world.set(cache, 1)
             assert cache.evict(10)
 
-        return None if stored(cache, during) else "fence-eviction"
+        return None if stored(cache, during) else "fence"
 
 
 def many_tags(world: World) -> str | None:
-    with world.open() as cache:
+    with world.open(ROOMY) as cache:
 
         def during() -> None:
-            for number in range(400):
+            for number in range(5000):
                 cache.invalidate(f"tag {number}")
 
-        return None if stored(cache, during, tag="own") else "fence-tags"
+        return None if stored(cache, during, tag="own") else "fence"
 
 
 def many_removals(world: World) -> str | None:
-    with world.open() as cache:
+    with world.open(ROOMY) as cache:
 
         def during() -> None:
             for number in range(10_000):
                 cache.remove(f"other {number}")
 
-        return None if stored(cache, during) else "fence-removals"
+        return None if stored(cache, during) else "fence"
 
 
 def a_full_cache(world: World) -> str | None:
     """What is evicted is older than the loads."""
     with world.open() as cache:
         world.set(cache, 6000)
-        return None if stored(cache, lambda: world.set(cache, 500)) else "fence-eviction"
+        return None if stored(cache, lambda: world.set(cache, 500)) else "fence"
 
 
 def a_full_adaptive_cache(world: World) -> str | None:
     with world.open(eviction="adaptive") as cache:
         world.set(cache, 20_000)
-        return None if stored(cache, lambda: world.set(cache, 500)) else "fence-eviction"
+        return None if stored(cache, lambda: world.set(cache, 500)) else "fence"
 
 
 STORES: list[Case] = [
