@@ -52,7 +52,9 @@ struct LeaseTable {
     }
 
     /// The cell of a key's lease.
+    @inline(never)
     private func held(_ keyHash: UInt64, _ uptime: Int64) -> Memory? {
+        @inline(never)
         func held(in group: Memory) -> Memory? {
             for cell in cells(group) where cell.u64(LeaseTable.keyHash) == keyHash && !isOver(cell, uptime) {
                 return cell
@@ -64,7 +66,9 @@ struct LeaseTable {
     }
 
     /// A free cell of the group that has more of them.
+    @inline(never)
     private func free(_ keyHash: UInt64, _ uptime: Int64) -> Memory? {
+        @inline(never)
         func free(in group: Memory) -> (cell: Memory?, count: Int) {
             var found: Memory?
             var count = 0
@@ -116,6 +120,7 @@ struct LeaseTable {
     // MARK: Holders whose process has ended
 
     /// Without the lock: the first of the key's cells, from the `next`th on, whose holder is gone.
+    @inline(never)
     func firstGone(_ keyHash: UInt64, from next: inout Int, own: UInt32) -> Holder? {
         let both = candidates(keyHash)
         while next < 2 * Sizes.leases.group {
@@ -128,7 +133,9 @@ struct LeaseTable {
     }
 
     /// Ends what a holder that is gone still holds of the key's cells: unless another has it by now.
+    @inline(never)
     func end(_ gone: Holder, _ keyHash: UInt64) {
+        @inline(never)
         func end(in group: Memory) {
             for cell in cells(group) where holder(cell) == gone { cell.set(LeaseTable.holder, 0) }
         }
