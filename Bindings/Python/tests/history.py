@@ -35,8 +35,8 @@ LEAST = 30
 KILLS = 3
 STEPS = 20
 """Changes that a process has made before it is killed."""
-MOST_REFUSED = 0.1
-"""In 8 runs it was 0.1 to 0.5 %: what an eviction or an end of an age has taken since, at most."""
+MOST_REFUSED = 0.05
+"""None is, but on a machine so busy that more keys change during a load than the cache notes."""
 TRIES = 1000
 """To get something done beside processes that clear the cache hundreds of times a second."""
 
@@ -56,8 +56,8 @@ def run(
     seed = int(os.environ.get("SHALE_SEED", random.randrange(1 << 30)))
     print(f"SHALE_SEED={seed}")
     numbers.write_bytes(bytes(4096))
-    refused = Share("loads of untouched keys refused", MOST_REFUSED, kind="fence-")
-    beside = Share("loads beside another's lease", 0, kind="duplicate-load")
+    refused = Share("loads of untouched keys refused", MOST_REFUSED)
+    beside = Share("loads beside another's lease", 0)
     words = Words(numbers)
     ends: dict[int, float] = {}
     children: list[subprocess.Popen[str]] = []

@@ -32,8 +32,8 @@ class Known:
     pinned: bool = False
 
 
-MOST_REFUSED = 0.2
-"""In 1,200 loads it was none. But one purge refuses all that are under way."""
+MOST_REFUSED = 0.05
+"""None is, but on a machine so busy that more keys change during a load than the cache notes."""
 
 
 @dataclass
@@ -282,8 +282,7 @@ class CacheMachine(RuleBasedStateMachine):
 
 
 CacheMachine.refused = Share(
-    "loads of untouched keys refused, one process", MOST_REFUSED, kind="fence-"
-)
+    "loads of untouched keys refused, one process", MOST_REFUSED)
 
 
 class NamespaceMachine(CacheMachine):

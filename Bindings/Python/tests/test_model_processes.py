@@ -160,8 +160,7 @@ class ProcessesMachine(CacheMachine):
 
 
 ProcessesMachine.refused = Share(
-    "loads of untouched keys refused, two processes", MOST_REFUSED, kind="fence-"
-)
+    "loads of untouched keys refused, two processes", MOST_REFUSED)
 TestProcesses = ProcessesMachine.TestCase
 TestProcesses.settings = examples(25)
 

@@ -30,8 +30,8 @@ LASTING = 3600
 ROOMY = "32MiB"
 """For 36,000 changes of other keys and tags while a load runs: limits.md, "Processes"."""
 
-REFUSED = Share("loads of untouched keys refused", 0, kind="fence")
-DUPLICATES = Share("courses with a load beside another", 4 / 14, kind="duplicate-load")
+REFUSED = Share("loads of untouched keys refused", 0)
+DUPLICATES = Share("courses with a load beside another", 4 / 14)
 """Of four of the fourteen cases."""
 
 
