@@ -92,7 +92,8 @@ int main(int count, char **arguments) {
     static const struct {
         const char *name;
         void (*run)(shale_cache *);
-    } works[] = {{"hit", hit}, {"miss", miss}, {"set", set}, {"full", full}, {"fenced", fenced}, {"remove", remove_all}};
+    } works[] = {{"hit", hit},   {"miss", miss},     {"set", set},
+                 {"full", full}, {"fenced", fenced}, {"remove", remove_all}};
     enum { kinds = sizeof works / sizeof *works };
     static const char *const modes[] = {[SHALE_COMPRESSION_DICTIONARY] = "dictionary",
                                         [SHALE_COMPRESSION_LZ4] = "lz4",
@@ -109,7 +110,8 @@ int main(int count, char **arguments) {
         snprintf(keys[i], sizeof keys[i], "article/%08x", (unsigned)i * 2654435761u);
     make_values();
     /* A half fits, or everything. */
-    bool evicts = works[work].run == full || works[work].run == fenced, notes = works[work].run == fenced || works[work].run == remove_all;
+    bool evicts = works[work].run == full || works[work].run == fenced,
+         notes = works[work].run == fenced || works[work].run == remove_all;
     shale_cache *cache = open_cache(mode, evicts ? 4u << 20 : 128u << 20);
     if (notes) {
         shale_value value = SHALE_VALUE_INIT;

@@ -135,12 +135,20 @@ static void walk_frames(const layout *l, const unsigned char *data, uint32_t siz
 }
 
 static void walk_shard(const shard_view *v, bool notes) {
-    static const size_t plain[] = {
-        w_shape,           w_state,        w_entries,     w_live,        w_pinned,      w_used,
-        w_head_frame,      w_head_offset,  w_tail_offset, w_queue_first, w_queue_count, w_allocated,
-        w_table_pages,     w_no_space,     w_unsure,      w_sweep_at,    w_sweep_state, w_heap_counts,
-        w_heap_counts + 8, w_heap_current, w_free_count,  w_tag_generations,
-        w_tag_counts,      w_tag_counts + 8, w_tags_carried, w_tags_carried + 8, w_tag_sweep, w_notes_changes};
+    static const size_t plain[] = {w_shape,           w_state,
+                                   w_entries,         w_live,
+                                   w_pinned,          w_used,
+                                   w_head_frame,      w_head_offset,
+                                   w_tail_offset,     w_queue_first,
+                                   w_queue_count,     w_allocated,
+                                   w_table_pages,     w_no_space,
+                                   w_unsure,          w_sweep_at,
+                                   w_sweep_state,     w_heap_counts,
+                                   w_heap_counts + 8, w_heap_current,
+                                   w_free_count,      w_tag_generations,
+                                   w_tag_counts,      w_tag_counts + 8,
+                                   w_tags_carried,    w_tags_carried + 8,
+                                   w_tag_sweep,       w_notes_changes};
     static const size_t numbered[] = {w_head_number, w_ghost, w_last_number, w_tail_number, w_proven_tail};
     static const size_t stamped[] = {w_stamp, w_sweep_limit, w_heap_limit};
     const uint64_t stamp_mask = ((uint64_t)1 << 38) - 1;

@@ -40,7 +40,8 @@ static uint64_t capacity_of(int which) {
     const configuration *c = configured;
     size_t shard = up(shard_header + lease_cells * 24 + writer_cells * 16 + fence_lines * fence_line + use_time_bytes,
                       unit) +
-                   2 * chunk_head + unit + table_bytes(least_buckets) + (size_t)c->places[which] * (c->segment + 4 * 13);
+                   2 * chunk_head + unit + table_bytes(least_buckets) +
+                   (size_t)c->places[which] * (c->segment + 4 * 13);
     size_t all = superblock_page + up(c->shards * 32, unit) + (size_t)c->dictionaries * 512 + index_head +
                  c->shards * shard;
     return all + all / 511 + 1;
@@ -1312,8 +1313,9 @@ static void expect_fenced(const char *key, uint64_t token, bool may_be_refused) 
     if (status == SHALE_CONFLICT) {
         shale_stats after = read_stats();
         shared_counts.refused++;
-        if (after.conflicts_line > before.conflicts_line ? is_forgotten(token)
-                                                         : after.conflicts_floor > before.conflicts_floor && may_be_refused)
+        if (after.conflicts_line > before.conflicts_line
+                ? is_forgotten(token)
+                : after.conflicts_floor > before.conflicts_floor && may_be_refused)
             excuses_used[excuse_fence]++;
         else if (!is_known("fence"))
             complain("a fenced set of key %s is refused, though the key is untouched (fence: %d %d %d %d)", key,

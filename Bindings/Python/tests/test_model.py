@@ -281,8 +281,7 @@ class CacheMachine(RuleBasedStateMachine):
         assert bool(self.cache) == bool(wanted)
 
 
-CacheMachine.refused = Share(
-    "loads of untouched keys refused, one process", MOST_REFUSED)
+CacheMachine.refused = Share("loads of untouched keys refused, one process", MOST_REFUSED)
 
 
 class NamespaceMachine(CacheMachine):

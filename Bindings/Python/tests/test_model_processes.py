@@ -159,8 +159,7 @@ class ProcessesMachine(CacheMachine):
         self.go_on()
 
 
-ProcessesMachine.refused = Share(
-    "loads of untouched keys refused, two processes", MOST_REFUSED)
+ProcessesMachine.refused = Share("loads of untouched keys refused, two processes", MOST_REFUSED)
 TestProcesses = ProcessesMachine.TestCase
 TestProcesses.settings = examples(25)
 

@@ -26,7 +26,8 @@ struct ShardHeader: MappedWords {
     enum Field {
         static let mutex = 0
         // Read by everyone.
-        static let shape = Word(64), moves = Word(72), epoch = Word(80), tagGenerations = Word(88), entriesHint = Word(96)
+        static let shape = Word(64), moves = Word(72), epoch = Word(80), tagGenerations = Word(88),
+            entriesHint = Word(96)
         // A counter that every hit may advance, on a line of its own.
         static let stamp = Word(128)
         // Writers, under the lock.

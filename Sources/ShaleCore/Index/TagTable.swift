@@ -48,7 +48,8 @@ struct TagTable {
         @inline(__always) var newer: Int { Int(truncatingIfNeeded: word & 1) }
         @inline(__always) var older: Int { 1 - newer }
         @inline(__always) func chunks(_ which: Int) -> Int {
-            Int(truncatingIfNeeded: word >> (1 + Generations.chunkBits * UInt64(which))) & (1 << Int(Generations.chunkBits) - 1)
+            Int(truncatingIfNeeded: word >> (1 + Generations.chunkBits * UInt64(which)))
+                & (1 << Int(Generations.chunkBits) - 1)
         }
         @inline(__always) func cells(_ which: Int) -> Int { chunks(which) &* cellsPerChunk }
         var hasOlder: Bool { chunks(older) > 0 }
@@ -182,7 +183,6 @@ struct TagTable {
     }
 
     // MARK: Generations
-
 
     /// The newer generation becomes the older one, which is empty, and the next change begins another.
     func turn(chunks: Int) {

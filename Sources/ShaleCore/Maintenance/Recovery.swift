@@ -108,8 +108,9 @@ struct Recovery {
         func isOffset(_ field: ShardHeader.Count) -> Bool {
             let offset = header[field]
             return offset & 7 == 0 && offset >= 0
-                && (offset <= geometry.region - 16 || offset < geometry.indexSize
-                    && (table.isSlot(header.at + offset) || shard.tags.isCell(header.at + offset)))
+                && (offset <= geometry.region - 16
+                    || offset < geometry.indexSize
+                        && (table.isSlot(header.at + offset) || shard.tags.isCell(header.at + offset)))
         }
         func isLogInside(_ saved: Int) -> Bool {
             LogWords(at: header.at + saved + LogWords.offset - ShardHeader.saved)

@@ -48,7 +48,7 @@ extension Shard {
         else { return false }
         if !isQuiet { return true }
         return header[Field.entries] <= header[Field.used] && header[Field.pinned] <= header[Field.entries]
-            && header[Field.pinnedBytes] <= header[Field.live] 
+            && header[Field.pinnedBytes] <= header[Field.live]
     }
 
     func isLogConsistent(dataSize: Int, isQuiet: Bool) -> Bool {

@@ -303,8 +303,7 @@ static void test_rounds(int32_t eviction, unsigned mebibytes) {
         /* (limits.md has the figures.) */
         if (c < set_before && mebibytes < judged_from)
             continue;
-        bool holds = c >= set_before ? n.refused[c] == n.judged[c]
-                                     : n.refused[c] * 100 <= n.judged[c] * most_percent;
+        bool holds = c >= set_before ? n.refused[c] == n.judged[c] : n.refused[c] * 100 <= n.judged[c] * most_percent;
         check_that(holds, __FILE__, __LINE__, change_names[c], " (%s): %u of %u fenced sets are refused", name,
                    n.refused[c], n.judged[c]);
     }

@@ -159,7 +159,8 @@ static void limit(int resource, uint64_t bytes) {
 }
 
 /* In a child: whether a cache can be opened, and hold an entry. */
-static void try_with(uint64_t capacity, int resource, uint64_t bytes, shale_status opened, shale_status stored, const char *named) {
+static void try_with(uint64_t capacity, int resource, uint64_t bytes, shale_status opened, shale_status stored,
+                     const char *named) {
     fflush(NULL);
     pid_t child = fork();
     if (child == 0) {

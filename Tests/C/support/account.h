@@ -734,8 +734,7 @@ static void account_check_table(audit *a) {
     for (unsigned generation = 0; generation < 2; generation++) {
         uint64_t tags = 0, cells = tag_cells_of(a->header, generation),
                  counted = account_word(a, shard_tag_counts + 8 * generation);
-        if (cells > 0 &&
-            tag_cell_offset(&a->l, a->shard, generation, cells - 1) + tag_cell > a->index_size) {
+        if (cells > 0 && tag_cell_offset(&a->l, a->shard, generation, cells - 1) + tag_cell > a->index_size) {
             account_fault(a, "a generation of tags has %" PRIu64 " cells", cells);
             continue;
         }
