@@ -525,12 +525,29 @@ static inline long shim_sys_filesystem(int fd, uint64_t *type) {
     return 0;
 }
 static inline uint32_t shim_sys_process(void) { return (uint32_t)getpid(); }
+/* Whether a process has ended and its parent has not waited for it yet: its last thread is a zombie. */
+static inline _Bool shim_sys_has_ended(uint32_t number) {
+    char path[32], stat[512];
+    snprintf(path, sizeof path, "/proc/%u/stat", (unsigned)number);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) return 0;
+    ssize_t size = read(fd, stat, sizeof stat - 1);
+    close(fd);
+    if (size <= 0) return 0;
+    stat[size] = 0;
+    /* proc_pid_stat(5): "number (name) state", where a name may contain anything, and the 17th behind it the threads. */
+    const char *p = strrchr(stat, ')');
+    if (!p || (p[1] && p[2] != 'Z' && p[2] != 'X')) return 0;
+    for (int i = 0; p && i < 18; i++) p = strchr(p + 1, ' ');
+    return p && atoi(p) <= 1;
+}
 /* Whether there is such a process in this PID namespace; also where that cannot be told. */
 static inline _Bool shim_sys_has_process(uint32_t number) {
 #ifdef SHALE_FAULTS
     if (shim_fault("has_process") < 0) return 1;
 #endif
-    return kill((pid_t)number, 0) == 0 || errno != ESRCH;
+    if (kill((pid_t)number, 0) != 0 && errno == ESRCH) return 0;
+    return !shim_sys_has_ended(number);
 }
 static inline uint32_t shim_sys_euid(void) { return geteuid(); }
 static inline long shim_sys_random(void *p, size_t n) {

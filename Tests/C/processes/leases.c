@@ -9,6 +9,9 @@
 #include "gate.h"
 #include "layout.h"
 
+#include <pthread.h>
+#include <sys/wait.h>
+
 enum { processes = 6, keys = 200, patience_ms = 60000, hour_ms = 60 * 60 * 1000 };
 
 static char *directory;
@@ -191,6 +194,56 @@ static void test_killed(void) {
     CHECK_STATUS(SHALE_OK, shale_close(cache));
 }
 
+/* A process that has ended holds nothing, although its parent has not waited for it. */
+static void test_zombie(void) {
+    const uint64_t key = 2400;
+    shale_cache *cache = open_cache();
+    _Atomic uint64_t *given = shared_memory(sizeof *given);
+    pid_t child = begin_holder(directory, key, 1, given);
+    siginfo_t end;
+    REQUIRE(kill(child, SIGKILL) == 0 && waitid(P_PID, (id_t)child, &end, WEXITED | WNOWAIT) == 0);
+    CHECK(ask_at_once(cache, key, 0, NULL) != 0);
+    CHECK_EQUAL(128 + SIGKILL, wait_for(child));
+    CHECK_STATUS(SHALE_OK, shale_close(cache));
+}
+
+static void *wait_for_ever(void *unused) {
+    for (;;)
+        pause();
+    return unused;
+}
+
+/* One whose main thread has ended, and another one has not, lives. */
+static void test_without_main_thread(void) {
+    const uint64_t key = 2450;
+    shale_cache *cache = open_cache();
+    gate held = make_gate();
+    pid_t child = fork();
+    if (child == 0) {
+        begin_child(60);
+        die_with_parent();
+        shale_cache *own = open_cache();
+        REQUIRE(ask_at_once(own, key, 0, NULL) != 0);
+        pthread_t thread;
+        REQUIRE(pthread_create(&thread, NULL, wait_for_ever, NULL) == 0);
+        pass(&held);
+        pthread_exit(NULL);
+    }
+    await(&held);
+    close_gate(&held);
+    char path[64];
+    snprintf(path, sizeof path, "/proc/%d/stat", (int)child);
+    for (char state = 0; state != 'Z';) {
+        FILE *stat = fopen(path, "r");
+        REQUIRE(stat && fscanf(stat, "%*d %*s %c", &state) == 1);
+        fclose(stat);
+    }
+    CHECK_EQUAL(0, ask_at_once(cache, key, 0, NULL));
+    end_holder(child);
+    CHECK(ask_at_once(cache, key, 0, NULL) != 0);
+    CHECK_STATUS(SHALE_OK, shale_close(cache));
+}
+
 static shale_cache *meanwhile;
 static uint64_t key_meanwhile, lease_meanwhile;
 static long take_meanwhile(const char *name) {
@@ -340,6 +393,8 @@ int main(void) {
     test_all_at_once();
     test_as_many_as_promised();
     test_killed();
+    test_zombie();
+    test_without_main_thread();
     test_taken_meanwhile();
     test_damaged();
     test_forked();

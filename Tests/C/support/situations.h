@@ -210,14 +210,20 @@ static void invalidate_one(shale_cache *cache) {
     put(cache, 11, small, 0);
 }
 
-/* The tag table is full but for one, and the last invalidation is the head's last record. */
+static void take_tags(shale_cache *cache, uint32_t from, uint32_t to) {
+    for (uint32_t tag = from; tag < to; tag++)
+        CHECK_STATUS(SHALE_OK, shale_invalidate(cache, &tag, sizeof tag));
+}
+
+/* A generation of tags is full, and has that of a group; the last invalidation is the head's last record. */
 static void prepare_tags(shale_cache *cache) {
     prepare_base(cache);
-    for (uint32_t tag = 0; tag < 383; tag++)
-        CHECK_STATUS(SHALE_OK, shale_invalidate(cache, &tag, sizeof tag));
     take_group(cache, 5);
+    take_tags(cache, 0, 95);
 }
+/* It becomes the older one, and is swept and emptied. */
 static void invalidate_sweep(shale_cache *cache) {
+    take_tags(cache, 100, 140);
     take_group(cache, 3);
 }
 static void clear_all(shale_cache *cache) {
@@ -539,8 +545,8 @@ static const situation situations[] = {
     {.name = "mending a copy, beside", .prepare = prepare_copying, .act = set_new, .killed_in = copy_some, .killed_when = has_open_copy, .beside = true},
     {.name = "mending a roll", .prepare = prepare_cleaning, .act = set_new, .killed_in = write_on, .killed_when = has_open_head},
     {.name = "mending a roll, beside", .prepare = prepare_cleaning, .act = set_new, .killed_in = write_on, .killed_when = has_open_head, .beside = true},
-    {.name = "mending a sweep", .prepare = prepare_tags, .act = set_new, .killed_in = invalidate_sweep, .killed_when = has_pending, .takes_many = true},
-    {.name = "mending a sweep, beside", .prepare = prepare_tags, .act = set_new, .killed_in = invalidate_sweep, .killed_when = has_pending, .takes_many = true, .beside = true},
+    {.name = "mending a sweep", .prepare = prepare_tags, .act = set_new, .killed_in = invalidate_sweep, .killed_when = has_open_change, .takes_many = true},
+    {.name = "mending a sweep, beside", .prepare = prepare_tags, .act = set_new, .killed_in = invalidate_sweep, .killed_when = has_open_change, .takes_many = true, .beside = true},
     {.name = "create", .prepare = prepare_empty, .closes = true},
     {.name = "open", .prepare = prepare_base, .closes = true},
     {.name = "open after a kill", .prepare = prepare_large, .closes = true, .killed_in = large_new, .killed_when = has_orphans},
