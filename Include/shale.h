@@ -245,11 +245,7 @@ typedef struct {
     uint64_t misses_invalidated;
     uint64_t misses_damaged;
     uint64_t leases;          /* granted by shale_lease: loads that began */
-    uint64_t conflicts;       /* fenced sets (SHALE_SET_IF_UNTOUCHED) that were refused; these four add up to that: */
-    uint64_t conflicts_key;   /* the key had changed */
-    uint64_t conflicts_tag;   /* one of the tags had */
-    uint64_t conflicts_line;  /* so many others had changed that the cache does not know whether these had */
-    uint64_t conflicts_floor; /* the cache was cleared, or its index made anew */
+    uint64_t conflicts;       /* fenced sets (SHALE_SET_IF_UNTOUCHED) that were refused */
     uint64_t evicted_timed;   /* evictions that these sums are of: the mean is the sum divided by this */
     uint64_t evicted_age_ms;  /* from set to eviction */
     uint64_t evicted_idle_ms; /* from the last use (a hit or a set) to eviction: to about a 32nd of that;
@@ -257,6 +253,10 @@ typedef struct {
     int32_t eviction;         /* SHALE_EVICTION_... of this cache */
     uint32_t reserved;
     uint64_t leases_unrecorded; /* granted, but not recorded: others may have loaded the same key */
+    uint64_t conflicts_key;   /* these four add up to conflicts: the key had changed */
+    uint64_t conflicts_tag;   /* one of the tags had */
+    uint64_t conflicts_line;  /* so many others had changed that the cache does not know whether these had */
+    uint64_t conflicts_floor; /* the cache was cleared, or its index made anew */
 } shale_stats;
 
 typedef struct {

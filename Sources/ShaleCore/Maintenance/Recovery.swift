@@ -116,7 +116,9 @@ struct Recovery {
             LogWords(at: header.at + saved + LogWords.offset - ShardHeader.saved)
                 .isInside(rows: rows, segmentSize: log.segmentSize)
         }
-        return isOffset(Field.commitAt) && isOffset(Field.stampedSlot) && isOffset(Field.copiedSlot)
+        // (A table that has become smaller since the last transaction may have had its slots beyond.)
+        let isOpen = header[Field.transaction] != 0
+        return (!isOpen || isOffset(Field.commitAt) && isOffset(Field.stampedSlot)) && isOffset(Field.copiedSlot)
             && header[Field.copyEnd] >= 0 && header[Field.copyEnd] <= log.segmentSize && header[Field.copyEnd] & 7 == 0
             && isLogInside(ShardHeader.saved) && isLogInside(ShardHeader.savepoint)
             && isFrameRecoverable

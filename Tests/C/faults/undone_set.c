@@ -1,4 +1,5 @@
-/* A set that was killed before it counted leaves the entry's age, also where a reader has used the entry in between. */
+/* A set that was killed before it counted leaves the entry's age, also where a reader has used the entry in between, and
+ * the index, also where the writer's last change was in a generation of tags that is forgotten. */
 #include "check.h"
 #include "faults.h"
 
@@ -40,6 +41,8 @@ static bool strike(const char *directory, int store) {
     if (child == 0) {
         shale_cache *writer = open_at(directory);
         reader = open_at(directory);
+        CHECK_STATUS(SHALE_OK, shale_invalidate(writer, "tag", 3));
+        CHECK_STATUS(SHALE_OK, shale_purge(writer, NULL));
         struck_at = store;
         shim_faults.store = use_and_die;
         (void)set_text(writer, "key", "new", &lasting);
@@ -59,6 +62,7 @@ static bool strike(const char *directory, int store) {
     CHECK_STATUS(SHALE_OK, shale_purge(cache, &purged));
     if (!CHECK_EQUAL(is_old, purged))
         fprintf(stderr, "  killed before store %d\n", store);
+    CHECK_EQUAL(0, stats_of(cache).rebuilds);
     shale_value_free(&value);
     (void)shale_remove(cache, "key", 3, 0); /* (It may be gone.) */
     CHECK_STATUS(SHALE_OK, shale_close(cache));

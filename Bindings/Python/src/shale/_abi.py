@@ -184,16 +184,16 @@ class Stats(ctypes.Structure):
         ("misses_damaged", c_uint64),
         ("leases", c_uint64),
         ("conflicts", c_uint64),
-        ("conflicts_key", c_uint64),
-        ("conflicts_tag", c_uint64),
-        ("conflicts_line", c_uint64),
-        ("conflicts_floor", c_uint64),
         ("evicted_timed", c_uint64),
         ("evicted_age_ms", c_uint64),
         ("evicted_idle_ms", c_uint64),
         ("eviction", c_int32),
         ("reserved", c_uint32),
         ("leases_unrecorded", c_uint64),
+        ("conflicts_key", c_uint64),
+        ("conflicts_tag", c_uint64),
+        ("conflicts_line", c_uint64),
+        ("conflicts_floor", c_uint64),
     ]
 
     entries: int
