@@ -348,8 +348,8 @@ shale_status shale_get(shale_cache *SHALE_NULLABLE cache, const void *SHALE_NULL
  * others did meanwhile: if, since the lease was given, the key was not set,
  * incremented, removed or expired (also while it was absent), the cache was not
  * cleared, and none of the value's tags was invalidated or expired. Else it answers CONFLICT. It
- * does so too where that is not known any more: after a rebuild, or where
- * entries that were set since have been evicted already. Eviction, ages and a
+ * does so too where that is not known any more: after a rebuild, or where so many
+ * other keys and tags have changed that the cache has no record of its own. Eviction, ages and a
  * shale_touch that keeps the version are no changes. Where a miss is to be loaded without a lease,
  * shale_get gives the token (SHALE_GET_TOKEN).
  *

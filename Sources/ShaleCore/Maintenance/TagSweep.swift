@@ -4,9 +4,12 @@ import CShalePlatform
 /// tag that is changed, so that the generation is empty before the newer one is full. Homes keep the order of the hash
 /// fractions, so the sweep is somewhere in these, wherever a table that grows moves entries to. What is written meanwhile
 /// has a higher lsn than all that the older generation knows.
+enum TagSweep {
+    /// Homes that are swept at once.
+    static let batch = 64
+}
+
 extension Shard {
-    /// Where all homes were swept: from there on, the generation's cells are counted.
-    private static let swept = UInt64(1) << Sizes.fractionBits
     /// Cells that are emptied in the time of a home.
     private static let cellsPerStep = 8
 
@@ -38,9 +41,9 @@ extension Shard {
     private var stepsLeft: Int {
         let generations = tags.generations, at = header[Field.tagSweep]
         if !generations.hasOlder { return 0 }
-        let cells = generations.cells(generations.older) - Int(max(at, Shard.swept) - Shard.swept)
-        let fractions = Shard.swept - min(at, Shard.swept)
-        let homes = Int(truncatingIfNeeded: UInt64(table.shape.extent) &* fractions >> Sizes.fractionBits) + 1
+        let cells = generations.cells(generations.older) - Int(max(at, TagTable.swept) - TagTable.swept)
+        let fractions = TagTable.swept - min(at, TagTable.swept)
+        let homes = Int(truncatingIfNeeded: (UInt64(table.shape.extent) &* fractions) >> Sizes.fractionBits) + 1
         return homes + cells / Shard.cellsPerStep + 1
     }
 
@@ -50,28 +53,46 @@ extension Shard {
         var left = steps
         while left > 0, tags.generations.hasOlder {
             let at = header[Field.tagSweep]
-            if at < Shard.swept { sweepHome(UInt32(truncatingIfNeeded: at), &change) } else { emptyCells(at) }
-            left -= 1
+            if at < TagTable.swept {
+                left -= sweepHomes(from: at, atMost: min(left, TagSweep.batch), &change)
+            } else {
+                emptyCells(at)
+                left -= 1
+            }
         }
     }
 
-    private func sweepHome(_ fraction: UInt32, _ change: inout Change) {
-        let shape = table.shape, home = shape.home(fraction)
-        _ = table.hasSlot(ofHome: home, fingerprint: 0, ignoring: 0xFF_FFFF) { slot, _ in
-            endByTags(slot, &change)
-            return false
+    /// Homes in a row, each bucket of which is looked at once. How many.
+    private func sweepHomes(from fraction: UInt64, atMost most: Int, _ change: inout Change) -> Int {
+        let shape = table.shape
+        let first = shape.home(UInt32(truncatingIfNeeded: fraction))
+        var last = first, next = shape.end(ofHome: first, from: fraction)
+        // (Homes on both sides of a pass over the table are not in a row.)
+        while last - first + 1 < most, next < TagTable.swept,
+            shape.home(UInt32(truncatingIfNeeded: next)) == last + 1
+        {
+            last += 1
+            next = shape.end(ofHome: last, from: next)
         }
-        let next = shape.end(ofHome: home, from: UInt64(fraction))
+        var position = first, end = last
+        while position <= end {
+            if position <= last { end = max(end, position + table.reach(ofHome: position)) }
+            table.forEachSlot(at: position..<(position + 1)) { slot, word0, _ in
+                if first...last ~= position - Slot.displacement(word0) { endByTags(slot, &change) }
+            }
+            position += 1
+        }
         // Before anything is emptied.
-        if next >= Shard.swept { raiseEpoch(by: 2) }
-        header.release(Field.tagSweep, min(next, Shard.swept))
+        if next >= TagTable.swept { raiseEpoch(by: 2) }
+        header.release(Field.tagSweep, min(next, TagTable.swept))
+        return last - first + 1
     }
 
     private func emptyCells(_ at: UInt64) {
         let generations = tags.generations, cells = generations.cells(generations.older)
-        let first = Int(at - Shard.swept), next = min(first + Shard.cellsPerStep, cells)
+        let first = Int(at - TagTable.swept), next = min(first + Shard.cellsPerStep, cells)
         tags.emptyOlder(first..<next)
-        header.release(Field.tagSweep, Shard.swept + UInt64(next))
+        header.release(Field.tagSweep, TagTable.swept + UInt64(next))
         if next == cells { tags.endOlder() }
     }
 

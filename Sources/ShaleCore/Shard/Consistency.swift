@@ -44,7 +44,7 @@ extension Shard {
             header[Field.sweepState] <= Victims.State.complete,
             header[Field.sweepAt] <= geometry.maxBuckets + Table.spill,
             header[Field.used] <= shape.positions.count * Table.bucketSlots,
-            tags.generations.mostChunks <= Table.chunks(inBytes: pages - geometry.region)
+            tags.isConsistent, tags.generations.mostChunks <= Table.chunks(inBytes: pages - geometry.region)
         else { return false }
         if !isQuiet { return true }
         return header[Field.entries] <= header[Field.used] && header[Field.pinned] <= header[Field.entries]

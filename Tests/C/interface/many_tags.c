@@ -1,0 +1,45 @@
+/* A tag costs the same whether it is the first or the ten-thousandth: no call that changes one, nor a set beside it, looks
+ * at many slots, although generations of tags end on the way. */
+#include "check.h"
+#include "faults.h"
+
+enum { entries = 200000, tags = 20000, more_entries = 60000, most_slots = 4096 };
+
+static struct shim_counts counts;
+
+static uint64_t most_slots_of(const char *call) {
+    for (int i = 0; i < SHIM_CALLS; i++)
+        if (strcmp((const char *)counts.calls[i].name, call) == 0)
+            return counts.calls[i].most[SHIM_SLOTS];
+    return 0;
+}
+
+static void put(shale_cache *cache, uint32_t key) {
+    uint32_t own = key % 1000;
+    shale_bytes tag = {&own, sizeof own};
+    shale_set_options options = {.struct_size = sizeof options, .tags = &tag, .tag_count = 1};
+    CHECK_STATUS(SHALE_OK, shale_set(cache, &key, sizeof key, "x", 1, &options));
+}
+
+int main(void) {
+    watch(120);
+    shale_cache *cache = require_open(NULL, (shale_options){.capacity = 128 << 20, .shards = 1});
+    for (uint32_t key = 0; key < entries; key++)
+        put(cache, key);
+    shim_counts = &counts;
+    for (uint32_t tag = 0; tag < tags; tag++) {
+        uint32_t other = tag + 1000;
+        CHECK_STATUS(SHALE_OK, shale_invalidate_with(cache, tag % 100 ? &other : &tag, sizeof tag,
+                                                     tag % 2 ? SHALE_INVALIDATE_EXPIRE : 0));
+        /* A table that grows goes on with the sweep. */
+        for (uint32_t i = 0; i < more_entries / tags; i++)
+            put(cache, entries + tag * (more_entries / tags) + i);
+    }
+    shim_counts = NULL;
+    uint64_t invalidations = most_slots_of("shale_invalidate_with"), sets = most_slots_of("shale_set");
+    printf("at most %" PRIu64 " slots for a tag, %" PRIu64 " for a set beside it\n", invalidations, sets);
+    CHECK(invalidations > 0 && invalidations <= most_slots);
+    CHECK(sets > 0 && sets <= most_slots);
+    CHECK_STATUS(SHALE_OK, shale_close(cache));
+    return finish();
+}
