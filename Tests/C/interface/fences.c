@@ -228,6 +228,20 @@ static void test_untagged(void) {
     CHECK_STATUS(SHALE_OK, shale_close(cache));
 }
 
+/* What happened before the first token is not noted: a number of that time is none. */
+static void test_first_token(void) {
+    shale_cache *cache = open_at(NULL, large_capacity, 1, 0);
+    shale_value value = SHALE_VALUE_INIT;
+    CHECK_STATUS(SHALE_OK, put(cache, "other", 10, NULL));
+    CHECK_STATUS(SHALE_OK, get_text(cache, "other", 0, &value));
+    CHECK_STATUS(SHALE_MISS, remove_key(cache, "key"));
+    CHECK_STATUS(SHALE_CONFLICT, put_fenced(cache, "key", 10, NULL, value.version));
+    (void)token_of(cache, "key");
+    CHECK_STATUS(SHALE_CONFLICT, put_fenced(cache, "key", 10, NULL, value.version));
+    shale_value_free(&value);
+    CHECK_STATUS(SHALE_OK, shale_close(cache));
+}
+
 /* MARK: Many keys, many removals: never a false agreement, hardly ever a false conflict */
 
 enum { model_keys = 4000, tokens = 1000 };
@@ -349,16 +363,16 @@ static void forget_number(const char *directory, const char *key) {
     unmap_file(&data);
 }
 
-/* A reader drops what is damaged, where a full disk has no room for a record of that. */
-static void test_damaged(void) {
+/* A reader drops what is damaged, also where a full disk has no room for a record of that. */
+static void test_damaged(bool disk_fills) {
     char *directory = path_to("damaged");
     shale_cache *cache = open_at(directory, 4 << 20, 1, 0);
     CHECK_STATUS(SHALE_OK, put(cache, "filler", 9000, NULL));
     uint64_t token = token_of(cache, "key-to-find");
     shim_faults.call = refuse_room;
-    disk_is_full = true;
+    disk_is_full = disk_fills;
     CHECK_STATUS(SHALE_OK, put(cache, "key-to-find", 64, NULL));
-    for (size_t room = 9000; room > 0;)
+    for (size_t room = disk_fills ? 9000 : 0; room > 0;)
         if (put(cache, "filler", room, NULL) < 0)
             room -= room > 16 ? 8 : room;
     forget_number(directory, "key-to-find");
@@ -380,6 +394,7 @@ int main(void) {
                 for (size_t size = 10; size <= large; size = size == 10 ? large : large + 1)
                     test_change(c, is_there, size, shards);
     RUN(test_untagged);
+    RUN(test_first_token);
     test_many(1, 0, 500, 50); /* (1,000 noted with those that were removed for their tokens) */
     test_many(4, 0, 2000, 50);
     test_many(1, 0, 20000, 5 * tokens);
@@ -388,6 +403,7 @@ int main(void) {
     for (size_t i = 0; i < sizeof killed / sizeof *killed; i++)
         test_killed(killed[i]);
     RUN(test_renew);
-    RUN(test_damaged);
+    test_damaged(false);
+    test_damaged(true);
     return finish();
 }
