@@ -257,7 +257,8 @@ typedef struct {
     uint64_t key, tag, line, floor;
 } refusals;
 
-static void check_refused(shale_cache *cache, const char *key, uint64_t token, refusals *r, uint64_t *expected, int line) {
+static void check_refused(shale_cache *cache, const char *key, uint64_t token, refusals *r, uint64_t *expected,
+                          int line) {
     static const char *const names[] = {"tag", "other"};
     shale_bytes tags[] = {{names[0], 3}, {names[1], 5}};
     shale_set_options options = {
