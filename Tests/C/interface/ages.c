@@ -360,7 +360,12 @@ static void invalidate_many(shale_cache *cache) {
         CHECK_STATUS(SHALE_OK, shale_invalidate(cache, &i, sizeof i));
 }
 
-static void test_tags_emptied_while_it_is_read(void) {
+static void invalidate_and_purge(shale_cache *cache) {
+    CHECK_STATUS(SHALE_OK, shale_invalidate(cache, "tag", 3));
+    CHECK_STATUS(SHALE_OK, shale_purge(cache, NULL));
+}
+
+static void test_tags_emptied(void (*change)(shale_cache *)) {
     shale_bytes tag = {"tag", 3};
     shale_options options = {.struct_size = sizeof options, .capacity = 4 << 20, .now_ms = read_clock_in_read};
     shale_set_options tagged = {.struct_size = sizeof tagged, .max_age_ms = 1000, .tags = &tag, .tag_count = 1};
@@ -370,11 +375,16 @@ static void test_tags_emptied_while_it_is_read(void) {
     REQUIRE_STATUS(SHALE_OK, shale_open(NULL, &options, &cache));
     CHECK_STATUS(SHALE_OK, set_text(cache, "key", "old", &tagged));
     during_read.cache = cache;
-    during_read.change = invalidate_many;
+    during_read.change = change;
     CHECK_STATUS(SHALE_MISS, get_text(cache, "key", 0, &value));
     CHECK(!during_read.change);
     shale_value_free(&value);
     shale_close(cache);
+}
+
+static void test_tags_emptied_while_it_is_read(void) {
+    test_tags_emptied(invalidate_many);
+    test_tags_emptied(invalidate_and_purge);
 }
 
 int main(void) {

@@ -244,6 +244,70 @@ static void test_loads(void) {
     shale_close(cache);
 }
 
+static uint64_t token_of(shale_cache *cache, const char *key) {
+    shale_value value = SHALE_VALUE_INIT;
+    CHECK_STATUS(SHALE_MISS, get_text(cache, key, SHALE_GET_TOKEN, &value));
+    uint64_t token = value.version;
+    shale_value_free(&value);
+    return token;
+}
+
+/* Each refused set is counted under one reason. */
+typedef struct {
+    uint64_t key, tag, line, floor;
+} refusals;
+
+static void check_refused(shale_cache *cache, const char *key, uint64_t token, refusals *r, uint64_t *expected,
+                          int line) {
+    static const char *const names[] = {"tag", "other"};
+    shale_bytes tags[] = {{names[0], 3}, {names[1], 5}};
+    shale_set_options options = {
+        .struct_size = sizeof options, .flags = SHALE_SET_IF_UNTOUCHED, .version = token, .tags = tags, .tag_count = 2};
+    unsigned failures = check_failures;
+    ++*expected;
+    CHECK_STATUS(SHALE_CONFLICT, shale_set(cache, key, strlen(key), bytes, 10, &options));
+    shale_stats s = stats_of(cache);
+    CHECK_EQUAL(r->key, s.conflicts_key);
+    CHECK_EQUAL(r->tag, s.conflicts_tag);
+    CHECK_EQUAL(r->line, s.conflicts_line);
+    CHECK_EQUAL(r->floor, s.conflicts_floor);
+    CHECK_EQUAL(r->key + r->tag + r->line + r->floor, s.conflicts);
+    if (check_failures != failures)
+        fprintf(stderr, "  refused in line %d\n", line);
+}
+#define IS_REFUSED(key, token, field) check_refused(cache, key, token, &r, &r.field, __LINE__)
+
+static void test_reasons_of_conflicts(void) {
+    shale_cache *cache = open_at(NULL, 16 << 20, 1, 0);
+    refusals r = {0};
+    IS_REFUSED("key", 1, floor); /* no token was drawn yet */
+    uint64_t token = token_of(cache, "key");
+    CHECK_STATUS(SHALE_OK, put(cache, "key", 10, SHALE_NEVER, SHALE_NONE, NULL));
+    IS_REFUSED("key", token, key);
+    CHECK_STATUS(SHALE_OK, shale_remove(cache, "key", 3, 0));
+    IS_REFUSED("key", token, key);
+    token = token_of(cache, "key");
+    CHECK_STATUS(SHALE_OK, put(cache, "key", 10, SHALE_NEVER, SHALE_NONE, NULL));
+    CHECK_STATUS(SHALE_OK, shale_evict(cache, 1, NULL));
+    IS_REFUSED("key", token, key);
+    token = token_of(cache, "key");
+    CHECK_STATUS(SHALE_OK, shale_invalidate(cache, "other", 5));
+    IS_REFUSED("key", token, tag);
+    /* More changes of others than the cache notes; the key's own comes last, the tag's are still noted. */
+    token = token_of(cache, "key");
+    for (uint64_t i = 0; i < 200000; i++)
+        CHECK_STATUS(SHALE_MISS, shale_remove(cache, &i, sizeof i, 0));
+    IS_REFUSED("key", token, line);
+    CHECK_STATUS(SHALE_OK, shale_invalidate(cache, "other", 5));
+    IS_REFUSED("key", token, tag);
+    CHECK_STATUS(SHALE_MISS, shale_remove(cache, "key", 3, 0));
+    IS_REFUSED("key", token, key);
+    CHECK_STATUS(SHALE_OK, shale_clear(cache));
+    IS_REFUSED("key", token, floor);
+    IS_REFUSED("key", UINT64_MAX, floor);
+    shale_close(cache);
+}
+
 /* MARK: What is evicted */
 
 static const char *name(unsigned n) {
@@ -389,6 +453,7 @@ int main(void) {
     RUN(test_damaged);
     RUN(test_read_only);
     RUN(test_loads);
+    RUN(test_reasons_of_conflicts);
     RUN(test_evicted);
     RUN(test_first_eviction);
     RUN(test_idle_within_age);

@@ -294,6 +294,98 @@ static void test_too_many_stale_tags(void) {
     test_many_tags(carried + 36);
 }
 
+/* What a tag has ended stays so, however far a sweep for another generation of tags has come, and the last of its
+ * expiries counts, whichever generations know of them. */
+static void test_generations(void) {
+    enum { others = 300, most = 250, step = 7 };
+    shale_cache *cache = open_at(NULL, 16 << 20, 1);
+    unsigned next = 0;
+    for (unsigned i = 0; i < others; i++)
+        CHECK_STATUS(SHALE_OK, put(cache, numbered("o", i), (entry){.stale_ms = SHALE_NEVER, .tag = "another"}));
+    for (unsigned count = 0; count < most; count += step) {
+        const entry tagged = {.max_age_ms = SHALE_NEVER, .stale_ms = SHALE_NEVER, .tag = "unknown", .other_tag = "tag"};
+        const int64_t then = clock_ms;
+        CHECK_STATUS(SHALE_OK, put(cache, "key", tagged));
+        CHECK_STATUS(SHALE_OK, put(cache, "touched", (entry){.stale_ms = SHALE_NEVER, .tag = "of touched"}));
+        CHECK_STATUS(SHALE_OK, put(cache, "invalidated", (entry){.stale_ms = SHALE_NEVER, .tag = "gone"}));
+        CHECK_STATUS(SHALE_OK, shale_touch(cache, "touched", 7, SHALE_NEVER));
+        CHECK_STATUS(SHALE_OK, expire_tag(cache, "tag"));
+        CHECK_STATUS(SHALE_OK, expire_tag(cache, "of touched"));
+        CHECK_STATUS(SHALE_OK, shale_invalidate(cache, "gone", 4));
+        for (unsigned end = next + count; next < end; next++)
+            CHECK_STATUS(SHALE_OK, shale_invalidate(cache, &next, sizeof next));
+        clock_ms += 100;
+        IS_STALE("key", then);
+        IS_STALE("touched", then);
+        IS_GONE("invalidated");
+        CHECK_STATUS(SHALE_OK, put(cache, "invalidated", (entry){.stale_ms = SHALE_NEVER, .tag = "gone"}));
+        CHECK_STATUS(SHALE_OK, expire_tag(cache, "tag"));
+        CHECK_STATUS(SHALE_OK, expire_tag(cache, "of touched"));
+        CHECK_STATUS(SHALE_OK, shale_invalidate(cache, "gone", 4));
+        IS_STALE("key", clock_ms);
+        IS_STALE("touched", clock_ms);
+        IS_GONE("invalidated");
+        CHECK_STATUS(SHALE_OK, put(cache, "key", tagged));
+        IS_FRESH("key", SHALE_NEVER);
+    }
+    CHECK_EQUAL(0, stats_of(cache).evictions);
+    CHECK_STATUS(SHALE_OK, shale_close(cache));
+}
+
+static uint64_t stores;
+static void count_store(const void *at UNUSED) {
+    stores++;
+}
+
+/* The most stores of one of so many invalidations. */
+static uint64_t most_stores(shale_cache *cache, unsigned count) {
+    static unsigned next;
+    uint64_t most = 0;
+    shim_faults.store = count_store;
+    for (unsigned end = next + count; next < end; next++) {
+        stores = 0;
+        CHECK_STATUS(SHALE_OK, shale_invalidate(cache, &next, sizeof next));
+        most = stores > most ? stores : most;
+    }
+    shim_faults.store = NULL;
+    return most;
+}
+
+static void put_many(shale_cache *cache) {
+    for (unsigned i = 0; i < 20000; i++)
+        CHECK_STATUS(SHALE_OK, put(cache, numbered("k", i), (entry){.tag = "another"}));
+}
+
+/* No invalidation waits for a sweep of the whole table, also not the first ones after it has grown. */
+static void test_pace(void) {
+    shale_cache *cache = open_at(NULL, 64 << 20, 1);
+    (void)most_stores(cache, 100); /* so that a generation is swept when the table grows */
+    put_many(cache);
+    uint64_t after_growth = most_stores(cache, 20), later = most_stores(cache, 3000);
+    if (!CHECK(after_growth <= 2000) | !CHECK(later <= 2000))
+        fprintf(stderr, "  %" PRIu64 " stores after the table has grown, %" PRIu64 " later\n", after_growth, later);
+    CHECK_STATUS(SHALE_OK, shale_close(cache));
+}
+
+/* A purge forgets the tags that no entry needs. */
+static void test_purged(void) {
+    shale_cache *cache = open_at(NULL, 4 << 20, 1);
+    uint64_t purged;
+    const int64_t then = clock_ms;
+    CHECK_STATUS(SHALE_OK, put(cache, "short", (entry){.stale_ms = 1000, .tag = "short"}));
+    CHECK_STATUS(SHALE_OK, put(cache, "long", (entry){.stale_ms = 5000, .tag = "long"}));
+    CHECK_STATUS(SHALE_OK, expire_tag(cache, "short"));
+    CHECK_STATUS(SHALE_OK, expire_tag(cache, "long"));
+    clock_ms += 2000;
+    for (int i = 0; i < 3; i++) {
+        CHECK_STATUS(SHALE_OK, shale_purge(cache, &purged));
+        CHECK_EQUAL(i == 0, purged);
+        CHECK_EQUAL(1, stats_of(cache).entries);
+        IS_STALE("long", then);
+    }
+    CHECK_STATUS(SHALE_OK, shale_close(cache));
+}
+
 /* MARK: Touch */
 
 static void test_touch(bool by_tag) {
@@ -676,6 +768,9 @@ int main(void) {
     RUN(test_tags);
     RUN(test_some_stale_tags);
     RUN(test_too_many_stale_tags);
+    RUN(test_generations);
+    RUN(test_pace);
+    RUN(test_purged);
     RUN(test_not_copied);
     RUN(test_touch_by_key);
     RUN(test_touch_by_tag);

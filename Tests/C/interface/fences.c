@@ -4,6 +4,7 @@
 #include "faults.h"
 #include "files.h"
 #include "kill_at.h"
+#include "killed.h"
 
 enum { segment = 128 << 10, large = 200000, large_capacity = 64 << 20 };
 
@@ -228,12 +229,41 @@ static void test_untagged(void) {
     CHECK_STATUS(SHALE_OK, shale_close(cache));
 }
 
+/* What happened before the first token is not noted: a number of that time is none. */
+static void test_first_token(void) {
+    shale_cache *cache = open_at(NULL, large_capacity, 1, 0);
+    shale_value value = SHALE_VALUE_INIT;
+    CHECK_STATUS(SHALE_OK, put(cache, "other", 10, NULL));
+    CHECK_STATUS(SHALE_OK, get_text(cache, "other", 0, &value));
+    CHECK_STATUS(SHALE_MISS, remove_key(cache, "key"));
+    CHECK_STATUS(SHALE_CONFLICT, put_fenced(cache, "key", 10, NULL, value.version));
+    (void)token_of(cache, "key");
+    CHECK_STATUS(SHALE_CONFLICT, put_fenced(cache, "key", 10, NULL, value.version));
+    shale_value_free(&value);
+    CHECK_STATUS(SHALE_OK, shale_close(cache));
+}
+
+/* An index that is made anew while the cache is open knows nothing of what happened before. */
+static void test_index_made_anew(void) {
+    char *directory = path_to("made anew");
+    shale_cache *cache = open_at(directory, large_capacity, 1, 0);
+    uint64_t token = token_of(cache, "key");
+    CHECK_STATUS(SHALE_MISS, remove_key(cache, "key"));
+    mark_as_being_rebuilt(directory);
+    CHECK_STATUS(SHALE_CONFLICT, put_fenced(cache, "key", 10, NULL, token));
+    CHECK_EQUAL(1, stats_of(cache).rebuilds);
+    CHECK_STATUS(SHALE_OK, put_fenced(cache, "key", 10, NULL, token_of(cache, "key")));
+    CHECK_STATUS(SHALE_OK, shale_close(cache));
+    remove_tree(directory);
+    free(directory);
+}
+
 /* MARK: Many keys, many removals: never a false agreement, hardly ever a false conflict */
 
 enum { model_keys = 4000, tokens = 1000 };
 
-static void test_many(uint32_t shards, uint64_t max_entries, unsigned removals, unsigned allowed) {
-    shale_cache *cache = open_at(NULL, large_capacity, shards, max_entries);
+static void test_many(uint64_t capacity, uint32_t shards, uint64_t max_entries, unsigned removals, unsigned allowed) {
+    shale_cache *cache = open_at(NULL, capacity, shards, max_entries);
     random_source source = {shards + removals};
     static uint64_t changed_at[model_keys];
     uint64_t clock = 0, token_at[tokens], token[tokens];
@@ -310,6 +340,7 @@ static void test_killed(change c) {
         /* Whether the call has happened is seen by its effect; once it was seen, the token is of no use. */
         size_t size = size_of(cache, "key");
         shale_status status = put_fenced(cache, "key", 11, "tag", token);
+        CHECK_EQUAL(0, stats_of(cache).rebuilds);
         bool has_happened = !was_killed || (c == sets && size == 9);
         if (has_happened || c == removes || c == sets_and_evicts) {
             if (!CHECK_STATUS(SHALE_CONFLICT, status))
@@ -345,20 +376,21 @@ static long refuse_room(const char *call) {
 /* Damages the number of the key's last record, so that it seems to be as old as can be. */
 static void forget_number(const char *directory, const char *key) {
     mapped_file data = map_file(directory, "shale.data");
-    memset(last_in(&data, key, strlen(key)) - 48, 0, 8);
+    uint64_t number = 1;
+    memcpy(last_in(&data, key, strlen(key)) - 48, &number, sizeof number);
     unmap_file(&data);
 }
 
-/* A reader drops what is damaged, where a full disk has no room for a record of that. */
-static void test_damaged(void) {
+/* A reader drops what is damaged, also where a full disk has no room for a record of that. */
+static void test_damaged(bool disk_fills) {
     char *directory = path_to("damaged");
     shale_cache *cache = open_at(directory, 4 << 20, 1, 0);
     CHECK_STATUS(SHALE_OK, put(cache, "filler", 9000, NULL));
     uint64_t token = token_of(cache, "key-to-find");
     shim_faults.call = refuse_room;
-    disk_is_full = true;
+    disk_is_full = disk_fills;
     CHECK_STATUS(SHALE_OK, put(cache, "key-to-find", 64, NULL));
-    for (size_t room = 9000; room > 0;)
+    for (size_t room = disk_fills ? 9000 : 0; room > 0;)
         if (put(cache, "filler", room, NULL) < 0)
             room -= room > 16 ? 8 : room;
     forget_number(directory, "key-to-find");
@@ -380,14 +412,17 @@ int main(void) {
                 for (size_t size = 10; size <= large; size = size == 10 ? large : large + 1)
                     test_change(c, is_there, size, shards);
     RUN(test_untagged);
-    test_many(1, 0, 500, 50); /* (1,000 noted with those that were removed for their tokens) */
-    test_many(4, 0, 2000, 50);
-    test_many(1, 0, 20000, 5 * tokens);
-    test_many(1, 1000, 500, 5 * tokens);
+    RUN(test_first_token);
+    RUN(test_index_made_anew);
+    test_many(large_capacity, 1, 0, 500, 50); /* (1,000 noted with those that were removed for their tokens) */
+    test_many(large_capacity, 4, 0, 2000, 50);
+    test_many(1 << 20, 1, 0, 20000, 5 * tokens); /* (more than are noted) */
+    test_many(large_capacity, 1, 1000, 500, 5 * tokens);
     change killed[] = {sets, removes, removes_absent, clears, invalidates, sets_and_evicts};
     for (size_t i = 0; i < sizeof killed / sizeof *killed; i++)
         test_killed(killed[i]);
     RUN(test_renew);
-    RUN(test_damaged);
+    test_damaged(false);
+    test_damaged(true);
     return finish();
 }
