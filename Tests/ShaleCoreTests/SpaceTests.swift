@@ -120,8 +120,8 @@ extension CoreTests {
             close(file)
             let store = try Store(at: directory)
             let table = Shard(store.engine.ref, 0).table
-            let pages = stride(from: 0, to: Geometry.tableBytes(table.shape.buckets), by: pageSize).map {
-                table.buckets - pageSize + $0
+            let pages = stride(from: 0, to: Table.bytes(of: table.shape.buckets), by: pageSize).map {
+                table.buckets - Table.chunkHead + $0
             }
             try #require(pages.count >= 32)
             for _ in 0..<1000 where !pages.allSatisfy({ shim_sys_is_resident($0) }) {

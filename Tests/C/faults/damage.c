@@ -659,7 +659,7 @@ static span find_target(const specimen *s, enum target target, random_source *so
     case target_index_head: return part_of((span){0, 1544}, source, 8);
     case target_index_counters: return part_of((span){index_counters, 8192}, source, 8);
     case target_mutex: return part_of((span){region, 64}, source, 8);
-    case target_shard_word: return part_of((span){region + 64, 640 - 64}, source, 8);
+    case target_shard_word: return part_of((span){region + 64, 1024 - 64}, source, 8);
     case target_numbers: return part_of((span){region + shard_header_bytes, 8 * l->rows}, source, 8);
     case target_queue: return part_of((span){region + l->queue, 4 * l->rows}, source, 4);
     case target_states: return part_of((span){region + l->states, l->rows}, source, 1);
