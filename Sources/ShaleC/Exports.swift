@@ -469,7 +469,8 @@ public func shale_get_stats(_ cache: OpaquePointer?, _ stats: UnsafeMutablePoint
             dictionaries: s.dictionaries, misses_absent: s.absent, misses_expired: s.expired,
             misses_invalidated: s.invalidated, misses_damaged: s.damaged, leases: s.leases, conflicts: s.conflicts,
             evicted_timed: s.evictedTimed, evicted_age_ms: s.evictedAge, evicted_idle_ms: s.evictedIdle,
-            eviction: s.eviction.number, reserved: 0, leases_unrecorded: s.leasesUnrecorded, conflicts_key: s.conflictsByKey, conflicts_tag: s.conflictsByTag,
+            eviction: s.eviction.number, reserved: 0, leases_unrecorded: s.leasesUnrecorded,
+            conflicts_key: s.conflictsByKey, conflicts_tag: s.conflictsByTag,
             conflicts_line: s.conflictsByLine, conflicts_floor: s.conflictsByFloor)
         Argument.fill(stats, size: size, with: filled)
         return .ok
