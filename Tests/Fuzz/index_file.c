@@ -29,22 +29,22 @@ static size_t limited(size_t value, size_t least, size_t most) {
 static void find_regions(const template *t) {
     size_t rows = get32(t->data.bytes + 2048 + 80), queue = shard_header + rows * 8,
            states = (queue + rows * 4 + 7) & ~(size_t)7;
-    size_t tags = (states + rows + 63) & ~(size_t)63, frames = rows * get32(t->data.bytes + 2048 + 52);
+    size_t tables = (states + rows + 63) & ~(size_t)63, frames = rows * get32(t->data.bytes + 2048 + 52);
     size_t leases = limited(frames / 4 / (48 << 10), 5, 320) * 384,
-           writers = limited(frames / 4 / (240 << 10), 4, 64) * 256, fences = frames < 16 << 20 ? 8192 : 32768;
-    size_t region = round_to_page(tags + 16384 + leases + writers + fences + 1024);
+           writers = limited(frames / 4 / (240 << 10), 4, 64) * 256, fences = limited(frames / 4 / 100 / 64, 128, 65536) * 64;
+    size_t region = round_to_page(tables + leases + writers + fences + 1024);
     for (uint32_t shard = 0; shard < t->data.shards; shard++) {
         size_t base = index_head + shard * region,
-               chunk = index_head + t->data.shards * region + shard * (page_size + 1024 * 64);
+               chunk = index_head + t->data.shards * region + shard * (3 * page_size + 1024 * 64);
         regions[shard][0].at = base + 64, regions[shard][0].size = 192;   /* shape, epoch, stamps, state, sums */
         regions[shard][1].at = base + 256, regions[shard][1].size = 128;  /* the log */
         regions[shard][2].at = base + 384, regions[shard][2].size = 256;  /* sweeps, counters, dictionaries */
         regions[shard][3].at = base + shard_header, regions[shard][3].size = rows * 8;
         regions[shard][queue_region].at = base + queue, regions[shard][queue_region].size = rows * 4;
         regions[shard][state_region].at = base + states, regions[shard][state_region].size = rows;
-        regions[shard][6].at = base + tags, regions[shard][6].size = 16384;
-        regions[shard][7].at = chunk, regions[shard][7].size = 4096;
-        regions[shard][slot_region].at = chunk + page_size, regions[shard][slot_region].size = (256 + 16) * 64;
+        regions[shard][6].at = chunk, regions[shard][6].size = 8192; /* generations of tags */
+        regions[shard][7].at = chunk + 2 * page_size, regions[shard][7].size = 4096;
+        regions[shard][slot_region].at = chunk + 3 * page_size, regions[shard][slot_region].size = (256 + 16) * 64;
     }
 }
 

@@ -45,11 +45,11 @@ struct Layout {
             (perShard, dictionaries) = ([], [])
             return
         }
-        let fences = rows * segmentSize < 16 << 20 ? 8192 : 32768
-        let tags = Layout.up(Layout.up(2048 + rows * 12, 8) + rows, 64)
         let share = rows * segmentSize / 4
+        let begin = Layout.up(Layout.up(2048 + rows * 12, 8) + rows, 64)
         let leases = min(max(share / (48 << 10), 5), 320) * 384, writers = min(max(share / (240 << 10), 4), 64) * 256
-        let region = Layout.up(tags + 16384 + leases + writers + fences + 1024, 4096)
+        let fences = min(max(share / 100 / 64, 128), 65_536) * 64
+        let region = Layout.up(begin + leases + writers + fences + 1024, 4096)
         var perShard: [Shard] = []
         for shard in 0..<shards {
             let header = try Words(path, at: 12288 + shard * region, 2048)
