@@ -31,7 +31,8 @@ static void find_regions(const template *t) {
            states = (queue + rows * 4 + 7) & ~(size_t)7;
     size_t tables = (states + rows + 63) & ~(size_t)63, frames = rows * get32(t->data.bytes + 2048 + 52);
     size_t leases = limited(frames / 4 / (48 << 10), 5, 320) * 384,
-           writers = limited(frames / 4 / (240 << 10), 4, 64) * 256, fences = limited(frames / 4 / 100 / 64, 128, 65536) * 64;
+           writers = limited(frames / 4 / (240 << 10), 4, 64) * 256,
+           fences = limited(frames / 4 / 100 / 64, 128, 65536) * 64;
     size_t region = round_to_page(tables + leases + writers + fences + 1024);
     for (uint32_t shard = 0; shard < t->data.shards; shard++) {
         size_t base = index_head + shard * region,
