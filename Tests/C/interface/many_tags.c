@@ -2,6 +2,8 @@
  * at many slots, although generations of tags end on the way. */
 #include "check.h"
 #include "faults.h"
+#include "files.h"
+#include "layout.h"
 
 enum { entries = 200000, tags = 20000, more_entries = 60000, most_slots = 4096 };
 
@@ -21,8 +23,30 @@ static void put(shale_cache *cache, uint32_t key) {
     CHECK_STATUS(SHALE_OK, shale_set(cache, &key, sizeof key, "x", 1, &options));
 }
 
+/* What no writer leaves in the words of the generations costs the index, and no process. */
+static void test_damaged(void) {
+    char *directory = path_to("damaged");
+    shale_options options = {.capacity = 4 << 20, .shards = 1};
+    for (int i = 0; i < 4; i++) {
+        shale_cache *cache = require_open(directory, options);
+        CHECK_STATUS(SHALE_OK, shale_invalidate(cache, "tag", 3));
+        CHECK_STATUS(SHALE_OK, shale_close(cache));
+        mapped_file index = map_file(directory, "shale.index");
+        const uint64_t damage = INT64_MAX;
+        memcpy(index.bytes + index_head_bytes + shard_tag_counts + i * 8, &damage, sizeof damage);
+        unmap_file(&index);
+        cache = require_open(directory, options);
+        CHECK_STATUS(SHALE_OK, shale_invalidate(cache, "another", 7));
+        CHECK_EQUAL(1, stats_of(cache).rebuilds);
+        CHECK_STATUS(SHALE_OK, shale_close(cache));
+        remove_tree(directory);
+    }
+    free(directory);
+}
+
 int main(void) {
     watch(120);
+    test_damaged();
     shale_cache *cache = require_open(NULL, (shale_options){.capacity = 128 << 20, .shards = 1});
     for (uint32_t key = 0; key < entries; key++)
         put(cache, key);
@@ -40,6 +64,11 @@ int main(void) {
     printf("at most %" PRIu64 " slots for a tag, %" PRIu64 " for a set beside it\n", invalidations, sets);
     CHECK(invalidations > 0 && invalidations <= most_slots);
     CHECK(sets > 0 && sets <= most_slots);
+    /* What the tags ended is gone for good, also where it was displaced in the table. */
+    shale_value value = SHALE_VALUE_INIT;
+    for (uint32_t key = 0; key < entries; key += 100)
+        CHECK_STATUS(SHALE_MISS, shale_get(cache, &key, sizeof key, 0, &value));
+    shale_value_free(&value);
     CHECK_STATUS(SHALE_OK, shale_close(cache));
     return finish();
 }
