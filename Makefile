@@ -60,7 +60,7 @@ mutants: setup ## breaks the engine on purpose in each known way, and expects th
 	Tests/Mutants/run
 
 mutants-changed: setup ## the same in what differs from BASE, and in 20 more places
-	Tests/Mutants/run --changed $(or $(BASE),HEAD~20)
+	Tests/Mutants/run --changed $(or $(BASE),HEAD~10)
 
 stress: all ## kills, power cuts, faults and damaged files; SECONDS=600 for each part
 	Scripts/stress $(BUILD) $(SECONDS)
