@@ -321,7 +321,7 @@ shale_status shale_sync(shale_cache *SHALE_NULLABLE cache);
  * CONFLICT where a condition does not hold. A large value (more than 16 KiB, and
  * more than a thirty-second of a segment) that is set with a condition, or
  * pinned, has to fit beside the one that it replaces: FULL where it does not. BUSY where so many
- * large values are being written at once that it found no turn for 30 seconds. Errors: INVALID,
+ * large values are being written at once that it has waited for 30 seconds. Errors: INVALID,
  * TOO_LARGE, FULL, BUSY, MEMORY, PERMISSION. */
 shale_status shale_set(shale_cache *SHALE_NULLABLE cache, const void *SHALE_NULLABLE key, size_t key_size,
                        const void *SHALE_NULLABLE value, size_t value_size,
@@ -348,8 +348,8 @@ shale_status shale_get(shale_cache *SHALE_NULLABLE cache, const void *SHALE_NULL
  * others did meanwhile: if, since the lease was given, the key was not set,
  * incremented, removed or expired (also while it was absent), the cache was not
  * cleared, and none of the value's tags was invalidated or expired. Else it answers CONFLICT. It
- * does so too where that is not known any more: after a rebuild, or where so many
- * other keys and tags have changed that the cache has no record of its own. Eviction, ages and a
+ * does so too where the cache cannot tell any more: after a rebuild, or when too many
+ * other keys and tags have changed since. Eviction, ages and a
  * shale_touch that keeps the version are no changes. Where a miss is to be loaded without a lease,
  * shale_get gives the token (SHALE_GET_TOKEN).
  *

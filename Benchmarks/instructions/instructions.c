@@ -43,13 +43,7 @@ static void miss(shale_cache *cache) {
 static void set(shale_cache *cache) {
     set_all(cache, 0);
 }
-/* New keys, in a cache that evicts. */
-static void full(shale_cache *cache) {
-    set_all(cache, operations);
-}
-
-/* The same, where changes are noted for fenced sets. */
-static void fenced(shale_cache *cache) {
+static void set_new(shale_cache *cache) {
     set_all(cache, operations);
 }
 static void remove_all(shale_cache *cache) {
@@ -89,11 +83,13 @@ static void make_values(void) {
 }
 
 int main(int count, char **arguments) {
+    /* evicts: a half fits. notes: changes are noted for fenced sets. */
     static const struct {
         const char *name;
         void (*run)(shale_cache *);
-    } works[] = {{"hit", hit},   {"miss", miss},     {"set", set},
-                 {"full", full}, {"fenced", fenced}, {"remove", remove_all}};
+        bool evicts, notes;
+    } works[] = {{"hit", hit, false, false},     {"miss", miss, false, false},    {"set", set, false, false},
+                 {"full", set_new, true, false}, {"fenced", set_new, true, true}, {"remove", remove_all, false, true}};
     enum { kinds = sizeof works / sizeof *works };
     static const char *const modes[] = {[SHALE_COMPRESSION_DICTIONARY] = "dictionary",
                                         [SHALE_COMPRESSION_LZ4] = "lz4",
@@ -109,11 +105,8 @@ int main(int count, char **arguments) {
     for (int i = 0; i < 2 * operations; i++)
         snprintf(keys[i], sizeof keys[i], "article/%08x", (unsigned)i * 2654435761u);
     make_values();
-    /* A half fits, or everything. */
-    bool evicts = works[work].run == full || works[work].run == fenced,
-         notes = works[work].run == fenced || works[work].run == remove_all;
-    shale_cache *cache = open_cache(mode, evicts ? 4u << 20 : 128u << 20);
-    if (notes) {
+    shale_cache *cache = open_cache(mode, works[work].evicts ? 4u << 20 : 128u << 20);
+    if (works[work].notes) {
         shale_value value = SHALE_VALUE_INIT;
         require(shale_get(cache, "token", 5, SHALE_GET_TOKEN, &value), SHALE_MISS);
     }

@@ -3,7 +3,7 @@
  *
  * code: Sources/ShaleCore/Maintenance/TagSweep.swift: raiseEpoch(by: 2)
  * code: Sources/ShaleCore/Shard/Shard.swift: header.release(Field.epoch, header[Field.epoch] &+ step)
- * code: Sources/ShaleCore/Index/TagTable.swift: for i in cells { cell(generations.older, i).release(0, 0) }
+ * code: Sources/ShaleCore/Index/TagTable.swift: for i in cells { cell(older, i).release(0, 0) }
  * code: Sources/ShaleCore/Index/ShardHeader.swift: acquire(Field.tagGenerations) > 1
  * code: Sources/ShaleCore/Operations/Read.swift: header.acquire(Field.epoch) == epoch */
 #include "memory.inc"

@@ -157,8 +157,8 @@ struct LargeSet {
         return .ok
     }
 
-    /// Where others write in all cells that it may have, it waits for one of them: each goes on, or is given up. (So long
-    /// that those who were there when it came are given up, if they do not.)
+    /// Waits for a cell where live writers hold all that the blob may have. By the end of `patience`, each writer that was
+    /// there at the start has renewed its cell, or has been given up.
     private func begin(_ blob: UInt64) throws(Failure) -> LargeWriters.Turn {
         let writers = Shard.largeWriters(ref, of: blob), end = shim_uptime_ms() &+ LargeWriters.patience
         var pause = 1

@@ -17,7 +17,7 @@ public struct LeaseOptions {
     public init() {}
 }
 
-/// What who asks for a lease is told.
+/// The answer to a request for a lease.
 public enum LeaseAnswer: Sendable {
     /// Its token.
     case given(UInt64)

@@ -1,7 +1,7 @@
 import CShalePlatform
 
-/// What happened to keys and tags lately, and when: for sets that are to happen only if nothing has happened to their key
-/// and their tags since a moment. Moments and changes are numbers of one sequence, the lsn.
+/// The latest changes of keys and tags, for sets that happen only if their key and tags have not changed since a moment.
+/// Moments and changes are numbers of one sequence, the lsn.
 ///
 /// A key or a tag has two lines of the table, cache lines that its hash names. A line has seven cells, each with the number
 /// of a key's or a tag's last change, and the highest number that has left them. A change goes to that line from which the
@@ -15,11 +15,11 @@ import CShalePlatform
 /// bits of the hash. It is free where it is 0.
 struct FenceTable {
     private static let lineSize = Sizes.fenceLine, markBits: UInt64 = 16, markMask: UInt64 = 1 << markBits - 1
-    private static let most = 1 << 16
+    private static let mostLines = 1 << 16
 
     /// A hundredth of what a shard may store when its index is made.
     static func lines(capacity: Int) -> Int {
-        max(Sizes.leastFenceLines, min(capacity / Sizes.fenceShare / lineSize, most))
+        max(Sizes.leastFenceLines, min(capacity / Sizes.fenceShare / lineSize, mostLines))
     }
     static func size(lines: Int) -> Int { lines * lineSize }
 

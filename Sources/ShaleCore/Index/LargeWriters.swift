@@ -97,8 +97,7 @@ struct LargeWriters {
         stride(from: group, to: group + LargeWriters.groupSize, by: LargeWriters.cellSize)
     }
     private func group(_ number: UInt64) -> Memory {
-        let bits = LargeWriters.hash(number) & 0xFFFF_FFFF
-        return at + Int(truncatingIfNeeded: (bits &* UInt64(truncatingIfNeeded: groups)) >> 32) * LargeWriters.groupSize
+        at + scaled(UInt32(truncatingIfNeeded: LargeWriters.hash(number)), to: groups) * LargeWriters.groupSize
     }
     private func cell(of number: UInt64) -> Memory? {
         for cell in cells(group(number)) where cell.acquire(LargeWriters.blob) == number { return cell }

@@ -36,11 +36,11 @@ struct LeaseTable {
 
     /// The groups that a key's lease may be in.
     private func candidates(_ keyHash: UInt64) -> (Memory, Memory) {
-        func group(_ bits: UInt64) -> Memory {
-            at + Int(truncatingIfNeeded: (bits &* UInt64(truncatingIfNeeded: groups)) >> 32) * LeaseTable.groupSize
+        func group(_ hash: UInt64) -> Memory {
+            at + scaled(UInt32(truncatingIfNeeded: hash), to: groups) * LeaseTable.groupSize
         }
         // (The high half chooses the shard, so of its bits alone few would differ.)
-        return (group(keyHash & 0xFFFF_FFFF), group((keyHash &* 0x9E37_79B9_7F4A_7C15) >> 32))
+        return (group(keyHash), group((keyHash &* 0x9E37_79B9_7F4A_7C15) >> 32))
     }
     private func cells(_ group: Memory) -> StrideTo<Memory> {
         stride(from: group, to: group + LeaseTable.groupSize, by: LeaseTable.cellSize)
@@ -94,7 +94,7 @@ struct LeaseTable {
         cell.release(LeaseTable.holder, holder.word)
     }
 
-    /// Whoever renews a lease holds it. False where its time was over, or it is another's, or was never recorded.
+    /// Makes the caller its holder. False where its time was over, or it is another's, or was never recorded.
     func renew(_ keyHash: UInt64, token: UInt64, holder: Holder, uptime: Int64) -> Bool {
         guard let held = held(keyHash, uptime), held.u64(LeaseTable.token) == token else { return false }
         held.release(LeaseTable.holder, holder.word)

@@ -73,14 +73,10 @@ struct TagTable {
             && (p - first) / table.chunkStride < generations.mostChunks
     }
 
-    private static func start(_ tag: UInt64, _ cells: Int) -> Int {
-        Int(truncatingIfNeeded: ((tag >> 32) &* UInt64(truncatingIfNeeded: cells)) >> 32)
-    }
-
     /// A generation's cell of a tag, or the free one in its place.
     @inline(__always)
     private func find(_ tag: UInt64, _ which: Int, cells: Int) -> (cell: Memory?, free: Memory?) {
-        var i = cells == 0 ? 0 : TagTable.start(tag, cells), left = cells
+        var i = scaled(UInt32(truncatingIfNeeded: tag >> 32), to: cells), left = cells
         while left > 0 {
             let cell = cell(which, i), found = cell.acquire(0)
             if found == tag { return (cell, nil) }
@@ -106,17 +102,21 @@ struct TagTable {
             let tag = record.tag(i, at: p)
             let newer = find(tag, generations.newer, cells: cells.0).cell
             let older = find(tag, generations.older, cells: cells.1).cell
-            var last: UInt64?
-            for cell in [older, newer] {
-                guard let cell else { continue }
-                if cell.acquire(Word.invalidated) > record.lsn { return .invalidated }
-                // (The number first: its time was stored before it.)
-                if cell.acquire(Word.expired) > record.lsn { last = cell.acquire(Word.time) }
+            if isInvalidated(newer, since: record.lsn) || isInvalidated(older, since: record.lsn) {
+                return .invalidated
             }
-            if let last { time = min(time, last) }
+            time = min(time, expiry(newer, since: record.lsn) ?? expiry(older, since: record.lsn) ?? .max)
             i += 1
         }
         return time == .max ? .untouched : .expired(time)
+    }
+
+    @inline(__always) private func isInvalidated(_ cell: Memory?, since lsn: UInt64) -> Bool {
+        cell.map { $0.acquire(Word.invalidated) > lsn } ?? false
+    }
+    /// (The number first: its time was stored before it.)
+    @inline(__always) private func expiry(_ cell: Memory?, since lsn: UInt64) -> UInt64? {
+        cell.flatMap { $0.acquire(Word.expired) > lsn ? $0.acquire(Word.time) : nil }
     }
 
     // MARK: Adding, to the newer generation
@@ -133,7 +133,7 @@ struct TagTable {
     }
 
     func has(_ tag: UInt64) -> Bool { find(tag, generations.newer) != nil }
-    /// (Whatever is counted.)
+    /// Whether a cell is free for it. (The count may be wrong after damage.)
     func hasRoom(for tag: UInt64) -> Bool {
         let newer = generations.newer
         return find(tag, newer, cells: generations.cells(newer)).free != nil
@@ -159,12 +159,13 @@ struct TagTable {
         if case .expiry = mark { word = pair }
         if found.cell != nil { return word.u64(0) < lsn ? (pair, word, lsn) : nil }
         header[Field.tagCounts[newer]] += 1
-        for at in [Word.invalidated, Word.expired, Word.time] { cell.release(at, 0) }
+        for at in stride(from: Word.invalidated, through: Word.time, by: 8) { cell.release(at, 0) }
         word.release(0, lsn)
         return (pair, cell, tag)
     }
 
-    /// Keeps what an entry needs of the older generation that is stale by it. False where the newer one takes no more.
+    /// Copies the expiries that make an entry stale from the older generation to the newer one. False where that has no
+    /// room.
     func carry(_ record: RecordHeader, at p: Memory) -> Bool {
         let generations = self.generations, newer = generations.newer
         for i in 0..<record.tagCount {
@@ -212,9 +213,10 @@ struct TagTable {
 
     /// Empties some of the older generation's cells. The caller has raised the epoch.
     func emptyOlder(_ cells: Range<Int>) {
-        for i in cells { cell(generations.older, i).release(0, 0) }
+        let older = generations.older
+        for i in cells { cell(older, i).release(0, 0) }
     }
-    /// It is empty.
+    /// The older generation, which is empty, ends.
     func endOlder() {
         let generations = self.generations, newer = generations.newer
         header[Field.tagCounts[generations.older]] = 0
@@ -226,10 +228,9 @@ struct TagTable {
 
     /// The caller has raised the epoch.
     func removeAll() {
+        let generations = self.generations
         for which in 0..<2 {
             for i in 0..<generations.cells(which) { cell(which, i).release(0, 0) }
-        }
-        for which in 0..<2 {
             header[Field.tagCounts[which]] = 0
             header[Field.tagsCarried[which]] = 0
         }

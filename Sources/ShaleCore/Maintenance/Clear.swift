@@ -43,7 +43,7 @@ extension Shard {
         header.release(
             Field.shape, Table.Shape(buckets: Table.leastBuckets, frontier: 0, mode: Table.Shape.Mode.steady).word)
         header.release(Field.moves, header[Field.moves] &+ 1)
-        // Whoever saw a slot before it was cleared must not trust the emptied tags.
+        // A reader that saw a slot before it was cleared must not trust the emptied tags.
         raiseEpoch(by: 2)
         tags.removeAll()
         victims.reset()
@@ -58,18 +58,19 @@ extension Shard {
         }
     }
 
-    /// Takes out all that is gone; how much of it by its age. Where tags have left nothing stale, they are forgotten.
+    /// Removes all entries that are gone, and returns how many of them had expired. Forgets the tags if they make no entry
+    /// stale.
     @inline(never)
     func purge(_ change: inout Change) -> Int {
-        let before = header[Field.expirations]
+        let before = header[Field.expirations], hasTags = header.hasTags
         var needsTags = false
         forEachSlot { slot, _ in
-            if !dropIfGone(slot, &change), header.hasTags, dropIfGoneByTags(slot, &change) == .stale {
+            if !dropIfGone(slot, &change), hasTags, dropIfGoneByTags(slot, &change) == .stale {
                 needsTags = true
             }
         }
-        if header.hasTags, !needsTags {
-            // Whoever saw a slot before it was cleared must not trust the emptied tags.
+        if hasTags, !needsTags {
+            // As in resetIndex.
             raiseEpoch(by: 2)
             tags.removeAll()
         }
@@ -78,7 +79,7 @@ extension Shard {
 
     private enum ByTags { case untouched, stale, gone }
 
-    /// What its tags have made of an entry, of which its slot knows nothing. One that is gone is taken out.
+    /// What an entry's tags have made of it, which its slot does not say. Removes one that is gone.
     private func dropIfGoneByTags(_ slot: Memory, _ change: inout Change) -> ByTags {
         guard Slot.mayBeTagged(slot.u64(0)), let found = entry(slot, now: change.now) else { return .untouched }
         if found.standing.isInvalidated {

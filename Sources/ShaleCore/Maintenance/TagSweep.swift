@@ -1,15 +1,12 @@
 import CShalePlatform
 
-/// Takes out the entries that the older generation of tags has ended, and empties it: a few homes of the table with each
-/// tag that is changed, so that the generation is empty before the newer one is full. Homes keep the order of the hash
-/// fractions, so the sweep is somewhere in these, wherever a table that grows moves entries to. What is written meanwhile
-/// has a higher lsn than all that the older generation knows.
-enum TagSweep {
-    /// Homes that are swept at once.
-    static let batch = 64
-}
-
+/// Removes the entries that the older generation of tags has ended, and then empties it. Each change of a tag sweeps a few
+/// homes of the table, so the generation is empty before the newer one is full. The sweep goes by hash fractions, because
+/// an entry keeps its fraction when a growing table moves it. What is written meanwhile has a higher lsn than every change
+/// in the older generation.
 extension Shard {
+    /// Homes that are swept at once.
+    private static let homesPerBatch = 64
     /// Cells that are emptied in the time of a home.
     private static let cellsPerStep = 8
 
@@ -54,7 +51,7 @@ extension Shard {
         while left > 0, tags.generations.hasOlder {
             let at = header[Field.tagSweep]
             if at < TagTable.swept {
-                left -= sweepHomes(from: at, atMost: min(left, TagSweep.batch), &change)
+                left -= sweepHomes(from: at, atMost: min(left, Shard.homesPerBatch), &change)
             } else {
                 emptyCells(at)
                 left -= 1

@@ -37,6 +37,11 @@ extension UnsafeRawBufferPointer {
 
 @inline(__always) func roundUp(_ value: Int, to unit: Int) -> Int { (value + unit - 1) / unit * unit }
 
+/// Which of so many parts a 32-bit hash falls into. They are in the order of the hashes.
+@inline(__always) func scaled(_ hash: UInt32, to count: Int) -> Int {
+    Int(truncatingIfNeeded: (UInt64(hash) &* UInt64(truncatingIfNeeded: count)) >> 32)
+}
+
 /// Pages are what the kernel allocates, and what `du` counts.
 let pageSize = Sizes.page
 let hugePageSize = Int(SHIM_HUGE_PAGE)

@@ -8,12 +8,12 @@ import CShalePlatform
 /// Where the shard does not know what happened since, it says that something has.
 extension Shard {
     /// Why a fenced set is refused.
-    enum Refusal: Int, CaseIterable {
+    enum Refusal: Int {
         /// Its key was set, removed or expired since; its entry may have left the index again.
         case key
         /// One of its tags was invalidated or expired since.
         case tag
-        /// More has happened to others of the key's line, or a tag's, than a line of the fence table notes.
+        /// So many others have changed that a line of the key's, or of a tag's, does not go back to the token.
         case line
         /// The index was made anew since, or cleared.
         case floor
@@ -82,7 +82,7 @@ extension Shard {
         } else if hasUnreadable(key) {
             return .key
         }
-        let last = fences.lastChange(of: UInt32(truncatingIfNeeded: key.hash), now: now)
+        let last = fences.lastChange(of: key.fraction, now: now)
         if last.own >= token { return .key }
         var isShared = last.ofLine >= token
         for i in 0..<tagCount {

@@ -17,7 +17,7 @@ struct Shard {
     @inline(__always) init(_ engine: EngineRef, keyHash: UInt64) {
         self.init(
             engine,
-            Int(truncatingIfNeeded: (keyHash >> 32 &* UInt64(truncatingIfNeeded: engine.pointee.geometry.shards)) >> 32)
+            scaled(UInt32(truncatingIfNeeded: keyHash >> 32), to: engine.pointee.geometry.shards)
         )
     }
 

@@ -12,7 +12,7 @@
 #include <pthread.h>
 #include <sys/wait.h>
 
-enum { processes = 6, keys = 200, patience_ms = 60000, hour_ms = 60 * 60 * 1000 };
+enum { processes = 6, keys = 200, patience_ms = 60000, hour_ms = 60 * 60 * 1000, first_at_once = 1000 };
 
 static char *directory;
 static _Atomic uint32_t *loads; /* of each key, by all processes */
@@ -79,28 +79,36 @@ static void test_stampede(void) {
     close_gate(&go);
 }
 
+/* A child that does something with a cache, and then lives until it is killed. */
+static pid_t begin_living(const char *where, void (*act)(shale_cache *cache, void *context), void *context) {
+    gate done = make_gate();
+    pid_t child = fork();
+    if (child == 0) {
+        begin_child(60);
+        die_with_parent();
+        act(require_open(where, (shale_options){.flags = SHALE_OPEN_NO_SYNC}), context);
+        if (check_failures)
+            _exit(1);
+        pass(&done);
+        pause();
+    }
+    await(&done);
+    close_gate(&done);
+    return child;
+}
+
+static void ask_for_all(shale_cache *cache, void *granted) {
+    for (uint64_t key = 0; key < keys; key++)
+        ((_Atomic uint32_t *)granted)[key] += ask_at_once(cache, first_at_once + key, 0, NULL) != 0;
+}
+
 /* Each of four processes gets what leases it can of all keys, before any of them has loaded one. */
 static void test_all_at_once(void) {
-    enum { askers = 4, first = 1000 };
+    enum { askers = 4 };
     _Atomic uint32_t *granted = shared_memory(keys * sizeof *granted);
     shale_cache *cache = open_cache();
-    for (int i = 0; i < askers; i++) {
-        gate has_asked = make_gate();
-        pid_t child = fork();
-        if (child == 0) {
-            begin_child(60);
-            die_with_parent();
-            shale_cache *own = open_cache();
-            for (uint64_t key = 0; key < keys; key++)
-                granted[key] += ask_at_once(own, first + key, 0, NULL) != 0;
-            if (check_failures)
-                _exit(1);
-            pass(&has_asked);
-            pause();
-        }
-        await(&has_asked);
-        close_gate(&has_asked);
-    }
+    for (int i = 0; i < askers; i++)
+        begin_living(directory, ask_for_all, granted);
     for (uint64_t key = 0; key < keys; key++)
         CHECK_EQUAL(1, granted[key]);
     CHECK_EQUAL(0, stats_of(cache).leases_unrecorded);
@@ -136,29 +144,25 @@ static void test_as_many_as_promised(void) {
     free(large);
 }
 
+typedef struct {
+    uint64_t first, count;
+    _Atomic uint64_t *given;
+} wish;
+
+static void take_leases(shale_cache *cache, void *context) {
+    const wish *w = context;
+    for (uint64_t key = w->first; key < w->first + w->count; key++) {
+        uint32_t flags;
+        bool is_given = ask_at_once(cache, key, SHALE_LEASE_RECORDED, &flags) != 0;
+        *w->given += is_given;
+        CHECK_EQUAL(is_given ? 0 : SHALE_VALUE_UNRECORDED, flags);
+    }
+}
+
 /* A child that asks for leases of so many keys and holds them until it is killed; how many it was given, and whether the
  * others were refused because there was no room. */
 static pid_t begin_holder(const char *where, uint64_t first, uint64_t count, _Atomic uint64_t *given) {
-    gate held = make_gate();
-    pid_t child = fork();
-    if (child == 0) {
-        begin_child(60);
-        die_with_parent();
-        shale_cache *cache = require_open(where, (shale_options){.flags = SHALE_OPEN_NO_SYNC});
-        for (uint64_t key = first; key < first + count; key++) {
-            uint32_t flags;
-            bool is_given = ask_at_once(cache, key, SHALE_LEASE_RECORDED, &flags) != 0;
-            *given += is_given;
-            CHECK_EQUAL(is_given ? 0 : SHALE_VALUE_UNRECORDED, flags);
-        }
-        if (check_failures)
-            _exit(1);
-        pass(&held);
-        pause();
-    }
-    await(&held);
-    close_gate(&held);
-    return child;
+    return begin_living(where, take_leases, &(wish){first, count, given});
 }
 
 static void end_holder(pid_t child) {

@@ -1,6 +1,7 @@
 /* Locks are taken one at a time, so that nobody waits for anybody who waits for him, and the caller's clock is asked
- * while none is held, as it may take its time, or use the cache. So is the kernel, about the process that has a lease. Every lock of the library's comes by here on its way to
- * libc, while one thread does everything that the interface has, in shards that are full. Only the making of a
+ * while none is held, as it may take its time, or use the cache. The kernel is asked about a lease's process while none
+ * is held, too. Every lock of the library's comes by here on its way to libc, while one thread does everything that the
+ * interface has, in shards that are full. Only the making of a
  * dictionary takes shards' locks, one after the other, while it holds its own (promises.md, "Invariants").
  *
  * locks [operations, 30000] [seed] */
