@@ -1160,10 +1160,14 @@ static bool perform(const operation *op) {
     replays = 0;
     if (op->what == 'd' && !model.is_clear_pending)
         add_unsettled();
-    /* A `clear` without room empties the table before the log: without the index it never was. */
+    /* A `clear` without room empties the table before the log: without the index it never was. Nor had it come, perhaps,
+     * to the shard in which another call was killed before. */
     for (int k = 0; k < most_keys && op->what == 'd' && model.is_clear_pending;
-         k++, excuses_used[excuse_deleted_unsettled]++)
+         k++, excuses_used[excuse_deleted_unsettled]++) {
         add_choices(&model.worlds[0][k], &model.uncleared[k]);
+        for (int i = 0; i < model.pending_count; i++)
+            add_choices(&model.worlds[0][k], &model.pending[i][k]);
+    }
     uint16_t id = 0;
     if (is_of_one_key(op->what) && strchr("spatATlLni", op->what))
         id = ++model.last_id;

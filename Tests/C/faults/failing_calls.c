@@ -669,7 +669,7 @@ static bool try_fault(const scenario *s) {
         shale_report report = {.struct_size = sizeof report};
         succeeded(shale_verify(cache, &report), "shale_verify");
         EXPECT(report.corrupt_records == 0, "%" PRIu64 " damaged records", report.corrupt_records);
-        check_set_and_remove(cache);
+        check_set_and_remove(cache, false);
         close_cache();
         check_disk();
     }

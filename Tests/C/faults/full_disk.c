@@ -313,7 +313,7 @@ static void test_fill(void) {
     check_all(true);
     check_disk();
     audit_files("on a full disk");
-    check_set_and_remove(cache);
+    check_set_and_remove(cache, false);
     uint64_t full = stats_of(cache).data_bytes;
     close_cache();
     step("opening a cache that fills the disk");

@@ -439,7 +439,7 @@ static void play(worker *w, random_source *source) {
         gone = 0;
         for (uint64_t i = 0; i < processes; i++)
             gone += !is_alive(members[i]);
-        if (gone > before && try_everything(w->cache, evicts))
+        if (gone > before && try_everything(w->cache, evicts, evicts || the_round.kind == kind_clear))
             explain_refusal(w->cache);
     }
     atomic_store(&shared->keeper_is_done, true);
@@ -588,6 +588,10 @@ static const struct {
         {5, 6, call_get, SHALE_OK, 7, 10, 0, 0, 0}}},
     {"two losses and one eviction", false, 1, {{1, 2, call_set, SHALE_OK, 7, 10, 0, 0, 0}, {3, 4, call_get, SHALE_MISS, 0, 0, 0, 0, 0},
         {5, 6, call_set, SHALE_OK, 8, 11, 0, 0, 0}, {7, 8, call_get, SHALE_MISS, 0, 0, 0, 0, 0}}},
+    {"an eviction before an increment that was cut off", true, 1, {{1, 2, call_increment, SHALE_OK, 1, 0, 0, 0, 0}, {3, 4, call_increment, SHALE_OK, 2, 0, 0, 0, 0},
+        {5, OPEN, call_increment, 0, 0, 0, 0, 0, 0}, {6, 7, call_get, SHALE_OK, 1, 10, 0, 0, 0}}},
+    {"a counter that goes back", false, 0, {{1, 2, call_increment, SHALE_OK, 1, 0, 0, 0, 0}, {3, 4, call_increment, SHALE_OK, 2, 0, 0, 0, 0},
+        {5, OPEN, call_increment, 0, 0, 0, 0, 0, 0}, {6, 7, call_get, SHALE_OK, 1, 10, 0, 0, 0}}},
     {"two sets of an absent key", false, 0, {{1, 5, call_set_absent, SHALE_OK, 7, 10, 0, 0, 0}, {2, 4, call_set_absent, SHALE_OK, 8, 11, 0, 0, 0}}},
     {"one of them finds a conflict", true, 0, {{1, 5, call_set_absent, SHALE_CONFLICT, 7, 0, 0, 0, 0}, {2, 4, call_set_absent, SHALE_OK, 8, 11, 0, 0, 0}}},
     {"a conflict without reason", false, 0, {{1, 2, call_set_absent, SHALE_CONFLICT, 7, 0, 0, 0, 0}}},

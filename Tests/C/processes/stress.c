@@ -672,7 +672,7 @@ static void play_round(random_source *source, shale_stats *before) {
             atomic_store(&all_loads->is_dead[i * most_threads + n], true);
         kill(members[i], SIGKILL);
         /* (Where there is room for all, an eviction would be a loss.) */
-        if (attached && try_everything(cache, the_round.is_tight))
+        if (attached && try_everything(cache, the_round.is_tight, the_round.is_tight))
             explain_refusal(cache);
         for (int n = 0; attached && n < 200; n++)
             read_key(cache, random_below(source, hot_keys), SHALE_GET_PEEK, &value);
@@ -697,7 +697,7 @@ static void play_round(random_source *source, shale_stats *before) {
     if (!attached)
         cache = open_cache(0);
     settle(cache);
-    CHECK(!try_everything(cache, the_round.is_tight));
+    CHECK(!try_everything(cache, the_round.is_tight, false));
     CHECK_STATUS(SHALE_OK, shale_purge(cache, NULL)); /* what has expired is counted until then */
     sweep_tags(cache);
     shale_stats stats = stats_of(cache);

@@ -132,10 +132,17 @@ typedef struct {
     bool may_return;  /* what was lost */
 } allowance;
 
-/* A loss is taken only where a call could not have happened without it: earlier ones would change no answer. */
-static inline bool call_happens(register_state *s, const call *c, const allowance *allowed) {
+/* Whether a call that was cut off leaves something else where the key was lost before it. Its own answer, which there is
+ * none of, cannot tell. */
+static inline bool hides_a_loss(const register_state *s, const call *c) {
+    return s->present && c->end == NEVER_ENDED && (c->kind == call_increment || c->kind == call_set_absent);
+}
+
+/* A loss is taken only where a call could not have happened without it, or where one `is_hidden`: others would change no
+ * answer. */
+static inline bool call_happens(register_state *s, const call *c, const allowance *allowed, bool is_hidden) {
     register_state before = *s;
-    if (call_applies(s, c))
+    if (!is_hidden && call_applies(s, c))
         return true;
     *s = before;
     if (s->present && s->losses < allowed->losses) {
@@ -239,10 +246,11 @@ static inline history_result history_search(const call *calls, size_t count, reg
     size_t *end_of = malloc(count * sizeof *end_of + 1), *stack = malloc(count * sizeof *stack + 1), depth = 0,
            deepest = 0, left = 0;
     register_state *states = malloc(count * sizeof *states + 1);
+    bool *hidden = malloc(count * sizeof *hidden + 1), is_hidden = false;
     history_memory memory = {0};
     history_mark done = {0};
     history_result result = {.verdict = history_impossible, .furthest = SIZE_MAX, .state = state};
-    REQUIRE(events && end_of && stack && states);
+    REQUIRE(events && end_of && stack && states && hidden);
     for (size_t i = 0; i < count; i++) {
         events[1 + 2 * i] = (history_event){.time = calls[i].begin, .call = i};
         events[2 + 2 * i] = (history_event){.time = calls[i].end, .call = i, .is_end = true};
@@ -261,16 +269,20 @@ static inline history_result history_search(const call *calls, size_t count, reg
         if (at && !events[at].is_end) {
             register_state after = state;
             history_mark mark = {done.a ^ history_mix(n * 2 + 1), done.b ^ history_mix(n * 2 + 2)};
-            bool goes_on = call_happens(&after, &calls[n], allowed);
+            bool goes_on = call_happens(&after, &calls[n], allowed, is_hidden);
             if (goes_on) {
                 history_mark of_state = history_state_mark(&after);
                 goes_on = history_remember(&memory, (history_mark){mark.a ^ of_state.a, mark.b ^ of_state.b});
             }
             if (!goes_on) {
-                at = events[at].next;
+                is_hidden = !is_hidden && hides_a_loss(&state, &calls[n]);
+                if (!is_hidden)
+                    at = events[at].next;
                 continue;
             }
             stack[depth] = at;
+            hidden[depth] = is_hidden;
+            is_hidden = false;
             states[depth++] = state;
             state = after;
             done = mark;
@@ -295,7 +307,9 @@ static inline history_result history_search(const call *calls, size_t count, reg
         left += calls[n].end != NEVER_ENDED;
         history_put_back(events, end_of[n]);
         history_put_back(events, at);
-        at = events[at].next;
+        is_hidden = !hidden[depth] && hides_a_loss(&state, &calls[n]);
+        if (!is_hidden)
+            at = events[at].next;
     }
     if (left == 0) {
         result.verdict = history_possible;
@@ -307,6 +321,7 @@ static inline history_result history_search(const call *calls, size_t count, reg
     free(end_of);
     free(stack);
     free(states);
+    free(hidden);
     free(memory.seen);
     return result;
 }

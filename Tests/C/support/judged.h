@@ -211,7 +211,7 @@ static bool play(const situation *s, uint64_t n, bool attached, saved_file *data
     REQUIRE_STATUS(SHALE_OK, try_open(s, true, &cache));
     holds &= check_keys(cache, s, n, "opened later", seen_later);
     if (writes) { /* (little, as a new index has to show the same) */
-        check_set_and_remove(cache);
+        check_set_and_remove(cache, false);
         check_eviction(cache);
     }
     CHECK_STATUS(SHALE_OK, shale_close(cache));

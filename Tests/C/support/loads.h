@@ -49,10 +49,11 @@ static inline void end_load(shale_cache *cache, const uint64_t name[2], uint32_t
 }
 
 /* A refusal of a fenced set beside concurrent callers, without a clear or a rebuild: more of others changed than a line
- * of the fence table notes. (limits.md, "Processes") */
+ * of the fence table notes, or one had the key's mark. (limits.md, "Processes") */
 static inline void note_refusal(shale_cache *cache) {
     all_loads->line_shared++;
-    CHECK(stats_of(cache).conflicts_line > 0);
+    shale_stats stats = stats_of(cache);
+    CHECK(stats.conflicts_line + stats.conflicts_key > 0);
 }
 
 /* Cases of the known failures: small programs, each with the kind of its failure. A case that is not listed has to
