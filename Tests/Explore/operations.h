@@ -1160,8 +1160,8 @@ static bool perform(const operation *op) {
     replays = 0;
     if (op->what == 'd' && !model.is_clear_pending)
         add_unsettled();
-    /* A `clear` without room empties the table before the log: without the index it never was. Nor had it come, perhaps,
-     * to the shard in which another call was killed before. */
+    /* A `clear` without room empties the table before the log: without the index it never was. It may also not
+     * have reached the shard in which an earlier call was killed. */
     for (int k = 0; k < most_keys && op->what == 'd' && model.is_clear_pending;
          k++, excuses_used[excuse_deleted_unsettled]++) {
         add_choices(&model.worlds[0][k], &model.uncleared[k]);

@@ -356,8 +356,8 @@ static void put_many(shale_cache *cache) {
         CHECK_STATUS(SHALE_OK, put(cache, numbered("k", i), (entry){.tag = "another"}));
 }
 
-/* No invalidation waits for a sweep of the whole table, and the first ones after it has grown for none: the growth has
- * swept, whichever part of a generation was in use when it began. */
+/* No invalidation waits for a sweep of the whole table. A table sweeps while it grows, so the first invalidations after
+ * that find hardly anything to sweep, however full the generation was when the growth began. */
 static void test_pace_after(unsigned before) {
     shale_cache *cache = open_at(NULL, 64 << 20, 1);
     (void)most_stores(cache, before);

@@ -61,8 +61,8 @@ static inline uint64_t lease_of_missing(shale_cache *cache, const void *key, siz
 }
 
 /* A set, a removal, an invalidation and a load succeed in any cache, and so does an eviction (of the least recently
- * used entry) where the caller allows one. `loses`: concurrent callers evict or clear. True if the load's fenced set was refused, which only concurrent callers
- * can cause. */
+ * used entry) where the caller allows one. `loses`: concurrent callers evict or clear. True if the load's fenced set
+ * was refused, which only concurrent callers can cause. */
 static inline bool try_everything(shale_cache *cache, bool evicts, bool loses) {
     static const char load[] = "a load";
     const shale_bytes tag = {"a tag", 5};

@@ -132,14 +132,14 @@ typedef struct {
     bool may_return;  /* what was lost */
 } allowance;
 
-/* Whether a call that was cut off leaves something else where the key was lost before it. Its own answer, which there is
- * none of, cannot tell. */
+/* Whether a call leaves another state if the key is lost just before it, and was cut off, so that no answer of its own
+ * tells which. */
 static inline bool hides_a_loss(const register_state *s, const call *c) {
     return s->present && c->end == NEVER_ENDED && (c->kind == call_increment || c->kind == call_set_absent);
 }
 
-/* A loss is taken only where a call could not have happened without it, or where one `is_hidden`: others would change no
- * answer. */
+/* A loss is taken only where the call could not have happened without it, or where `is_hidden` demands one: no other
+ * loss would change an answer. */
 static inline bool call_happens(register_state *s, const call *c, const allowance *allowed, bool is_hidden) {
     register_state before = *s;
     if (!is_hidden && call_applies(s, c))
