@@ -2,11 +2,13 @@
 key at once are seen, in all processes, however busy the machine is.
 
 A line each: "B" key token milliseconds time: a load that has a lease has begun; "R" token time: the
-lease was granted or renewed by a call that began then; "E" token time: the load ends.
+lease was granted or renewed by a call that began then; "E" token time: the load ends; "X" time: the
+process ends, and with it the loads that it still runs and their leases.
 """
 
 from __future__ import annotations
 
+import atexit
 import os
 import time
 from collections import defaultdict
@@ -60,6 +62,7 @@ class LoadLog:
         ]
         for owner, name, noted in replaced:
             setattr(owner, name, noted)
+        atexit.register(lambda: self.write("X", time.monotonic()))
 
     def write(self, *what: object) -> None:
         os.write(self._file, (" ".join(map(str, what)) + "\n").encode())
@@ -84,6 +87,7 @@ def duplicates(logs: Mapping[int, Path], ends: Mapping[int, float]) -> tuple[int
     for process, path in logs.items():
         lines = [line.split(" ") for line in path.read_text().splitlines()]
         last = ends.get(process, float("inf"))
+        last = min([last, *(float(line[1]) for line in lines if line[0] == "X")])
         ended = {token: float(at) for kind, token, at in (x for x in lines if x[0] == "E")}
         for kind, *rest in lines:
             if kind == "B":
