@@ -69,26 +69,26 @@ extension Engine {
     /// Before anything changes: whether a smaller capacity can hold what is pinned.
     private func checkPins() throws(Failure) {
         var mayFit = true
-        for i in 0..<ref.pointee.geometry.shards where !Shard(ref, i).canHoldPins { mayFit = false }
+        for i in 0..<ref.pointee.geometry.shards where !Shard(ref, i).reader.canHoldPins { mayFit = false }
         if mayFit { return }
         // What is gone, or belongs to nobody, does not count: values first, then their parts.
         for _ in 0..<2 {
-            try changeEach { shard, change throws(Failure) in
-                shard.dropGone(&change)
+            try changeEach { shard throws(Failure) in
+                shard.dropGone()
                 return true
             }
         }
-        for i in 0..<ref.pointee.geometry.shards where !Shard(ref, i).canHoldPins {
-            throw Shard(ref, i).cannotShrink()
+        for i in 0..<ref.pointee.geometry.shards where !Shard(ref, i).reader.canHoldPins {
+            throw Shard(ref, i).reader.cannotShrink()
         }
     }
 
     /// `budget`: what a shard may take on the disk meanwhile.
     private func applyLimits(budget: Int) throws(Failure) {
         // In turns: with a large value its parts go in other shards.
-        while try !changeEach({ shard, change throws(Failure) in try shard.evictToBudget(&change) }) {}
-        try changeEach { shard, change throws(Failure) in
-            try shard.applyBudget(from: budget, &change)
+        while try !changeEach({ shard throws(Failure) in try shard.evictToBudget() }) {}
+        try changeEach { shard throws(Failure) in
+            try shard.applyBudget(from: budget)
             return true
         }
     }

@@ -8,8 +8,7 @@ extension Engine {
         for i in 0..<ref.pointee.geometry.shards {
             let shard = Shard(ref, i)
             if shard.header[ShardHeader.Field.state] == ShardHeader.State.quiet { continue }
-            try shard.lock()
-            shard.unlock()
+            try shard.settle()
             found = true
         }
         return found
@@ -20,7 +19,7 @@ extension Engine {
         var wasPreparing = false
         for i in 0..<ref.pointee.geometry.shards where Shard(ref, i).log.hasPreparations { wasPreparing = true }
         if wasPreparing {
-            try changeEach { shard, _ throws(Failure) in
+            try changeEach { shard throws(Failure) in
                 shard.log.abandonPreparations()
                 return true
             }
@@ -56,20 +55,19 @@ extension Engine {
 
     /// What killed writers of large values had stored.
     func dropOrphans() throws(Failure) {
-        try changeEach { shard, change throws(Failure) in
-            _ = shard.dropOrphans(&change)
+        try changeEach { shard throws(Failure) in
+            _ = shard.dropOrphans()
             return true
         }
     }
 
     /// One shard after the other. Whether all said so.
     @inline(never) @discardableResult
-    func changeEach(_ body: (Shard, inout Change) throws(Failure) -> Bool) throws(Failure) -> Bool {
+    func changeEach(_ body: (borrowing ShardWriter) throws(Failure) -> Bool) throws(Failure) -> Bool {
         var change = try Change(ref)
         var all = true
         for i in 0..<ref.pointee.geometry.shards {
-            let shard = Shard(ref, i)
-            if try !shard.make(&change, { change throws(Failure) in try body(shard, &change) }) { all = false }
+            if try !Shard(ref, i).write(&change, body) { all = false }
         }
         return all
     }

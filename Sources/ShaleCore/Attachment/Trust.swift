@@ -71,7 +71,7 @@ extension Engine {
         guard ref.pointee.dictionaries.frames.isConsistent(from: dictionaries, dataSize: dataSize) else { return false }
         for i in 0..<ref.pointee.geometry.shards {
             let shard = Shard(ref, i)
-            if !shard.isConsistent(dataSize: dataSize, indexSize: indexSize, isClean: isClean) { return false }
+            if !shard.reader.isConsistent(dataSize: dataSize, indexSize: indexSize, isClean: isClean) { return false }
         }
         return true
     }

@@ -39,7 +39,7 @@ extension Engine {
         -> Status
     {
         if ref.pointee.isReadOnly { try checkGeneration() }
-        let answer = try Shard(ref, keyHash: key.hash).get(key, options, &buffer, &found)
+        let answer = try Shard(ref, keyHash: key.hash).reader.get(key, options, &buffer, &found)
         if ref.pointee.isReadOnly {
             try checkGeneration()
         } else if !options.contains(.peek) {
@@ -127,7 +127,7 @@ extension Engine {
         let key = try key(bytes)
         let shard = Shard(ref, keyHash: key.hash)
         var change = try Change(ref, of: key)
-        shard.prefetchSlot(key)
+        shard.reader.prefetchSlot(key)
         try checkLengths(value, metaLength: options.meta.count)
         let ages = try ages(options.maxAge, options.stale)
         guard let scratch = ref.pointee.scratch.take() else { throw Failure.outOfMemory }
@@ -197,11 +197,11 @@ extension Engine {
         _ version: inout UInt64, _ change: inout Change
     ) throws(Failure) -> PutOutcome {
         let secret = ref.pointee.secret
-        shard.prefetchRecord(entry.key)
+        shard.reader.prefetchRecord(entry.key)
         var tags = options.tags
         let header = entry.header(kind, options, encoded, raw: raw)
         if header.length > shard.log.segmentRoom { throw tooLarge(header.length) }
-        shard.prefetchHead(header.length)
+        shard.reader.prefetchHead(header.length)
         let body = bodyHash(
             meta: options.meta.start, metaLength: options.meta.count, stored: encoded.bytes,
             storedLength: encoded.count, secret: secret)
@@ -213,8 +213,8 @@ extension Engine {
             )
             draft.lifetime = entry.lifetime
             draft.tags = tagWords.start.assumingMemoryBound(to: UInt64.self)
-            let outcome = try shard.make(&change) { change throws(Failure) in
-                try shard.put(&draft, entry.key, condition: condition, &change)
+            let outcome = try shard.write(&change) { shard throws(Failure) in
+                try shard.put(&draft, entry.key, condition: condition)
             }
             lsn = draft.record.lsn
             return outcome
@@ -263,12 +263,12 @@ extension Engine {
         let key = try key(bytes)
         let shard = Shard(ref, keyHash: key.hash)
         var change = try Change(ref, of: key)
-        return try shard.make(&change) { change throws(Failure) in
+        return try shard.write(&change) { shard throws(Failure) in
             switch what {
-            case .remove: try shard.remove(key, version: version, &change)
-            case .touch: try shard.touch(key, version: version, maxAge: maxAge, &change)
-            case .touchUntouched: try shard.touch(key, version: 0, since: version, maxAge: maxAge, &change)
-            case .expire: try shard.expire(key, &change)
+            case .remove: try shard.remove(key, version: version)
+            case .touch: try shard.touch(key, version: version, maxAge: maxAge)
+            case .touchUntouched: try shard.touch(key, version: 0, since: version, maxAge: maxAge)
+            case .expire: try shard.expire(key)
             }
         }
     }
@@ -280,9 +280,9 @@ extension Engine {
         let maxAge = ref.pointee.maxAge, stale = ref.pointee.stale
         let shard = Shard(ref, keyHash: key.hash)
         var change = try Change(ref, of: key)
-        return try shard.make(&change) { change throws(Failure) in
+        return try shard.write(&change) { shard throws(Failure) in
             try shard.increment(
-                key, delta: delta, initial: initial, maxAge: maxAge, stale: stale, room: scratch.buffer, &change)
+                key, delta: delta, initial: initial, maxAge: maxAge, stale: stale, room: scratch.buffer)
         }
     }
 
@@ -294,8 +294,8 @@ extension Engine {
         var change = try Change(ref)
         for i in 0..<ref.pointee.geometry.shards {
             let shard = Shard(ref, i)
-            try shard.make(&change) { change throws(Failure) in
-                try shard.invalidate(tag, expires: expires, &change)
+            try shard.write(&change) { shard throws(Failure) in
+                try shard.invalidate(tag, expires: expires)
                 if i == 0 { shard.header[ShardHeader.Field.invalidations] += 1 }
             }
         }
@@ -305,7 +305,7 @@ extension Engine {
         var change = try Change(ref)
         for i in 0..<ref.pointee.geometry.shards {
             let shard = Shard(ref, i)
-            try shard.make(&change) { change throws(Failure) in try shard.clear(&change) }
+            try shard.write(&change) { shard throws(Failure) in try shard.clear() }
         }
     }
 
@@ -321,10 +321,10 @@ extension Engine {
                 let shard = Shard(ref, i)
                 // A few hundred at a time, so that nobody waits long for the lock.
                 let wanted = min(share, left, 256)
-                let done = try shard.make(&change) { change throws(Failure) in
+                let done = try shard.write(&change) { shard throws(Failure) in
                     let before = shard.header[ShardHeader.Field.evictions.word]
                     var done: UInt64 { shard.header[ShardHeader.Field.evictions.word] &- before }
-                    while done < wanted, change.blobCount < Change.mostBlobs, shard.evict(&change) {}
+                    while done < wanted, change.blobCount < Change.mostBlobs, shard.evict() {}
                     return done
                 }
                 left -= done
@@ -341,7 +341,7 @@ extension Engine {
         var purged: UInt64 = 0
         for i in 0..<ref.pointee.geometry.shards {
             let shard = Shard(ref, i)
-            purged += UInt64(try shard.make(&change) { change throws(Failure) in shard.purge(&change) })
+            purged += UInt64(try shard.write(&change) { shard throws(Failure) in shard.purge() })
         }
         return purged
     }
@@ -356,25 +356,23 @@ extension Engine {
         defer { shim_free(memory) }
         let ends = memory.bindMemory(to: Ends.self, capacity: shards)
         for i in 0..<shards {
-            let shard = Shard(ref, i)
-            try shard.lock()
-            ends[i].head = SyncedPosition(
-                number: shard.log.headNumber,
-                offset: min(shard.log.headOffset, ref.pointee.geometry.segmentSize))
-            ends[i].tail = shard.log.tail
-            shard.unlock()
+            ends[i] = try Shard(ref, i).locked { shard in
+                let head = SyncedPosition(
+                    number: shard.log.headNumber,
+                    offset: min(shard.log.headOffset, ref.pointee.geometry.segmentSize))
+                return (head, shard.log.tail)
+            }
         }
         try ref.pointee.files.syncData()
         for i in 0..<shards {
-            let shard = Shard(ref, i)
-            // Another process may have synced further meanwhile.
-            try shard.lock()
-            defer { shard.unlock() }
-            let known = SyncedPosition.read(ref, shard: i)
-            if known.number == .max || !known.covers(ends[i].head.number, ends[i].head.offset) {
-                try ends[i].head.write(ref, shard: i)
+            try Shard(ref, i).locked { shard throws(Failure) in
+                // Another process may have synced further meanwhile.
+                let known = SyncedPosition.read(ref, shard: i)
+                if known.number == .max || !known.covers(ends[i].head.number, ends[i].head.offset) {
+                    try ends[i].head.write(ref, shard: i)
+                }
+                if SyncedPosition.tail(ref, shard: i).isBefore(ends[i].tail) { try shard.log.prove(ends[i].tail) }
             }
-            if SyncedPosition.tail(ref, shard: i).isBefore(ends[i].tail) { try shard.log.prove(ends[i].tail) }
         }
         try ref.pointee.files.syncData()
     }

@@ -41,10 +41,10 @@ struct LargeSet {
         if isConditional {
             var tags = options.tags
             let mayBegin = try withUnsafeBytes(of: &tags) { tags throws(Failure) in
-                try make(in: shard, &change) { change in
+                try write(to: shard, &change) { shard in
                     shard.mayReplace(
                         entry.key, options.condition, tags.start.assumingMemoryBound(to: UInt64.self), options.tagCount,
-                        now: change.now)
+                        now: shard.change.now)
                 }
             }
             if !mayBegin { return .conflict }
@@ -59,8 +59,8 @@ struct LargeSet {
                     """)
             }
             let blob = try drawBlob(keepsOwn: false, &change)
-            _ = try make(in: shard, &change) { change in
-                if let slot = shard.lookup(entry.key) { shard.evict(slot, &change) }
+            _ = try write(to: shard, &change) { shard in
+                if let slot = shard.reader.lookup(entry.key) { shard.evict(slot) }
                 return true
             }
             return try store(blob, &version, &change)
@@ -75,20 +75,20 @@ struct LargeSet {
     private func drawBlob(keepsOwn: Bool, isSpread: Bool = false, _ change: inout Change) throws(Failure) -> UInt64 {
         // What is pinned stays whatever becomes of the new value, and only beside it anything is let go of.
         let isKept = hasPins && replacesUnpinned(), own = isKept && keepsOwn
-        var blob = shard.drawLSN()
+        var blob = shard.reader.drawLSN()
         if !isSpread, value.count <= ref.pointee.geometry.longestInOneShard {
             let one = blob | PartKey.isInOneShard
             if try misfit(one, isExact: false, isKept: isKept, beside: own) == nil { return one }
         }
         for _ in 0..<64 {
             if try misfit(blob, isExact: false, isKept: isKept, beside: own) == nil { return blob }
-            blob = shard.drawLSN()
+            blob = shard.reader.drawLSN()
         }
         while let full = try misfit(blob, isExact: true, isKept: isKept, beside: own) {
             let pinned = full.header[ShardHeader.Field.pinnedBytes]
             // What is pinned and gone is nobody's victim.
-            _ = try make(in: full, &change) { change throws(Failure) in
-                try full.dropAllGone(&change)
+            _ = try write(to: full, &change) { full throws(Failure) in
+                try full.dropAllGone()
                 return true
             }
             if full.header[ShardHeader.Field.pinnedBytes] < pinned { continue }
@@ -112,10 +112,10 @@ struct LargeSet {
     }
 
     @inline(never)
-    private func make(
-        in shard: Shard, _ change: inout Change, _ body: (inout Change) throws(Failure) -> Bool
+    private func write(
+        to shard: Shard, _ change: inout Change, _ body: (borrowing ShardWriter) throws(Failure) -> Bool
     ) throws(Failure) -> Bool {
-        try shard.make(&change) { change throws(Failure) in try body(&change) }
+        try shard.write(&change, body)
     }
 
     private var isConditional: Bool {
@@ -148,8 +148,8 @@ struct LargeSet {
         // Since then the cleaner may have met parts that seemed nobody's.
         do throws(Failure) { try replaceMissing(turn, isStored: true, &change) } catch {
             // It is stored, and goes again: evicted at once, but what is pinned may not be.
-            _ = try? make(in: shard, &change) { change in
-                shard.evictOwner(PartKey(blob: blob, owner: entry.key.hash, part: 0), evenPinned: true, &change)
+            _ = try? write(to: shard, &change) { shard in
+                shard.evictOwner(PartKey(blob: blob, owner: entry.key.hash, part: 0), evenPinned: true)
                 return true
             }
             if options.isPinned { throw error }
@@ -246,22 +246,20 @@ struct LargeSet {
     }
 
     private func isCurrent(_ blob: UInt64) -> Bool {
-        look(shard) {
+        look(shard) { shard in
             shard.lookup(entry.key).flatMap { shard.manifest(at: Slot.location($0.u64(0))) }?.blob == blob
         }
     }
 
     private func hasPart(_ i: Int, _ blob: UInt64) throws(Failure) -> Bool {
         try withPart(i, blob) { shard, key throws(Failure) in
-            look(shard) { shard.lookup(key, isPart: true) != nil }
+            look(shard) { $0.lookup(key, isPart: true) != nil }
         }
     }
 
     /// Under the shard's lock; in doubt, yes.
-    private func look(_ shard: Shard, _ isSo: () -> Bool) -> Bool {
-        guard (try? shard.lock()) != nil else { return true }
-        defer { shard.unlock() }
-        return isSo()
+    private func look(_ shard: Shard, _ isSo: (ShardReader) -> Bool) -> Bool {
+        (try? shard.locked { isSo($0.reader) }) ?? true
     }
 
     // MARK: Where the old value and the new one do not fit
@@ -274,7 +272,7 @@ struct LargeSet {
     }
 
     private func replacesUnpinned() -> Bool {
-        look(shard) { shard.lookup(entry.key).map { !Slot.isPinned($0.u64(0)) } ?? false }
+        look(shard) { $0.lookup(entry.key).map { !Slot.isPinned($0.u64(0)) } ?? false }
     }
 
     /// A shard without room for what it gets of the value, even if nothing else were there but what is pinned.
@@ -282,8 +280,8 @@ struct LargeSet {
     /// `own`: nor of the value that it replaces.
     private func misfit(_ blob: UInt64, isExact: Bool, isKept: Bool, beside own: Bool) throws(Failure) -> Shard? {
         let shards = ref.pointee.geometry.shards
-        return try withUnsafeTemporaryAllocation(of: Shard.Need.self, capacity: shards) { needs throws(Failure) in
-            needs.initialize(repeating: Shard.Need())
+        return try withUnsafeTemporaryAllocation(of: ShardReader.Need.self, capacity: shards) { needs throws(Failure) in
+            needs.initialize(repeating: ShardReader.Need())
             needs[shard.number].add(manifestLength)
             for i in 0..<count {
                 let bytes = bytes(ofPart: i)
@@ -298,7 +296,7 @@ struct LargeSet {
             }
             if own { try addOwn(to: needs) }
             for i in 0..<shards
-            where !Shard(ref, i).hasRoomBesidePins(needs[i], isKept: isKept, isPinned: options.isPinned) {
+            where !Shard(ref, i).reader.hasRoomBesidePins(needs[i], isKept: isKept, isPinned: options.isPinned) {
                 return Shard(ref, i)
             }
             return nil
@@ -306,10 +304,10 @@ struct LargeSet {
     }
 
     /// What is to be kept of the value that the set replaces, beside what is pinned.
-    private func addOwn(to needs: UnsafeMutableBufferPointer<Shard.Need>) throws(Failure) {
+    private func addOwn(to needs: UnsafeMutableBufferPointer<ShardReader.Need>) throws(Failure) {
         func add(_ shard: Shard, _ key: Key, isPart: Bool) -> Change.Blob {
             var own = Measure()
-            _ = look(shard) {
+            _ = look(shard) { shard in
                 if let slot = shard.lookup(key, isPart: isPart) { own = shard.measure(Slot.location(slot.u64(0))) }
                 return true
             }

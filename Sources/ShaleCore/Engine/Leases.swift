@@ -92,11 +92,8 @@ extension Engine {
     }
 
     /// Under the lock of a key's shard, for a handle that may write.
-    func withShard<R>(of key: Key, _ body: (Shard) -> R) throws(Failure) -> R {
-        let shard = Shard(ref, keyHash: key.hash)
-        try shard.lock()
-        defer { shard.unlock() }
-        return body(shard)
+    func withShard<R>(of key: Key, _ body: (borrowing ShardWriter) -> R) throws(Failure) -> R {
+        try Shard(ref, keyHash: key.hash).locked(body)
     }
 
     @inline(never)

@@ -52,7 +52,7 @@ extension Engine {
             s.cleanedBytes &+= header[Field.cleaned.word]
             s.corruptRecords &+= header[Field.corrupt.word]
             s.rebuilds &+= header[Field.rebuilds.word]
-            func refused(_ why: Shard.Refusal) -> UInt64 { header[Field.refusals[why.rawValue].word] }
+            func refused(_ why: FenceTable.Refusal) -> UInt64 { header[Field.refusals[why.rawValue].word] }
             s.conflictsByKey &+= refused(.key)
             s.conflictsByTag &+= refused(.tag)
             s.conflictsByLine &+= refused(.line)

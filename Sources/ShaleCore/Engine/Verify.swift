@@ -31,10 +31,10 @@ extension Engine {
     private func check(_ shard: Shard, from start: Int) throws(Failure) -> (next: Int?, Report) {
         var report = Report(), corrupt = 0, next: Int?
         if ref.pointee.isReadOnly {
-            next = try walk(shard, start, &report) { _ throws(Failure) in corrupt += 1 }
+            next = try walk(shard.reader, start, &report) { _ throws(Failure) in corrupt += 1 }
         } else {
             var change = try Change(ref)
-            next = try shard.make(&change) { change throws(Failure) in
+            next = try shard.write(&change) { shard throws(Failure) in
                 report = Report()
                 // Those that cleaning meets on the way are among them.
                 let before = shard.header[ShardHeader.Field.corrupt]
@@ -42,9 +42,9 @@ extension Engine {
                     corrupt += shard.header[ShardHeader.Field.corrupt] - before
                     if corrupt > 0 { shard.recount() }
                 }
-                return try walk(shard, start, &report) { slot throws(Failure) in
-                    if Loss.length > shard.log.headRoom { try shard.makeRoom(Loss.length, live: false, &change) }
-                    if shard.check(slot) == .damaged { try shard.lose(slot) }
+                return try walk(shard.reader, start, &report) { slot throws(Failure) in
+                    if Loss.length > shard.log.headRoom { try shard.makeRoom(Loss.length, live: false) }
+                    if shard.reader.check(slot) == .damaged { try shard.lose(slot) }
                 }
             }
         }
@@ -52,7 +52,7 @@ extension Engine {
         return (next, report)
     }
 
-    private func walk(_ shard: Shard, _ start: Int, _ report: inout Report, _ drop: (Memory) throws(Failure) -> Void)
+    private func walk(_ shard: ShardReader, _ start: Int, _ report: inout Report, _ drop: (Memory) throws(Failure) -> Void)
         throws(Failure) -> Int?
     {
         let end = shard.table.positions.upperBound
@@ -70,7 +70,7 @@ extension Engine {
 
 private enum Checked: Equatable { case free, sound(Int), damaged }
 
-extension Shard {
+extension ShardReader {
     /// What a slot points to. Without the lock it may be recycled meanwhile, and is looked at again.
     fileprivate func check(_ slot: Memory) -> Checked {
         while true {

@@ -85,3 +85,17 @@ struct FenceTable {
         return last
     }
 }
+
+extension FenceTable {
+    /// Why a fenced set is refused.
+    enum Refusal: Int {
+        /// Its key was set, removed or expired since; its entry may have left the index again.
+        case key
+        /// One of its tags was invalidated or expired since.
+        case tag
+        /// So many others have changed that a line of the key's, or of a tag's, does not go back to the token.
+        case line
+        /// The index was made anew since, or cleared.
+        case floor
+    }
+}

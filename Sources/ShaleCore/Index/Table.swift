@@ -715,3 +715,14 @@ extension Table {
         header.release(Field.moveCount, 0)
     }
 }
+
+extension Table {
+    /// How full a table is made larger, or smaller.
+    enum Load {
+        // In sixty-fourths of the slots.
+        static let grow = Sizes.grow, full = Sizes.full, shrink = Sizes.shrink
+        /// Up to there a table is made smaller where its pages are wanted.
+        static let shrunk = Sizes.shrunk
+        static let pace = Sizes.pace
+    }
+}

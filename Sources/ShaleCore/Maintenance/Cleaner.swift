@@ -6,63 +6,63 @@ import CShalePlatform
 struct Cleaner {
     private typealias Field = ShardHeader.Field
 
-    private let shard: Shard
+    private let reader: ShardReader
     private let chance: SecondChance
     /// It may stop before a record that had better wait.
     private let isAhead: Bool
-    private var header: ShardHeader { shard.header }
-    private var log: Log { shard.log }
-    private var table: Table { shard.table }
-    private var secret: UInt64 { shard.secret }
+    private var header: ShardHeader { reader.header }
+    private var log: Log { reader.log }
+    private var table: Table { reader.table }
+    private var secret: UInt64 { reader.secret }
 
-    @inline(__always) init(_ shard: Shard, isAhead: Bool = false, mustEvict: Bool = false) {
-        self.shard = shard
+    @inline(__always) init(_ shard: borrowing ShardWriter, isAhead: Bool = false, mustEvict: Bool = false) {
+        reader = shard.reader
         chance = SecondChance(shard, mustEvict: mustEvict)
         self.isAhead = isAhead
     }
 
     /// Cleans one record at the tail; returns the bytes looked at, 0 where the tail is the head, or the record waits.
     @inline(never)
-    func cleanRecord(_ change: inout Change) throws(Failure) -> Int {
+    func cleanRecord(_ shard: borrowing ShardWriter) throws(Failure) -> Int {
         guard log.count > 1 else { return 0 }
         let frame = log.queued(0), offset = log.tailOffset
         guard offset <= log.segmentSize - RecordHeader.size else {
             finishTail()
             return RecordHeader.size
         }
-        guard let record = log.soundRecord(frame: frame, offset: offset) else { return try skipDamage(frame, offset) }
+        guard let record = log.soundRecord(frame: frame, offset: offset) else { return try skipDamage(frame, offset, shard) }
         prefetchSlot(frame, record.end)
         if record.kind == .end {
             finishTail()
         } else {
-            guard try clean(record, &change) else { return 0 }
+            guard try clean(record, shard) else { return 0 }
             log.tailOffset = record.end
         }
         return record.view.length
     }
 
     /// False where the record waits.
-    private func clean(_ record: SoundRecord, _ change: inout Change) throws(Failure) -> Bool {
+    private func clean(_ record: SoundRecord, _ shard: borrowing ShardWriter) throws(Failure) -> Bool {
         let view = record.view, fraction = UInt32(truncatingIfNeeded: record.keyHash)
         switch record.kind {
         case .value, .manifest:
-            if let slot = shard.slot(pointingTo: view.location, fraction) { try keep(slot, record, &change) }
+            if let slot = reader.slot(pointingTo: view.location, fraction) { try keep(slot, record, shard) }
         case .part:
             guard let slot = table.find(fraction, location: view.location) else { break }
-            guard let key = view.partKey, shard.isOwned(key) else {
-                shard.drop(slot, &change)
+            guard let key = view.partKey, reader.isOwned(key) else {
+                shard.drop(slot)
                 break
             }
-            let verdict = chance.judgePart(slot, key, view.length, &change)
+            let verdict = chance.judgePart(slot, key, view.length, shard)
             // Its owner, in another shard, goes first: a reader that finds one without a part has to lock its shard.
             if verdict == .leaves, isAhead, Shard(shard.engine, keyHash: key.owner).number != shard.number {
-                change.add(Change.Blob(blob: key.blob, owner: key.owner))
+                shard.change.add(Change.Blob(blob: key.blob, owner: key.owner))
                 return false
             }
             if verdict == .stays {
-                try copy(slot, record, &change)
+                try copy(slot, record, shard)
             } else {
-                shard.evictWhole(slot, isForced: verdict == .forcedOut, &change)
+                shard.evictWhole(slot, isForced: verdict == .forcedOut)
             }
         case .touch:
             // Its target came before it and took the age along, unless the record's body names another.
@@ -76,14 +76,14 @@ struct Cleaner {
     @inline(__always)
     private func prefetchSlot(_ frame: Int, _ offset: Int) {
         guard offset <= log.segmentSize - RecordHeader.size else { return }
-        let p = shard.engine.pointee.data + (log.offset(ofFrame: frame) + offset)
+        let p = reader.engine.pointee.data + (log.offset(ofFrame: frame) + offset)
         let record = RecordHeader(at: p)
         guard record.isPlausible(room: log.segmentSize - offset), record.keyLength <= 256 else { return }
         let hash = shim_hash(p + record.keyOffset, record.keyLength, secret)
         shim_prefetch(table.home(of: UInt32(truncatingIfNeeded: hash)))
     }
 
-    private func keep(_ slot: Memory, _ found: SoundRecord, _ change: inout Change) throws(Failure) {
+    private func keep(_ slot: Memory, _ found: SoundRecord, _ shard: borrowing ShardWriter) throws(Failure) {
         let value = found.view
         let pointed = Slot.location(slot.u64(0)), isTouched = pointed != value.location
         let latest = isTouched ? log.record(pointed) : value
@@ -92,41 +92,41 @@ struct Cleaner {
             try shard.loseOne(slot)
             return
         }
-        let standing = shard.standing(latest, value)
+        let standing = reader.standing(latest, value)
         if standing.isInvalidated {
-            shard.drop(slot, &change)
-        } else if standing.isGone(at: change.now) {
-            shard.drop(slot, counting: Field.expirations, &change)
+            shard.drop(slot)
+        } else if standing.isGone(at: shard.change.now) {
+            shard.drop(slot, counting: Field.expirations)
         } else {
-            let verdict = chance.judge(slot, value.length, &change)
+            let verdict = chance.judge(slot, value.length, shard)
             if verdict != .stays {
-                shard.evictWhole(slot, isForced: verdict == .forcedOut, &change)
+                shard.evictWhole(slot, isForced: verdict == .forcedOut)
             } else if isTouched || standing.lifetime.expires != latest.header.expires {
                 // (What the expiry of a tag has ended, its record says from here on: that of the expiry will go before it.)
-                try merge(slot, found, standing.lifetime, &change)
+                try merge(slot, found, standing.lifetime, shard)
             } else {
-                try copy(slot, found, &change)
+                try copy(slot, found, shard)
             }
         }
     }
 
     /// Room at the head for a copy. False where it was evicted instead: what is left is for what is pinned, which
     /// takes a frame whatever the budget. (It never has to, but where a power cut has brought pinned entries back.)
-    private func provideCopy(_ slot: Memory, _ length: Int, isPinned: Bool, _ change: inout Change) throws(Failure)
+    private func provideCopy(_ slot: Memory, _ length: Int, isPinned: Bool, _ shard: borrowing ShardWriter) throws(Failure)
         -> Bool
     {
         if !isPinned, !shard.spares(length) {
-            if shard.keeps(slot, change) { throw log.filled() }
-            shard.evictWhole(slot, &change)
+            if shard.keeps(slot) { throw log.filled() }
+            shard.evictWhole(slot)
             return false
         }
         if length > log.headRoom { try log.roll(overdraws: isPinned) }
         return true
     }
 
-    private func copy(_ slot: Memory, _ found: SoundRecord, _ change: inout Change) throws(Failure) {
+    private func copy(_ slot: Memory, _ found: SoundRecord, _ shard: borrowing ShardWriter) throws(Failure) {
         let record = found.view, length = record.length
-        guard try provideCopy(slot, length, isPinned: record.header.isPinned, &change) else { return }
+        guard try provideCopy(slot, length, isPinned: record.header.isPinned, shard) else { return }
         let target = log.location(frame: log.headFrame, offset: log.headOffset)
         let from = log.recordAddress(of: record.location)
         let to = RecordAddress(number: log.headNumber, offset: UInt64(log.offset(of: target)))
@@ -157,11 +157,11 @@ struct Cleaner {
     }
 
     /// A copy with the age that a touch record, or the expiry of a tag, has given it.
-    private func merge(_ slot: Memory, _ found: SoundRecord, _ lifetime: Lifetime, _ change: inout Change)
+    private func merge(_ slot: Memory, _ found: SoundRecord, _ lifetime: Lifetime, _ shard: borrowing ShardWriter)
         throws(Failure)
     {
         let value = found.view.header, length = value.aged(lifetime).length
-        guard try provideCopy(slot, length, isPinned: value.isPinned, &change) else { return }
+        guard try provideCopy(slot, length, isPinned: value.isPinned, shard) else { return }
         header[Field.cleaned] += length
         shard.rewrite(slot, found.view, keyHash: found.keyHash, lifetime, lsn: value.lsn)
     }
@@ -174,10 +174,10 @@ struct Cleaner {
     }
 
     /// What cannot be read is dropped and counted; the walk goes on at the next record that verifies.
-    private func skipDamage(_ frame: Int, _ offset: Int) throws(Failure) -> Int {
+    private func skipDamage(_ frame: Int, _ offset: Int, _ shard: borrowing ShardWriter) throws(Failure) -> Int {
         let next = log.nextRecord(frame: frame, from: offset + 8)?.offset ?? log.segmentSize
         let before = header[Field.corrupt]
-        try loseEntries(inFrame: frame, from: offset, to: next)
+        try loseEntries(inFrame: frame, from: offset, to: next, shard)
         // Damage that nobody needed counts as one.
         if header[Field.corrupt] == before { header[Field.corrupt] += 1 }
         log.tailOffset = next
@@ -185,11 +185,11 @@ struct Cleaner {
     }
 
     /// (A loss record takes hardly more room than the smallest record that is lost.)
-    private func loseEntries(inFrame frame: Int, from: Int, to: Int) throws(Failure) {
+    private func loseEntries(inFrame frame: Int, from: Int, to: Int, _ shard: borrowing ShardWriter) throws(Failure) {
         let low = log.location(frame: frame, offset: from), high = log.location(frame: frame, offset: to - 8)
         defer { shard.recount() }
-        try shard.forEachSlot { slot, word0 throws(Failure) in
-            if shard.needs(word0, from: low, through: high) { try shard.lose(slot) }
+        try reader.forEachSlot { slot, word0 throws(Failure) in
+            if reader.needs(word0, from: low, through: high) { try shard.lose(slot) }
         }
     }
 }

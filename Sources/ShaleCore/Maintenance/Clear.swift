@@ -1,8 +1,8 @@
 import CShalePlatform
 
 /// Many entries at once: all of them, those of invalidated tags, those that are gone.
-extension Shard {
-    func clear(_ change: inout Change) throws(Failure) {
+extension ShardWriter {
+    func clear() throws(Failure) {
         raiseFloor()
         // Nothing was ever written here: the log needs no new begin.
         guard log.count > 0 else { return resetIndex() }
@@ -15,7 +15,7 @@ extension Shard {
             resetIndex()
             header[Field.ghost] = log.headNumber
             let count = log.count
-            while log.count == count { _ = try Cleaner(self).cleanRecord(&change) }
+            while log.count == count { _ = try Cleaner(self).cleanRecord(self) }
             try log.roll(isNewTail: true)
         }
         finishClear()
@@ -61,11 +61,11 @@ extension Shard {
     /// Removes all entries that are gone, and returns how many of them had expired. Forgets the tags if they make no entry
     /// stale.
     @inline(never)
-    func purge(_ change: inout Change) -> Int {
+    func purge() -> Int {
         let before = header[Field.expirations], hasTags = header.hasTags
         var needsTags = false
-        forEachSlot { slot, _ in
-            if !dropIfGone(slot, &change), hasTags, dropIfGoneByTags(slot, &change) == .stale {
+        reader.forEachSlot { slot, _ in
+            if !dropIfGone(slot), hasTags, dropIfGoneByTags(slot) == .stale {
                 needsTags = true
             }
         }
@@ -80,12 +80,12 @@ extension Shard {
     private enum ByTags { case untouched, stale, gone }
 
     /// What an entry's tags have made of it, which its slot does not say. Removes one that is gone.
-    private func dropIfGoneByTags(_ slot: Memory, _ change: inout Change) -> ByTags {
-        guard Slot.mayBeTagged(slot.u64(0)), let found = entry(slot, now: change.now) else { return .untouched }
+    private func dropIfGoneByTags(_ slot: Memory) -> ByTags {
+        guard Slot.mayBeTagged(slot.u64(0)), let found = reader.entry(slot, now: change.now) else { return .untouched }
         if found.standing.isInvalidated {
-            drop(slot, &change)
+            drop(slot)
         } else if found.standing.isExpired, found.isGone {
-            drop(slot, counting: Field.expirations, &change)
+            drop(slot, counting: Field.expirations)
         } else {
             return found.standing.isExpired ? .stale : .untouched
         }

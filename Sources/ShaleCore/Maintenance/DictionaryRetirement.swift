@@ -56,10 +56,8 @@ struct DictionaryRetirement {
     private func isNeeded(_ number: UInt16, locked: Bool = false) -> Bool {
         for i in 0..<engine.pointee.geometry.shards {
             let shard = Shard(engine, i)
-            if locked, (try? shard.lock()) == nil { return true }
-            let isNamed = shard.header[shard.dictionaryField(number)] != 0
-            if locked { shard.unlock() }
-            if isNamed { return true }
+            func isNamed(_ shard: ShardReader) -> Bool { shard.header[shard.dictionaryField(number)] != 0 }
+            if locked ? (try? shard.locked { isNamed($0.reader) }) ?? true : isNamed(shard.reader) { return true }
         }
         return false
     }

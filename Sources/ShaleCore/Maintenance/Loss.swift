@@ -29,7 +29,7 @@ struct Loss {
     var words: (UInt64, UInt64) { (UInt64(fraction) | UInt64(offset) << 32, segment) }
 }
 
-extension Shard {
+extension ShardWriter {
     /// Takes a damaged entry out of the index, for good, and counts it. The sums are wrong until the caller, or whoever
     /// comes after a kill, counts them anew: the entry's lengths may be what is damaged.
     func lose(_ slot: Memory) throws(Failure) {

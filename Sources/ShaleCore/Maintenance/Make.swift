@@ -4,11 +4,11 @@ import CShalePlatform
 /// or the cleaner finds what a kill leaves of that.
 extension Shard {
     @inline(__always)
-    func make<R>(_ change: inout Change, _ body: (inout Change) throws(Failure) -> R) throws(Failure) -> R {
+    func write<R>(_ change: inout Change, _ body: (borrowing ShardWriter) throws(Failure) -> R) throws(Failure) -> R {
         var crowded = 0
         while true {
             do throws(Failure) {
-                let result = try makeLocked(&change, body)
+                let result = try writeOnce(&change, body)
                 if change.blobCount > 0 || change.wantsFrame { follow(&change) }
                 return result
             } catch {
@@ -27,17 +27,18 @@ extension Shard {
     }
 
     @inline(__always)
-    private func makeLocked<R>(_ change: inout Change, _ body: (inout Change) throws(Failure) -> R) throws(Failure) -> R
+    private func writeOnce<R>(_ change: inout Change, _ body: (borrowing ShardWriter) throws(Failure) -> R)
+        throws(Failure) -> R
     {
-        try lock()
-        header.beginChange()
-        Rebase(self).runIfNeeded()
-        if useTimes.isDue, change.now != 0 { useTimes.note(change.now, lowest: victims.lowest) }
-        defer {
-            header.endChange()
-            unlock()
+        try withLock(&change) { shard throws(Failure) in
+            shard.header.beginChange()
+            Rebase(shard).runIfNeeded()
+            if shard.useTimes.isDue, shard.change.now != 0 {
+                shard.useTimes.note(shard.change.now, lowest: shard.victims.lowest)
+            }
+            defer { shard.header.endChange() }
+            return try body(shard)
         }
-        return try body(&change)
     }
 
     @inline(never)
@@ -62,8 +63,8 @@ extension Shard {
     @inline(never)
     private static func evictOwner(_ part: PartKey, _ engine: EngineRef, _ change: inout Change) throws(Failure) {
         let owner = Shard(engine, keyHash: part.owner)
-        try owner.makeLocked(&change) { change throws(Failure) in
-            if owner.isOwnerGone(part, change.now) { owner.dropGone(&change) } else { owner.evictOwner(part, &change) }
+        try owner.writeOnce(&change) { shard throws(Failure) in
+            if shard.reader.isOwnerGone(part, shard.change.now) { shard.dropGone() } else { shard.evictOwner(part) }
         }
         owner.follow(&change)
     }
@@ -72,9 +73,9 @@ extension Shard {
     static func clearParts(_ blob: Change.Blob, _ engine: EngineRef) {
         for i in 0..<blob.parts {
             PartKey(blob: blob.blob, owner: blob.owner, part: i).withKey(engine) { shard, key in
-                if shard.lookup(key, isPart: true) == nil { return }
+                if shard.reader.lookup(key, isPart: true) == nil { return }
                 var change = Change.withoutTime
-                try? shard.makeLocked(&change) { change throws(Failure) in shard.clearPart(key, &change) }
+                try? shard.writeOnce(&change) { shard throws(Failure) in shard.clearPart(key) }
             }
         }
     }

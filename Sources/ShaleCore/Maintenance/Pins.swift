@@ -1,16 +1,7 @@
 import CShalePlatform
 
 /// Who may be pinned, and what the cleaner may copy beside it. How much room it takes: `Log.loss`.
-extension Shard {
-    /// Whether the cleaner may copy what it may as well evict: the last frames are for what is pinned.
-    func spares(_ length: Int) -> Bool {
-        if header[Field.pinnedBytes] == 0 { return true }
-        let loss = log.loss
-        // (While the cache is made smaller, more frames are free than there may be.)
-        return max(log.availableFrames, log.freeFrames) > loss
-            && (length <= log.headRoom || log.freeFrames > loss || (try? log.provide(loss + 1)) != nil)
-    }
-
+extension ShardReader {
     /// What a large value takes of a shard.
     struct Need {
         var bytes = 0, longest = 0, records = 0
@@ -32,7 +23,7 @@ extension Shard {
         // way, and nothing else but pins is there for good.)
         var used = 0, buckets = Table.leastBuckets, tables = 0
         if pinned > 0 { (used, buckets, tables) = (header[Field.used], table.shape.buckets, header[Field.tablePages]) }
-        while (used + need.records) * 64 >= buckets * 4 * Load.grow { buckets = Table.Shape.grown(buckets) }
+        while (used + need.records) * 64 >= buckets * 4 * Table.Load.grow { buckets = Table.Shape.grown(buckets) }
         // (If the disk was full lately, the attempt says whether it still is.)
         let frames = log.budgetedFrames(beside: max(tables, geometry.shardIndexBytes(buckets: buckets)))
         let bytes = pinned + need.bytes
@@ -41,17 +32,28 @@ extension Shard {
         return pinned == 0 || !isKept
             || log.frames(for: bytes + need.kept, most: max(header[Field.pinnedMost], need.longest)) <= frames
     }
+}
+
+extension ShardWriter {
+    /// Whether the cleaner may copy what it may as well evict: the last frames are for what is pinned.
+    func spares(_ length: Int) -> Bool {
+        if header[Field.pinnedBytes] == 0 { return true }
+        let loss = log.loss
+        // (While the cache is made smaller, more frames are free than there may be.)
+        return max(log.availableFrames, log.freeFrames) > loss
+            && (length <= log.headRoom || log.freeFrames > loss || (try? log.provide(loss + 1)) != nil)
+    }
 
     /// What is gone does not count, nor what damage has added.
     @inline(never)
-    func dropGone(_ change: inout Change) {
-        _ = purge(&change)
-        _ = dropOrphans(&change)
+    func dropGone() {
+        _ = purge()
+        _ = dropOrphans()
         if header[Field.unsure] != 0 || header[Field.pinnedMost] & 1 != 0 {
             header[Field.unsure] = 0
             recount()
         }
-        if change.replaced > 0, change.key.flatMap({ lookup($0) }) == nil { change.replaced = 0 }
+        if change.replaced > 0, change.key.flatMap({ reader.lookup($0) }) == nil { change.replaced = 0 }
     }
 
     /// Also pinned parts whose owners, in other shards, are gone: these go first, and the call is made again.
@@ -59,9 +61,9 @@ extension Shard {
     /// It walks over the table. Where that was in vain, it is in vain again until something is appended or a while has
     /// passed: who tries to pin one entry after the other does not wait for a walk each time.
     @inline(never)
-    func dropAllGone(_ change: inout Change) throws(Failure) {
+    func dropAllGone() throws(Failure) {
         if header[Field.soughtNumber] == log.headNumber, header[Field.soughtOffset] == log.headOffset,
-            change.now &- header[Field.soughtTime] < Shard.pauseOfSearch
+            change.now &- header[Field.soughtTime] < ShardWriter.pauseOfSearch
         {
             return
         }
@@ -69,7 +71,7 @@ extension Shard {
         shim_tell(SHIM_SOUGHT, nil)
         #endif
         let before = header[Field.pinnedBytes]
-        dropGone(&change)
+        dropGone()
         if geometry.shards > 1, header[Field.pinnedBytes] > 0, let part = partOfGone(change.now) {
             change.crowdedBy = part
             throw log.filled()
@@ -84,9 +86,9 @@ extension Shard {
 
     private func partOfGone(_ now: UInt64) -> PartKey? {
         var found: PartKey?
-        forEachSlot { _, word0 in
-            guard found == nil, Slot.isPart(word0), Slot.isPinned(word0), let key = partKey(of: word0) else { return }
-            let owner = Shard(engine, keyHash: key.owner)
+        reader.forEachSlot { _, word0 in
+            guard found == nil, Slot.isPart(word0), Slot.isPinned(word0), let key = reader.partKey(of: word0) else { return }
+            let owner = Shard(engine, keyHash: key.owner).reader
             if owner.number != number, owner.isOwnerGone(key, now) { found = key }
         }
         return found
@@ -100,8 +102,8 @@ extension Shard {
         guard most & 1 != 0, abs(sets - header[Field.pinsSoughtAt]) >= header[Field.used] / 4 else { return false }
         header[Field.pinsSoughtAt] = sets
         var longest = 0
-        forEachSlot { _, word0 in
-            if Slot.isPinned(word0) { longest = max(longest, measure(Slot.location(word0)).pinned) }
+        reader.forEachSlot { _, word0 in
+            if Slot.isPinned(word0) { longest = max(longest, reader.measure(Slot.location(word0)).pinned) }
         }
         header[Field.pinnedMost] = longest
         return longest < most
@@ -110,7 +112,7 @@ extension Shard {
     /// Whether what is pinned could be admitted beside a table that is as full as it may be. (A power cut may have
     /// brought more back.)
     private var wasAdmitted: Bool {
-        let buckets = header[Field.pinned] * 64 / (Load.full + 1) / 4
+        let buckets = header[Field.pinned] * 64 / (Table.Load.full + 1) / 4
         let index = geometry.shardIndexBytes(buckets: max(Table.leastBuckets, buckets))
         return log.pinsFit(in: log.budgetedFrames(beside: index))
     }
@@ -118,7 +120,7 @@ extension Shard {
     /// Before a record pins: that it can be kept, and that the frames for it are on disk, as a full one gives no more.
     /// Where not, nothing has changed.
     @inline(never)
-    func admitPin(_ length: Int, most longest: Int, _ change: inout Change) throws(Failure) -> Int {
+    func admitPin(_ length: Int, most longest: Int) throws(Failure) -> Int {
         // What takes no more than what it replaces was admitted with that, maybe beside a smaller table.
         if length <= change.replaced, longest <= header[Field.pinnedMost], wasAdmitted { return 0 }
         func fits() -> Bool {
@@ -127,7 +129,7 @@ extension Shard {
                 in: log.budgetedFrames)
         }
         if !fits() {
-            try dropAllGone(&change)
+            try dropAllGone()
             guard fits() else {
                 throw log.noSpace(
                     header[Field.pinnedBytes] > change.replaced

@@ -31,20 +31,13 @@ struct Rebase {
     }
     private struct Item { var stamp: UInt64, slot: UInt64 }
 
-    private let shard: Shard
-    private var header: ShardHeader { shard.header }
+    private let reader: ShardReader
+    private var header: ShardHeader { reader.header }
 
-    @inline(__always) init(_ shard: Shard) { self.shard = shard }
+    @inline(__always) init(_ shard: borrowing ShardWriter) { reader = shard.reader }
 
     @inline(__always) func runIfNeeded() {
         if header[Field.stamp] >= Sizes.rebaseStampsAt { run() }
-    }
-
-    /// For a shard that is only read: now and then a reader takes the lock for it.
-    @inline(never)
-    func request() {
-        var change = Change.withoutTime
-        try? shard.make(&change) { _ throws(Failure) in }
     }
 
     @inline(never)
@@ -68,8 +61,8 @@ struct Rebase {
             rebasing: items[0..<collect(into: items, isSecond: !mustSetBack, &stamps)])
         sorted.sort { $0.stamp < $1.stamp }
         for i in 0..<sorted.count { rank(sorted[i], stamps.ranks.lowerBound + UInt64(i), &stamps) }
-        shard.victims.reset()
-        shard.useTimes.removeAll()
+        reader.victims.reset()
+        reader.useTimes.removeAll()
         header[Field.rebases] += 1
         header.finish(ShardHeader.Pending.rebase)
     }
@@ -77,7 +70,7 @@ struct Rebase {
     /// The slots that are to be ranked, and how many. `isSecond`: after a writer that was killed here.
     private func collect(into items: UnsafeMutableBufferPointer<Item>, isSecond: Bool, _ stamps: inout Stamps) -> Int {
         var found = 0
-        shard.forEachSlot { slot, _ in
+        reader.forEachSlot { slot, _ in
             let stamp = Slot.stamp(slot.u64(8))
             if isSecond, stamp >= stamps.ranks.upperBound, stamp <= header[Field.stamp] {
                 // Stored since a writer that was killed had set the counter back.
@@ -110,5 +103,14 @@ struct Rebase {
                 return
             }
         }
+    }
+}
+
+extension Shard {
+    /// Of one that is only read: now and then a reader takes the lock for it.
+    @inline(never)
+    func requestRebase() {
+        var change = Change.withoutTime
+        try? write(&change) { _ throws(Failure) in }
     }
 }

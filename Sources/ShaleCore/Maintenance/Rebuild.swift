@@ -7,22 +7,22 @@ import CShalePlatform
 struct Rebuild {
     private typealias Field = ShardHeader.Field
 
-    private let shard: Shard
-    private var header: ShardHeader { shard.header }
-    private var log: Log { shard.log }
-    private var geometry: Geometry { shard.geometry }
+    private let reader: ShardReader
+    private var header: ShardHeader { reader.header }
+    private var log: Log { reader.log }
+    private var geometry: Geometry { reader.geometry }
 
-    init(_ shard: Shard) { self.shard = shard }
+    init(_ shard: borrowing ShardWriter) { reader = shard.reader }
 
     /// What a killed writer was changing; the lock is held.
     @inline(never)
-    func run() throws(Failure) {
+    func run(_ shard: borrowing ShardWriter) throws(Failure) {
         #if SHALE_FAULTS
         let outer = shim_part(("rebuild" as StaticString).utf8Start)
         defer { shim_leave(outer) }
         #endif
-        if try begin(afterPowerLoss: false) { try replayParts(othersAreKnown: false) }
-        finish()
+        if try begin(afterPowerLoss: false, shard) { try replayParts(othersAreKnown: false, shard) }
+        finish(shard)
     }
 
     /// All of a cache's shards, whose index is gone: no part is judged before all manifests are known, and nothing
@@ -31,23 +31,28 @@ struct Rebuild {
     /// use them for other bytes.
     static func all(_ engine: EngineRef, lead: UInt64) throws(Failure) {
         let shards = engine.pointee.geometry.shards
-        for i in 0..<shards { Shard(engine, i).raiseEpoch(by: 1) }
+        func each(_ body: (Rebuild, borrowing ShardWriter) throws(Failure) -> Void) throws(Failure) {
+            for i in 0..<shards {
+                try Shard(engine, i).unshared { shard throws(Failure) in try body(Rebuild(shard), shard) }
+            }
+        }
+        try each { $1.raiseEpoch(by: 1) }
         var hasParts = false
-        for i in 0..<shards where try Rebuild(Shard(engine, i)).begin(afterPowerLoss: true, lead: lead) {
-            hasParts = true
+        try each { rebuild, shard throws(Failure) in
+            if try rebuild.begin(afterPowerLoss: true, lead: lead, shard) { hasParts = true }
         }
         if hasParts {
-            for i in 0..<shards { Rebuild(Shard(engine, i)).dropGonePins() }
-            for i in 0..<shards { try Rebuild(Shard(engine, i)).replayParts(othersAreKnown: true) }
+            try each { $0.dropGonePins($1) }
+            try each { rebuild, shard throws(Failure) in try rebuild.replayParts(othersAreKnown: true, shard) }
         }
-        for i in 0..<shards { Rebuild(Shard(engine, i)).finish() }
+        try each { $0.finish($1) }
     }
 
     /// Everything but the parts of large values; whether there are such. `afterPowerLoss`: memory is gone, so pages
     /// may be missing and states unknown.
-    private func begin(afterPowerLoss: Bool, lead: UInt64 = 0) throws(Failure) -> Bool {
+    private func begin(afterPowerLoss: Bool, lead: UInt64 = 0, _ shard: borrowing ShardWriter) throws(Failure) -> Bool {
         // Before anything is changed: the program may have closed the descriptor.
-        let fileSize = try shard.engine.pointee.files.dataSize()
+        let fileSize = try reader.engine.pointee.files.dataSize()
         #if SHALE_FAULTS
         shim_tell(SHIM_REPLAYED, header.at)
         #endif
@@ -62,33 +67,33 @@ struct Rebuild {
             header[Field.tablePages] = geometry.shardIndexBytes(buckets: Table.leastBuckets)
         }
         shard.resetIndex()
-        shard.useTimes.removeAll()
+        reader.useTimes.removeAll()
         header[Field.corrupt] += try SegmentChain(shard, afterPowerLoss: afterPowerLoss).link(fileSize, lead: lead)
-        presizeTable()
+        presizeTable(shard)
         var replay = Replay(shard)
-        try replay.run(afterPowerLoss: afterPowerLoss, lead: lead)
+        try replay.run(afterPowerLoss: afterPowerLoss, lead: lead, shard)
         return replay.hasParts
     }
 
-    private func replayParts(othersAreKnown: Bool) throws(Failure) {
+    private func replayParts(othersAreKnown: Bool, _ shard: borrowing ShardWriter) throws(Failure) {
         var replay = Replay(shard)
-        try replay.replayParts(othersAreKnown: othersAreKnown)
+        try replay.replayParts(othersAreKnown: othersAreKnown, shard)
     }
 
     /// What is pinned and has expired or been invalidated is nobody's victim, and would be in the way of all others.
-    private func dropGonePins() {
+    private func dropGonePins(_ shard: borrowing ShardWriter) {
         if header[Field.pinnedBytes] == 0 { return }
-        var change = Change(now: shard.engine.pointee.clock.now48)
-        shard.dropGone(&change)
+        shard.with(Change(now: reader.engine.pointee.clock.now48)) { $0.dropGone() }
     }
 
-    private func finish() {
-        dropGonePins()
-        var change = Change.withoutTime
-        // Its size was guessed before anything was known of pins.
-        shard.shrinkTableForPins(&change)
-        enforceLimits(&change)
-        reclaimDeadTail(&change)
+    private func finish(_ shard: borrowing ShardWriter) {
+        dropGonePins(shard)
+        shard.with(Change.withoutTime) { shard in
+            // Its size was guessed before anything was known of pins.
+            shard.shrinkTableForPins()
+            enforceLimits(shard)
+            reclaimDeadTail(shard)
+        }
         header[Field.rebuilds] += 1
         shard.forgetChanges()
         shim_fence()
@@ -97,18 +102,18 @@ struct Rebuild {
     }
 
     /// As large as a segment from the middle lets expect, and a little more, so that it need not grow on the way.
-    private func presizeTable() {
+    private func presizeTable(_ shard: borrowing ShardWriter) {
         let count = log.count
         guard count > 1 else { return }
         var offset = SegmentHeader.size, records = 0
-        let base = shard.engine.pointee.data + log.offset(ofFrame: log.queued(count / 2))
+        let base = reader.engine.pointee.data + log.offset(ofFrame: log.queued(count / 2))
         while offset <= log.segmentSize - RecordHeader.size {
             let record = RecordHeader(at: base + offset)
             guard record.isPlausible(room: log.segmentSize - offset), !record.isKind(.end) else { break }
             records += 1
             offset += record.length
         }
-        let wanted = records * count / 4 * 64 / (Shard.Load.grow - 3)
+        let wanted = records * count / 4 * 64 / (Table.Load.grow - 3)
         // (The frames that were found are no measure: the cleaner needs some beside them.)
         let most = geometry.shardBudget - (count + log.reserve) * log.segmentSize
         var buckets = Table.leastBuckets
@@ -121,12 +126,12 @@ struct Rebuild {
     /// The log begins again where it did when its head was begun. What had been cleaned since is dead,
     /// and goes at once, so that the cleaner finds the room that it had. (With the adaptive policy what had left is back,
     /// nothing is known of uses, and cleaning evicts: no more of that than the cleaner needs.)
-    private func reclaimDeadTail(_ change: inout Change) {
-        if shard.engine.pointee.isReadOnly { return }
+    private func reclaimDeadTail(_ shard: borrowing ShardWriter) {
+        if reader.engine.pointee.isReadOnly { return }
         // Once round at most: with pinned entries over the limit it would never end.
         var left = log.count * log.segmentSize
-        let wanted = shard.isAdaptive ? log.reserve : log.wantedFree
-        while left > 0, log.availableFrames < wanted, let cleaned = try? Cleaner(shard).cleanRecord(&change),
+        let wanted = reader.isAdaptive ? log.reserve : log.wantedFree
+        while left > 0, log.availableFrames < wanted, let cleaned = try? Cleaner(shard).cleanRecord(shard),
             cleaned > 0
         {
             left -= cleaned
@@ -134,10 +139,10 @@ struct Rebuild {
     }
 
     /// What a smaller capacity, or evicted entries that came back, put over the limits.
-    private func enforceLimits(_ change: inout Change) {
+    private func enforceLimits(_ shard: borrowing ShardWriter) {
         let limit = geometry.entriesPerShard, evictions = header[Field.evictions]
-        while limit > 0, header[Field.entries] > limit, shard.evict(&change) {}
-        while header[Field.live] > log.liveLimit, shard.evict(&change) {}
+        while limit > 0, header[Field.entries] > limit, shard.evict() {}
+        while header[Field.live] > log.liveLimit, shard.evict() {}
         // (They had been evicted before.)
         header[Field.evictions] = evictions
     }

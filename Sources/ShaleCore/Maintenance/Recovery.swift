@@ -9,33 +9,33 @@ import CShalePlatform
 struct Recovery {
     private typealias Field = ShardHeader.Field
 
-    private let shard: Shard
-    private var header: ShardHeader { shard.header }
-    private var log: Log { shard.log }
-    private var table: Table { shard.table }
-    private var geometry: Geometry { shard.geometry }
+    private let reader: ShardReader
+    private var header: ShardHeader { reader.header }
+    private var log: Log { reader.log }
+    private var table: Table { reader.table }
+    private var geometry: Geometry { reader.geometry }
 
-    init(_ shard: Shard) { self.shard = shard }
+    init(_ shard: borrowing ShardWriter) { reader = shard.reader }
 
     @inline(never)
-    func run() throws(Failure) {
+    func run(_ shard: borrowing ShardWriter) throws(Failure) {
         #if SHALE_FAULTS
         let outer = shim_part(("recovery" as StaticString).utf8Start)
         defer { shim_leave(outer) }
         #endif
         // (Words that no writer leaves: the index is damaged.)
-        guard isRecoverable else { return try Rebuild(shard).run() }
+        guard isRecoverable else { return try Rebuild(shard).run(shard) }
         table.endMoves()
         if header[Field.transaction] != 0 {
             if !isCommitted { undo() }
             header.release(Field.transaction, 0)
         }
         endCopy()
-        guard isLogAgreed else { return try Rebuild(shard).run() }
+        guard isLogAgreed else { return try Rebuild(shard).run(shard) }
         discardUnfinishedRecord()
         header.release(Field.entriesHint, header[Field.entries.word])
-        shard.victims.reset()
-        try finishPending()
+        reader.victims.reset()
+        try finishPending(shard)
         header.endChange()
     }
 
@@ -64,7 +64,7 @@ struct Recovery {
             let frame = Int(noted & 0xFFFF_FFFF)
             if noted >> 40 & 1 != 0 {
                 // A head that never was: a rebuild would take its header for one. The frame holds no segment any more.
-                SegmentHeader.destroy(at: shard.engine.pointee.data + log.offset(ofFrame: frame))
+                SegmentHeader.destroy(at: reader.engine.pointee.data + log.offset(ofFrame: frame))
                 log.numberWord(frame).release(0, 0)
             }
             log.setState(ofFrame: frame, Log.FrameState(rawValue: UInt8(truncatingIfNeeded: noted >> 32)) ?? .absent)
@@ -93,12 +93,11 @@ struct Recovery {
         log.address(log.location(frame: log.headFrame, offset: log.headOffset)).release(16, 0)
     }
 
-    private func finishPending() throws(Failure) {
-        var change = Change.withoutTime // (Parts in other shards are left to the cleaner.)
+    private func finishPending(_ shard: borrowing ShardWriter) throws(Failure) {
         let pending = header[Field.pending]
         if pending & ShardHeader.Pending.recount != 0 { shard.recount() }
         if pending & ShardHeader.Pending.clear != 0 { shard.finishClear() }
-        if pending & ShardHeader.Pending.clearInPlace != 0 { try shard.clear(&change) }
+        if pending & ShardHeader.Pending.clearInPlace != 0 { try shard.clear() } // (Parts in other shards are left to the cleaner.)
         if pending & ShardHeader.Pending.rebase != 0 { Rebase(shard).run() }
     }
 
@@ -110,7 +109,7 @@ struct Recovery {
             return offset & 7 == 0 && offset >= 0
                 && (offset <= geometry.region - 16
                     || offset < geometry.indexSize
-                        && (table.isSlot(header.at + offset) || shard.tags.isCell(header.at + offset)))
+                        && (table.isSlot(header.at + offset) || reader.tags.isCell(header.at + offset)))
         }
         func isLogInside(_ saved: Int) -> Bool {
             LogWords(at: header.at + saved + LogWords.offset - ShardHeader.saved)
@@ -135,7 +134,7 @@ struct Recovery {
     /// What was put back may be damaged too, and the log is written to next. (A program that has closed the descriptor
     /// has nobody to ask for the file's size, and an index that was sound when it was attached.)
     private var isLogAgreed: Bool {
-        guard let size = try? shard.engine.pointee.files.dataSize() else { return true }
-        return shard.isLogConsistent(dataSize: size, isQuiet: true)
+        guard let size = try? reader.engine.pointee.files.dataSize() else { return true }
+        return reader.isLogConsistent(dataSize: size, isQuiet: true)
     }
 }

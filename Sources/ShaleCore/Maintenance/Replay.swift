@@ -4,18 +4,17 @@ import CShalePlatform
 struct Replay {
     private typealias Field = ShardHeader.Field
 
-    private let shard: Shard
-    private var engine: EngineRef { shard.engine }
-    private var header: ShardHeader { shard.header }
-    private var log: Log { shard.log }
-    private var table: Table { shard.table }
-    private var tags: TagTable { shard.tags }
-    private var secret: UInt64 { shard.secret }
+    private let reader: ShardReader
+    private var engine: EngineRef { reader.engine }
+    private var header: ShardHeader { reader.header }
+    private var log: Log { reader.log }
+    private var table: Table { reader.table }
+    private var tags: TagTable { reader.tags }
+    private var secret: UInt64 { reader.secret }
 
     /// How far the log was certainly on the disk.
     private var synced = SyncedPosition(number: 0, offset: 0)
     private var highestLSN: UInt64 = 0
-    private var change = Change.withoutTime
     /// Where the table could not hold all: the time of the moment. What it ended goes then, and stays out of the index;
     /// a touch record that comes later takes it back.
     private var now: UInt64?
@@ -24,11 +23,11 @@ struct Replay {
     /// Whether there are parts of large values.
     private(set) var hasParts = false
 
-    init(_ shard: Shard) { self.shard = shard }
+    init(_ shard: borrowing ShardWriter) { reader = shard.reader }
 
     /// All but the parts of large values, and where the log ends.
-    mutating func run(afterPowerLoss: Bool, lead: UInt64) throws(Failure) {
-        synced = SyncedPosition.read(engine, shard: shard.number)
+    mutating func run(afterPowerLoss: Bool, lead: UInt64, _ shard: borrowing ShardWriter) throws(Failure) {
+        synced = SyncedPosition.read(engine, shard: reader.number)
         // Within one boot no page is lost: a position that does not verify was cut off by a kill.
         if !afterPowerLoss, synced.number == .max { synced = SyncedPosition(number: 0, offset: 0) }
         let count = log.count
@@ -37,23 +36,23 @@ struct Replay {
             let frame = log.queued(i), segment = log.numberWord(frame).u64(0), isHead = i == count - 1
             if i == 0 { fetchSegment(frame) }
             if !isHead { fetchSegment(log.queued(i + 1)) }
-            if i > 0 { try closeHole(before: frame, previous) }
+            if i > 0 { try closeHole(before: frame, previous, shard) }
             previous = segment
             highestLSN = max(highestLSN, lsnAtBegin(ofFrame: frame))
-            let end = try replay(frame, from: i == 0 ? log.tailOffset : SegmentHeader.size, isHead: isHead)
+            let end = try replay(frame, from: i == 0 ? log.tailOffset : SegmentHeader.size, isHead: isHead, shard)
             guard isHead else { continue }
             // Nothing that verifies is behind this offset: writing goes on here.
             log.headOffset = end.isMarked ? log.segmentSize : end.offset
-            if !end.isMarked, synced.covers(segment, end.offset) { abandonLog() }
+            if !end.isMarked, synced.covers(segment, end.offset) { abandonLog(shard) }
         }
         // The newest segment that was synced is not there at all.
-        if synced.number != .max, synced.number > log.headNumber { abandonLog() }
+        if synced.number != .max, synced.number > log.headNumber { abandonLog(shard) }
         raiseLSN(above: highestLSN, by: lead)
     }
 
     /// The parts of values that are current. Those of values that were replaced since are in the log as well, and
     /// would take the table's room, and with it entries, until the cleaner comes by.
-    mutating func replayParts(othersAreKnown: Bool) throws(Failure) {
+    mutating func replayParts(othersAreKnown: Bool, _ shard: borrowing ShardWriter) throws(Failure) {
         let count = log.count
         for i in 0..<count {
             let frame = log.queued(i), end = i == count - 1 ? log.headOffset : log.segmentSize
@@ -61,8 +60,8 @@ struct Replay {
             while offset <= end - RecordHeader.size, let record = log.nextRecord(frame: frame, from: offset),
                 record.kind != .end
             {
-                if let key = record.view.partKey, shard.isOwned(key, othersAreKnown: othersAreKnown) {
-                    try apply(record)
+                if let key = record.view.partKey, reader.isOwned(key, othersAreKnown: othersAreKnown) {
+                    try apply(record, shard)
                 }
                 offset = record.end
             }
@@ -105,23 +104,23 @@ struct Replay {
 
     private func lsnAtBegin(ofFrame frame: Int) -> UInt64 {
         SegmentHeader(
-            at: engine.pointee.data + log.offset(ofFrame: frame), shard: shard.number, frame: frame, secret: secret)?
+            at: engine.pointee.data + log.offset(ofFrame: frame), shard: reader.number, frame: frame, secret: secret)?
             .lsn ?? 0
     }
 
     /// Returns where the segment's records end, and whether that is marked.
-    private mutating func replay(_ frame: Int, from start: Int, isHead: Bool) throws(Failure) -> (
+    private mutating func replay(_ frame: Int, from start: Int, isHead: Bool, _ shard: borrowing ShardWriter) throws(Failure) -> (
         offset: Int, isMarked: Bool
     ) {
         try withUnsafeTemporaryAllocation(of: SoundRecord.self, capacity: Lookahead.most) { ring throws(Failure) in
             var ahead = Lookahead(ring)
-            let end = try walk(frame, from: start, isHead: isHead, &ahead)
-            try apply(&ahead, leaving: 0)
+            let end = try walk(frame, from: start, isHead: isHead, &ahead, shard)
+            try apply(&ahead, leaving: 0, shard)
             return end
         }
     }
 
-    private mutating func walk(_ frame: Int, from start: Int, isHead: Bool, _ ahead: inout Lookahead) throws(Failure)
+    private mutating func walk(_ frame: Int, from start: Int, isHead: Bool, _ ahead: inout Lookahead, _ shard: borrowing ShardWriter) throws(Failure)
         -> (offset: Int, isMarked: Bool)
     {
         var offset = start
@@ -133,15 +132,15 @@ struct Replay {
                 if record.kind != .part, record.kind != .gap {
                     shim_prefetch(table.home(of: UInt32(truncatingIfNeeded: record.keyHash)))
                     ahead.add(record)
-                    try apply(&ahead, leaving: Lookahead.most - 1)
+                    try apply(&ahead, leaving: Lookahead.most - 1, shard)
                 }
                 offset = record.end
                 continue
             }
             let next = log.nextRecord(frame: frame, from: offset + 8)?.offset
             if next == nil, isHead { break }
-            try apply(&ahead, leaving: 0)
-            stepOver(frame, offset, next)
+            try apply(&ahead, leaving: 0, shard)
+            stepOver(frame, offset, next, shard)
             guard let next else { return (offset, true) }
             offset = next
         }
@@ -160,14 +159,14 @@ struct Replay {
     // MARK: What cannot be read
 
     /// Nothing verifies from an offset to the next record, or to the segment's end.
-    private func stepOver(_ frame: Int, _ offset: Int, _ next: Int?) {
+    private func stepOver(_ frame: Int, _ offset: Int, _ next: Int?, _ shard: borrowing ShardWriter) {
         let segment = log.numberWord(frame).u64(0)
         header[Field.corrupt] += 1
         // No record was ever in less than a header. (A power cut may leave an older record in front of a newer
         // one, which is a little further than it reaches; no gap record fits there.)
         let mayBeLoss = next.map { $0 - offset >= RecordHeader.size } ?? true
         if mayBeLoss, synced.covers(segment, offset) {
-            forgetOlder()
+            forgetOlder(shard)
         } else {
             // A later sync will cover this place, and must not make it look like a loss of what was synced.
             fill(frame, offset, next ?? log.segmentSize, next == nil ? .end : .gap)
@@ -188,16 +187,16 @@ struct Replay {
     }
 
     /// A segment is missing before this one. What it held may have superseded anything older, if it was synced.
-    private func closeHole(before frame: Int, _ previous: UInt64) throws(Failure) {
+    private func closeHole(before frame: Int, _ previous: UInt64, _ shard: borrowing ShardWriter) throws(Failure) {
         let p = engine.pointee.data + log.offset(ofFrame: frame)
-        guard let found = SegmentHeader(at: p, shard: shard.number, frame: frame, secret: secret),
+        guard let found = SegmentHeader(at: p, shard: reader.number, frame: frame, secret: secret),
             found.previous != previous
         else { return }
         if synced.number > previous {
-            forgetOlder()
+            forgetOlder(shard)
         } else if !engine.pointee.isReadOnly {
             try SegmentHeader(
-                shard: shard.number, frame: frame, number: found.number, previous: previous, tail: found.tail,
+                shard: reader.number, frame: frame, number: found.number, previous: previous, tail: found.tail,
                 lsn: found.lsn
             )
             .replace(at: log.offset(ofFrame: frame), engine.pointee.files, secret: secret)
@@ -206,9 +205,9 @@ struct Replay {
 
     /// The end of what was synced cannot be read, and may have superseded all that is left. The log begins
     /// anew: were it continued, the next rebuild would drop what is written from here on as well.
-    private func abandonLog() {
+    private func abandonLog(_ shard: borrowing ShardWriter) {
         header[Field.corrupt] += 1
-        forgetOlder()
+        forgetOlder(shard)
         if synced.number != .max {
             header[Field.lastNumber] = max(header[Field.lastNumber], synced.number)
         }
@@ -218,7 +217,7 @@ struct Replay {
     }
 
     /// What was unreadable may have superseded anything older.
-    private func forgetOlder() {
+    private func forgetOlder(_ shard: borrowing ShardWriter) {
         let table = self.table
         for position in table.positions { table.bucket(position).zero(Table.bucketSize) }
         shard.recount()
@@ -236,73 +235,75 @@ struct Replay {
 
     // MARK: A record
 
-    private mutating func apply(_ ahead: inout Lookahead, leaving left: Int) throws(Failure) {
-        while let record = ahead.next(leaving: left) { try apply(record) }
+    private mutating func apply(_ ahead: inout Lookahead, leaving left: Int, _ shard: borrowing ShardWriter) throws(Failure) {
+        while let record = ahead.next(leaving: left) { try apply(record, shard) }
     }
 
     @inline(never)
-    private mutating func apply(_ record: SoundRecord) throws(Failure) {
+    private mutating func apply(_ record: SoundRecord, _ shard: borrowing ShardWriter) throws(Failure) {
         let view = record.view, header = view.header
         let key = Key(bytes: UnsafeRawPointer(view.key), length: header.keyLength, hash: record.keyHash)
         switch record.kind {
         case .value, .manifest, .part:
-            try applyValue(view, key)
+            try applyValue(view, key, shard)
         case .touch:
-            try applyTouch(view, key)
+            try applyTouch(view, key, shard)
         case .tombstone:
-            if let slot = shard.lookup(key) { shard.drop(slot, &change) }
+            if let slot = reader.lookup(key) { shard.drop(slot) }
         case .invalidate, .expire:
             guard key.length == 8 else { return }
             let tag = view.key.loadUnaligned(as: UInt64.self)
-            shard.makeTagRoom(for: tag, &change)
+            shard.makeTagRoom(for: tag)
             tags.add(tag, record.kind == .expire ? .expiry(header.expires) : .invalidation, lsn: header.lsn)
             hasNewInvalidations = true
         case .loss:
-            if key.length == Loss.size { apply(Loss(at: view.key)) }
+            if key.length == Loss.size { apply(Loss(at: view.key), shard) }
         case .end, .gap: break
         }
     }
 
     @inline(never)
-    private mutating func applyValue(_ view: RecordView, _ key: Key, isTouched: Bool = false) throws(Failure) {
+    private mutating func applyValue(
+        _ view: RecordView, _ key: Key, isTouched: Bool = false, _ shard: borrowing ShardWriter
+    ) throws(Failure) {
         let record = view.header, isPart = record.isKind(.part)
         if isPart, view.partKey == nil { return }
-        let slot = shard.lookup(key, isPart: isPart)
+        let slot = reader.lookup(key, isPart: isPart)
         if record.codec == RecordHeader.Codec.dictionary, !engine.pointee.dictionaries.frames.has(record.dictionary) {
             // Evicted before its dictionary made room for another.
-            if let slot { shard.drop(slot, &change) }
+            if let slot { shard.drop(slot) }
             return
         }
         guard log.isBodySound(view) else {
             // It still supersedes what is older, unless that is what it was copied from.
             header[Field.corrupt] += 1
-            if let slot, shard.lsn(of: slot) != record.lsn { shard.drop(slot, &change) }
+            if let slot, reader.lsn(of: slot) != record.lsn { shard.drop(slot) }
             return
         }
         let lifetime = record.lifetime(at: view.at)
         if let now, now >= lifetime.deadline, !isTouched {
             // (A clock that is set back, or another handle's, may find it fresh.)
-            if let slot { shard.drop(slot, &change) } else { header[Field.ghost] = log.headNumber }
+            if let slot { shard.drop(slot) } else { header[Field.ghost] = log.headNumber }
             return
         }
-        guard let target = slot != nil ? slot : try freeSlot(for: key, isPinned: record.isPinned) else { return }
+        guard let target = slot != nil ? slot : try freeSlot(for: key, isPinned: record.isPinned, shard) else { return }
         var draft = Draft(record, keyHash: key.hash, key: key.bytes)
         draft.lifetime = lifetime
         header.begin()
-        shard.publish(&draft, at: view.location, in: target, isNew: slot == nil, &change)
+        shard.publish(&draft, at: view.location, in: target, isNew: slot == nil)
     }
 
     /// Nil where not even evicting helps: the key is known to the log alone. What is pinned is not given up for that.
-    private mutating func freeSlot(for key: Key, isPinned: Bool) throws(Failure) -> Memory? {
-        if !shard.maintainTable(&change, mayShrink: false) { _ = shard.evict(&change) }
+    private mutating func freeSlot(for key: Key, isPinned: Bool, _ shard: borrowing ShardWriter) throws(Failure) -> Memory? {
+        if !shard.maintainTable(mayShrink: false) { _ = shard.evict() }
         var tries = 0
         while true {
             if let free = table.reserve(key.fraction) { return free }
             tries += 1
-            table.advance(Int.max) { shard.drop($0, &change) }
-            guard !shard.maintainTable(&change, mayShrink: false) || tries > 4, !shard.evict(&change) || tries > 1000
+            table.advance(Int.max) { shard.drop($0) }
+            guard !shard.maintainTable(mayShrink: false) || tries > 4, !shard.evict() || tries > 1000
             else { continue }
-            if dropGone() {
+            if dropGone(shard) {
                 tries = 0
             } else if isPinned {
                 throw log.noSpace(
@@ -315,27 +316,27 @@ struct Replay {
     }
 
     /// What is gone by now, where that was not asked since anything more can be.
-    private mutating func dropGone() -> Bool {
+    private mutating func dropGone(_ shard: borrowing ShardWriter) -> Bool {
         if now != nil, !hasNewInvalidations { return false }
-        var timed = Change(now: engine.pointee.clock.now48)
+        let timed = Change(now: engine.pointee.clock.now48)
         now = timed.now
         hasNewInvalidations = false
         let used = header[Field.used]
-        shard.dropGone(&timed)
+        shard.with(timed) { $0.dropGone() }
         return header[Field.used] < used
     }
 
     @inline(never)
-    private mutating func applyTouch(_ view: RecordView, _ key: Key) throws(Failure) {
+    private mutating func applyTouch(_ view: RecordView, _ key: Key, _ shard: borrowing ShardWriter) throws(Failure) {
         guard let target = view.touchTarget else { return }
-        if now != nil, shard.lookup(key) == nil, isInLog(target), let value = log.record(target.location) {
-            try applyValue(value, key, isTouched: true)
+        if now != nil, reader.lookup(key) == nil, isInLog(target), let value = log.record(target.location) {
+            try applyValue(value, key, isTouched: true, shard)
         }
-        guard let slot = shard.lookup(key) else { return }
+        guard let slot = reader.lookup(key) else { return }
         guard log.isBodySound(view) else {
             // It still supersedes the age that the value had before.
             header[Field.corrupt] += 1
-            shard.drop(slot, &change)
+            shard.drop(slot)
             return
         }
         let old = Slot.location(slot.u64(0))
@@ -344,15 +345,15 @@ struct Replay {
         }
         guard current.location == target.location else {
             // The copy that was touched is damaged. Its original has an age that may be over.
-            shard.drop(slot, &change)
+            shard.drop(slot)
             return
         }
-        shard.account(shard.measure(old), sign: -1)
+        shard.account(reader.measure(old), sign: -1)
         let word1 = slot.u64(8),
             expiry = SlotExpiry.of(deadline: view.header.deadline(at: view.at), base: engine.pointee.block.expiryBase)
         slot.set(8, Slot.word1(stamp: Slot.stamp(word1), expiry: expiry))
         slot.release(0, Slot.with(slot.u64(0), location: view.location) & ~Slot.Kind.mask | Slot.Kind.touched)
-        shard.account(shard.measure(view.location), sign: 1)
+        shard.account(reader.measure(view.location), sign: 1)
     }
 
     /// Whether the value that was touched is still where it was then, and whole.
@@ -363,12 +364,12 @@ struct Replay {
         return value.header.lsn == target.lsn && log.isHeadSound(value) && log.isBodySound(value)
     }
 
-    private mutating func apply(_ loss: Loss) {
+    private mutating func apply(_ loss: Loss, _ shard: borrowing ShardWriter) {
         table.probe(loss.fraction) { slot, word0 in
             let at = Slot.location(word0), segment = log.numberWord(log.frame(of: at)).u64(0)
             let isOlder =
                 segment < loss.segment || segment == loss.segment && log.offsetInSegment(at) <= Int(loss.offset)
-            if isOlder, !Slot.isPart(word0) { shard.drop(slot, &change) }
+            if isOlder, !Slot.isPart(word0) { shard.drop(slot) }
             return false
         }
     }

@@ -14,14 +14,14 @@ struct SecondChance {
     /// Entries that are looked at for one victim, at most, and that far from the tail.
     private static let patience = 64
 
-    private let shard: Shard
+    private let reader: ShardReader
     /// Nobody is kept because the log is sparse.
     private let mustEvict: Bool
-    private var header: ShardHeader { shard.header }
-    private var log: Log { shard.log }
+    private var header: ShardHeader { reader.header }
+    private var log: Log { reader.log }
 
-    @inline(__always) init(_ shard: Shard, mustEvict: Bool = false) {
-        self.shard = shard
+    @inline(__always) init(_ shard: borrowing ShardWriter, mustEvict: Bool = false) {
+        reader = shard.reader
         self.mustEvict = mustEvict
     }
 
@@ -33,24 +33,24 @@ struct SecondChance {
 
     /// If an entry's uses are why it stays, that takes one of them.
     @inline(__always)
-    func judge(_ slot: Memory, _ length: Int, _ change: inout Change) -> Verdict {
-        shard.isAdaptive ? judgeEntry(slot, length, &change) : .stays
+    func judge(_ slot: Memory, _ length: Int, _ shard: borrowing ShardWriter) -> Verdict {
+        shard.isAdaptive ? judgeEntry(slot, length, shard) : .stays
     }
     @inline(never)
-    private func judgeEntry(_ slot: Memory, _ length: Int, _ change: inout Change) -> Verdict {
-        if Slot.isPinned(slot.u64(0)) || shard.isOwn(slot, change) { return .stays }
-        if isTight(length, isAmple: change.keepsOwn) { return .forcedOut }
+    private func judgeEntry(_ slot: Memory, _ length: Int, _ shard: borrowing ShardWriter) -> Verdict {
+        if Slot.isPinned(slot.u64(0)) || shard.isOwn(slot) { return .stays }
+        if isTight(length, isAmple: shard.change.keepsOwn) { return .forcedOut }
         return !mustEvict && log.isSparse || takeUse(slot) > 0 ? .stays : .leaves
     }
 
     /// Of a large value's part: it goes by the uses of its manifest, which takes them where it is itself.
     @inline(never)
-    func judgePart(_ slot: Memory, _ key: PartKey, _ length: Int, _ change: inout Change) -> Verdict {
+    func judgePart(_ slot: Memory, _ key: PartKey, _ length: Int, _ shard: borrowing ShardWriter) -> Verdict {
         guard shard.isAdaptive else { return .stays }
-        if Slot.isPinned(slot.u64(0)) || key.owner == change.key?.hash { return .stays }
-        if isTight(length, isAmple: change.keepsOwn) { return .forcedOut }
+        if Slot.isPinned(slot.u64(0)) || key.owner == shard.change.key?.hash { return .stays }
+        if isTight(length, isAmple: shard.change.keepsOwn) { return .forcedOut }
         // (The owner of a part is evicted after the lock, and only so many at once.)
-        if !mustEvict && log.isSparse || change.blobCount == Change.mostBlobs { return .stays }
+        if !mustEvict && log.isSparse || shard.change.blobCount == Change.mostBlobs { return .stays }
         return uses(ofOwner: key) > 0 ? .stays : .leaves
     }
 
@@ -70,7 +70,7 @@ struct SecondChance {
 
     /// Of the value that a part belongs to. Reads another shard without its lock; in doubt, it is used.
     private func uses(ofOwner key: PartKey) -> UInt64 {
-        let owner = Shard(shard.engine, keyHash: key.owner)
+        let owner = Shard(reader.engine, keyHash: key.owner).reader
         var uses = Slot.mostHits
         owner.table.probe(UInt32(truncatingIfNeeded: key.owner)) { slot, word0 in
             guard owner.manifest(at: Slot.location(word0))?.blob == key.blob, slot.acquire(0) == word0 else {
@@ -84,9 +84,9 @@ struct SecondChance {
 
     /// Room for one more entry below a limit of entries: cleans until one has left, or until so many records were looked
     /// at that somebody else has to choose.
-    func makeEntryRoom(_ change: inout Change) throws(Failure) {
-        for _ in 0..<SecondChance.patience where header[Field.entries] >= shard.geometry.entriesPerShard {
-            if try shard.clean(isAhead: true, mustEvict: true, &change) == 0 { break }
+    func makeEntryRoom(_ shard: borrowing ShardWriter) throws(Failure) {
+        for _ in 0..<SecondChance.patience where header[Field.entries] >= reader.geometry.entriesPerShard {
+            if try shard.clean(isAhead: true, mustEvict: true) == 0 { break }
         }
     }
 
@@ -95,7 +95,7 @@ struct SecondChance {
     /// Who leaves where nothing may be copied: a full table, a smaller capacity, live bytes that no log holds. A hand goes
     /// round the log, takes a use of each entry that it passes, and stops at one that has none; if it meets none soon, at
     /// that with the fewest. Nil where it meets no entry that may leave.
-    func next(_ change: inout Change) -> Memory? {
+    func next(_ shard: borrowing ShardWriter) -> Memory? {
         if log.count == 0 { return nil }
         var seen = 0, fewest = UInt64.max, best: Memory?
         var (i, offset) = hand, segments = 0
@@ -113,8 +113,8 @@ struct SecondChance {
             }
             offset = record.end
             guard record.kind == .value || record.kind == .manifest,
-                let slot = shard.slot(pointingTo: record.view.location, UInt32(truncatingIfNeeded: record.keyHash)),
-                !Slot.isPinned(slot.u64(0)), !shard.isOwn(slot, change), !shard.dropIfGone(slot, &change)
+                let slot = reader.slot(pointingTo: record.view.location, UInt32(truncatingIfNeeded: record.keyHash)),
+                !Slot.isPinned(slot.u64(0)), !shard.isOwn(slot), !shard.dropIfGone(slot)
             else { continue }
             seen += 1
             let uses = takeUse(slot)

@@ -4,7 +4,7 @@ import CShalePlatform
 struct SegmentChain {
     private typealias Field = ShardHeader.Field
 
-    private let shard: Shard
+    private let shard: ShardReader
     /// Memory is gone, so pages may be missing and states unknown.
     private let afterPowerLoss: Bool
     private var engine: EngineRef { shard.engine }
@@ -12,8 +12,8 @@ struct SegmentChain {
     private var log: Log { shard.log }
     private var geometry: Geometry { shard.geometry }
 
-    init(_ shard: Shard, afterPowerLoss: Bool) {
-        self.shard = shard
+    init(_ shard: borrowing ShardWriter, afterPowerLoss: Bool) {
+        self.shard = shard.reader
         self.afterPowerLoss = afterPowerLoss
     }
 

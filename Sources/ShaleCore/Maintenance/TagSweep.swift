@@ -4,7 +4,7 @@ import CShalePlatform
 /// homes of the table, so the generation is empty before the newer one is full. The sweep goes by hash fractions, because
 /// an entry keeps its fraction when a growing table moves it. What is written meanwhile has a higher lsn than every change
 /// in the older generation.
-extension Shard {
+extension ShardWriter {
     /// Homes that are swept at once.
     private static let homesPerBatch = 64
     /// Cells that are emptied in the time of a home.
@@ -12,12 +12,12 @@ extension Shard {
 
     /// Before a tag is noted: that the newer generation has room for it.
     @inline(never)
-    func makeTagRoom(for tag: UInt64, _ change: inout Change) {
+    func makeTagRoom(for tag: UInt64) {
         if tags.has(tag) { return }
-        sweepTags(steps: stepsPerTag, &change)
+        sweepTags(steps: stepsPerTag)
         let isFull = tags.isFull || !tags.hasRoom(for: tag)
         // (A table that has grown much faster than its tags changed is swept at once.)
-        if isFull { sweepTags(steps: .max, &change) }
+        if isFull { sweepTags(steps: .max) }
         let chunks = Table.chunks(of: leastBuckets)
         if isFull || !tags.generations.hasOlder && tags.generations.chunks(tags.generations.newer) != chunks {
             tags.turn(chunks: chunks)
@@ -41,17 +41,17 @@ extension Shard {
         let cells = generations.cells(generations.older) - Int(max(at, TagTable.swept) - TagTable.swept)
         let fractions = TagTable.swept - min(at, TagTable.swept)
         let homes = Int(truncatingIfNeeded: (UInt64(table.shape.extent) &* fractions) >> Sizes.fractionBits) + 1
-        return homes + cells / Shard.cellsPerStep + 1
+        return homes + cells / ShardWriter.cellsPerStep + 1
     }
 
     /// Goes on with the older generation, if there is one.
     @inline(never)
-    func sweepTags(steps: Int, _ change: inout Change) {
+    func sweepTags(steps: Int) {
         var left = steps
         while left > 0, tags.generations.hasOlder {
             let at = header[Field.tagSweep]
             if at < TagTable.swept {
-                left -= sweepHomes(from: at, atMost: min(left, Shard.homesPerBatch), &change)
+                left -= sweepHomes(from: at, atMost: min(left, ShardWriter.homesPerBatch))
             } else {
                 emptyCells(at)
                 left -= 1
@@ -60,7 +60,7 @@ extension Shard {
     }
 
     /// Homes in a row, each bucket of which is looked at once. How many.
-    private func sweepHomes(from fraction: UInt64, atMost most: Int, _ change: inout Change) -> Int {
+    private func sweepHomes(from fraction: UInt64, atMost most: Int) -> Int {
         let shape = table.shape
         let first = shape.home(UInt32(truncatingIfNeeded: fraction))
         var last = first, next = shape.end(ofHome: first, from: fraction)
@@ -75,7 +75,7 @@ extension Shard {
         while position <= end {
             if position <= last { end = max(end, position + table.reach(ofHome: position)) }
             table.forEachSlot(at: position..<(position + 1)) { slot, word0, _ in
-                if first...last ~= position - Slot.displacement(word0) { endByTags(slot, &change) }
+                if first...last ~= position - Slot.displacement(word0) { endByTags(slot) }
             }
             position += 1
         }
@@ -87,7 +87,7 @@ extension Shard {
 
     private func emptyCells(_ at: UInt64) {
         let generations = tags.generations, cells = generations.cells(generations.older)
-        let first = Int(at - TagTable.swept), next = min(first + Shard.cellsPerStep, cells)
+        let first = Int(at - TagTable.swept), next = min(first + ShardWriter.cellsPerStep, cells)
         tags.emptyOlder(first..<next)
         header.release(Field.tagSweep, TagTable.swept + UInt64(next))
         if next == cells { tags.endOlder() }
@@ -95,32 +95,32 @@ extension Shard {
 
     /// What is stale by the older generation needs it: the newer one keeps what is known of its tag, as long as it has
     /// room for that.
-    private func endByTags(_ slot: Memory, _ change: inout Change) {
-        guard Slot.mayBeTagged(slot.u64(0)), let found = entry(slot, now: change.now) else { return }
+    private func endByTags(_ slot: Memory) {
+        guard Slot.mayBeTagged(slot.u64(0)), let found = reader.entry(slot, now: change.now) else { return }
         if found.standing.isInvalidated {
-            drop(slot, &change)
+            drop(slot)
         } else if found.standing.isExpired, !tags.carry(found.value.header, at: found.value.at) {
-            drop(slot, counting: Field.evictions, &change)
+            drop(slot, counting: Field.evictions)
         }
     }
 
     /// Before the table's pages beyond so many buckets are given back: that no generation is there.
     @inline(never)
-    func fitTags(to buckets: Int, _ change: inout Change) {
+    func fitTags(to buckets: Int) {
         let chunks = Table.chunks(of: buckets)
         if tags.generations.mostChunks <= chunks { return }
-        sweepTags(steps: .max, &change)
+        sweepTags(steps: .max)
         if tags.generations.mostChunks <= chunks { return }
         tags.turn(chunks: chunks)
-        sweepTags(steps: .max, &change)
+        sweepTags(steps: .max)
     }
 
     /// The same, a few homes at a time. Whether none is there.
-    func fitTags(to buckets: Int, steps: Int, _ change: inout Change) -> Bool {
+    func fitTags(to buckets: Int, steps: Int) -> Bool {
         let chunks = Table.chunks(of: buckets)
         if tags.generations.mostChunks <= chunks { return true }
         if !tags.generations.hasOlder { tags.turn(chunks: chunks) }
-        sweepTags(steps: steps, &change)
+        sweepTags(steps: steps)
         return false
     }
 }

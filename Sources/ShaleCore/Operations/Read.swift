@@ -112,7 +112,7 @@ private struct Sighting {
     }
 }
 
-extension Shard {
+extension ShardReader {
     /// Reads without a lock: what is read is checked, and then whether it was recycled meanwhile.
     @inline(__always)
     func get(_ key: Key, _ options: ReadOptions, _ buffer: inout ValueBuffer, _ found: inout Found) throws(Failure)
@@ -122,7 +122,7 @@ extension Shard {
         while true {
             let version = header.version
             if version.isOfRebuild {
-                try waitForRebuild()
+                try shard.waitForRebuild()
                 continue
             }
             var outcome = Outcome.absent
@@ -149,7 +149,7 @@ extension Shard {
                 return .miss(.invalidated, &found)
             case .absent, .otherKey:
                 if header.isStill(version) {
-                    return unreadable == Shard.discarded ? .miss(.damaged, &found) : Answer(.miss, IndexHead.misses)
+                    return unreadable == ShardReader.discarded ? .miss(.damaged, &found) : Answer(.miss, IndexHead.misses)
                 }
             case .moved:
                 continue
@@ -162,7 +162,7 @@ extension Shard {
                     guard discard(key, location, isDamaged: outcome == .damaged) else {
                         return .miss(.damaged, &found)
                     }
-                    unreadable = Shard.discarded
+                    unreadable = ShardReader.discarded
                 } else {
                     unreadable = location
                 }
@@ -178,8 +178,8 @@ extension Shard {
     private func discard(_ key: Key, _ location: UInt32, isDamaged: Bool) -> Bool {
         guard var change = try? Change(engine) else { return false }
         return
-            (try? make(&change) { change throws(Failure) in
-                try dropUnreadable(key, location: location, isDamaged: isDamaged, &change)
+            (try? shard.write(&change) { shard throws(Failure) in
+                try shard.dropUnreadable(key, location: location, isDamaged: isDamaged)
             }) ?? false
     }
 
@@ -376,7 +376,7 @@ extension Shard {
             if age < header[Field.entriesHint] >> 5 { return }
         }
         let stamp = nextStamp()
-        if stamp >= Sizes.rebaseStampsAt, stamp & 0xFFFF == 0 { Rebase(self).request() }
+        if stamp >= Sizes.rebaseStampsAt, stamp & 0xFFFF == 0 { shard.requestRebase() }
         if !shim_cas64(slot + 8, word1, Slot.used(word1, stamp: stamp)) { useAgain(key, stamp) }
     }
 
@@ -493,7 +493,7 @@ extension Shard {
             let length = min(partLength, size - i * partLength)
             let out = buffer.start + i * partLength
             let outcome = PartKey(blob: manifest.blob, owner: key.hash, part: i).withKey(engine) { shard, part in
-                shard.readPart(part, into: out, length)
+                shard.reader.readPart(part, into: out, length)
             }
             // A part that is not there: the manifest was replaced meanwhile, or the value is lost.
             if outcome != .hit { return outcome == .damaged ? .damaged : .incomplete }
@@ -505,7 +505,7 @@ extension Shard {
         while true {
             let version = header.version
             if version.isOfRebuild {
-                guard (try? waitForRebuild()) != nil else { return .damaged }
+                guard (try? shard.waitForRebuild()) != nil else { return .damaged }
                 continue
             }
             var outcome = Outcome.absent

@@ -10,7 +10,7 @@ public enum Condition: Sendable {
 /// How a put ended.
 enum PutOutcome { case done, conflict, dictionaryRetired }
 
-extension Shard {
+extension ShardReader {
     // MARK: On the way
 
     /// What a change of the key will look at is fetched while the value is hashed and compressed: its slot first,
@@ -33,14 +33,16 @@ extension Shard {
         else { return }
         prefetchLines(engine.pointee.data + (log.offset(ofFrame: frame) &+ offset), to: length)
     }
+}
 
+extension ShardWriter {
     // MARK: Set
 
     /// `tagged`: the tags of the value that is to be set.
     @inline(__always)
-    private func holds(
+    private func mayHappen(
         _ condition: Condition, _ key: Key, _ tagged: UnsafePointer<UInt64>?, _ tagCount: Int, now: UInt64,
-        _ refused: inout Refusal?
+        _ refused: inout FenceTable.Refusal?
     ) -> Bool {
         if case .always = condition { return true }
         if case .ifUntouched(let token) = condition {
@@ -48,7 +50,7 @@ extension Shard {
             return refused == nil
         }
         // (A large value that lacks a part is a miss to every reader.)
-        let existing = entry(key, now: now).flatMap { isWhole($0.value.location, key) ? $0 : nil }
+        let existing = reader.entry(key, now: now).flatMap { reader.isWhole($0.value.location, key) ? $0 : nil }
         return switch condition {
         case .always, .ifUntouched: true
         case .ifAbsent: existing.map { !$0.isFresh } ?? true
@@ -62,26 +64,26 @@ extension Shard {
     func mayReplace(
         _ key: Key, _ condition: Condition, _ tagged: UnsafePointer<UInt64>?, _ tagCount: Int, now: UInt64
     ) -> Bool {
-        var refused: Refusal?
-        guard holds(condition, key, tagged, tagCount, now: now, &refused) else {
+        var refused: FenceTable.Refusal?
+        guard mayHappen(condition, key, tagged, tagCount, now: now, &refused) else {
             if let refused { count(refused) }
             return false
         }
-        guard let slot = lookup(key) else { return true }
+        guard let slot = reader.lookup(key) else { return true }
         while true {
             let word1 = slot.u64(8)
-            if shim_cas64(slot + 8, word1, Slot.used(word1, stamp: nextStamp())) { return true }
+            if shim_cas64(slot + 8, word1, Slot.used(word1, stamp: reader.nextStamp())) { return true }
         }
     }
 
     /// Stores a value, manifest or part. Conflict where the condition does not hold.
     @inline(never)
-    func put(_ draft: inout Draft, _ key: Key, condition: Condition, _ change: inout Change) throws(Failure)
+    func put(_ draft: inout Draft, _ key: Key, condition: Condition) throws(Failure)
         -> PutOutcome
     {
         let isPart = draft.record.isKind(.part)
-        var refused: Refusal?
-        if !holds(condition, key, draft.tags, draft.record.tagCount, now: change.now, &refused) {
+        var refused: FenceTable.Refusal?
+        if !mayHappen(condition, key, draft.tags, draft.record.tagCount, now: change.now, &refused) {
             if change.ownIsGone { throw log.filled() }
             if let refused { count(refused) }
             return .conflict
@@ -91,40 +93,40 @@ extension Shard {
         {
             return .dictionaryRetired
         }
-        let tableHasRoom = maintainTable(&change)
+        let tableHasRoom = maintainTable()
         change.replaced =
             header[Field.pinnedBytes] == 0 || isPart
-            ? 0 : lookup(key).map { self.measure(Slot.location($0.u64(0))).pinned } ?? 0
+            ? 0 : reader.lookup(key).map { reader.measure(Slot.location($0.u64(0))).pinned } ?? 0
         if isAdaptive, !isPart, geometry.entriesPerShard > 0, header[Field.entries] >= geometry.entriesPerShard,
-            lookup(key) == nil
+            reader.lookup(key) == nil
         {
-            try SecondChance(self).makeEntryRoom(&change)
+            try SecondChance(self).makeEntryRoom(self)
         }
         try makeRoom(
-            draft.record.length, live: true, pins: draft.record.isPinned ? draft.record.length : 0, &change)
-        let found = lookup(key, isPart: isPart)
+            draft.record.length, live: true, pins: draft.record.isPinned ? draft.record.length : 0)
+        let found = reader.lookup(key, isPart: isPart)
         // (Making a slot leaves the room there: it evicts, or makes room again.)
         let slot =
             if let found {
                 found
             } else {
                 // (Where the entry itself has made room, its slot is free.)
-                try makeSlot(for: draft.record, key, tableHasRoom: tableHasRoom || change.ownIsGone, &change)
+                try makeSlot(for: draft.record, key, tableHasRoom: tableHasRoom || change.ownIsGone)
             }
         let before = log.headOffset
         header.begin()
         if !isPart { header[Field.sets] += 1 }
-        let location = log.append(&draft, lsn: drawLSN())
+        let location = log.append(&draft, lsn: reader.drawLSN())
         // Half a segment ahead, so that it is there in time, and a shard that is hardly used takes one only.
         if before < log.segmentSize / 2, log.headOffset >= log.segmentSize / 2, log.wantsFrame {
             change.wantsFrame = true
         }
-        publish(&draft, at: location, in: slot, isNew: found == nil, &change)
+        publish(&draft, at: location, in: slot, isNew: found == nil)
         return .done
     }
 
     /// A free slot near the key's home.
-    private func reserveSlot(_ key: Key, _ change: inout Change) throws(Failure) -> Memory {
+    private func reserveSlot(_ key: Key) throws(Failure) -> Memory {
         var tries = 0
         while true {
             if let slot = table.reserve(key.fraction) { return slot }
@@ -132,9 +134,9 @@ extension Shard {
             // grow, which spreads the neighbourhood; or let somebody go.
             tries += 1
             if table.shape.mode != Table.Shape.Mode.steady {
-                table.advance(Int.max) { evict($0, &change) }
-            } else if tries > 6 || !growTable(table.shape, change) {
-                guard evict(&change) || dropOrphans(&change), tries < 10_000 else {
+                table.advance(Int.max) { evict($0) }
+            } else if tries > 6 || !growTable(table.shape) {
+                guard evict() || dropOrphans(), tries < 10_000 else {
                     throw log.noSpace("pinned entries fill the index; unpin or remove some, or raise the capacity")
                 }
             }
@@ -143,81 +145,80 @@ extension Shard {
 
     /// A slot for a new key. What is dead in the log may be in the way of a larger table: then it is cleaned, and room
     /// made anew.
-    private func makeSlot(for record: RecordHeader, _ key: Key, tableHasRoom: Bool, _ change: inout Change)
+    private func makeSlot(for record: RecordHeader, _ key: Key, tableHasRoom: Bool)
         throws(Failure) -> Memory
     {
         let isPart = record.isKind(.part)
-        do throws(Failure) { return try makeSlot(key, tableHasRoom: tableHasRoom, isPart: isPart, &change) } catch {
-            guard !tableHasRoom, growTableByCleaning(&change) else { throw error }
+        do throws(Failure) { return try makeSlot(key, tableHasRoom: tableHasRoom, isPart: isPart) } catch {
+            guard !tableHasRoom, growTableByCleaning() else { throw error }
             change.crowdedBy = nil
-            try makeRoom(record.length, live: true, pins: record.isPinned ? record.length : 0, &change)
-            return try makeSlot(key, tableHasRoom: maintainTable(&change), isPart: isPart, &change)
+            try makeRoom(record.length, live: true, pins: record.isPinned ? record.length : 0)
+            return try makeSlot(key, tableHasRoom: maintainTable(), isPart: isPart)
         }
     }
 
     /// A slot for a new key, within the limits by entries, and by what the table can hold.
     @inline(never)
-    private func makeSlot(_ key: Key, tableHasRoom: Bool, isPart: Bool, _ change: inout Change) throws(Failure)
+    private func makeSlot(_ key: Key, tableHasRoom: Bool, isPart: Bool) throws(Failure)
         -> Memory
     {
         let limit = geometry.entriesPerShard
         if !isPart, limit > 0 {
             // The limit gives a warning of one sweep, so that the first victim does not wait for all of it.
             if !isAdaptive, header[Field.entries] + limit / 32 >= limit {
-                victims.sweep(buckets: 64) { dropIfGone($0, &change) }
+                victims.sweep(buckets: 64) { dropIfGone($0) }
             }
             while header[Field.entries] >= limit {
-                guard evict(&change) else {
+                guard evict() else {
                     throw log.noSpace("pinned entries fill the cache up to max_entries; unpin or remove some")
                 }
             }
         }
-        if !tableHasRoom, !evict(&change), !dropOrphans(&change) {
+        if !tableHasRoom, !evict(), !dropOrphans() {
             // The disk may have room again.
             header[Field.noSpace] = 0
             let used = header[Field.used]
-            if !growTable(table.shape, change) { try dropAllGone(&change) }
+            if !growTable(table.shape) { try dropAllGone() }
             guard table.shape.mode != Table.Shape.Mode.steady || header[Field.used] < used else {
-                change.crowdedBy = crowdingPart(&change)
+                change.crowdedBy = crowdingPart()
                 throw log.noSpace(
                     "the index cannot grow, and nothing is left to evict; free space on the disk, or raise the capacity"
                 )
             }
         }
-        return try reserveSlot(key, &change)
+        return try reserveSlot(key)
     }
 
     // MARK: Remove
 
     /// Removes a key for good: a tombstone keeps older records from coming back in a rebuild.
-    func remove(_ key: Key, version: UInt64, _ change: inout Change) throws(Failure) -> Status {
-        var existing = entry(key, now: change.now)
+    func remove(_ key: Key, version: UInt64) throws(Failure) -> Status {
+        var existing = reader.entry(key, now: change.now)
         if version != 0, let existing, !existing.isGone, existing.value.header.lsn != version { return .conflict }
         let answer: Status = existing.map { $0.isGone ? .miss : .ok } ?? .miss
         noteRemoval(of: key)
-        var slot = lookup(key)
-        if slot == nil ? !mayHaveGhosts && !hasUnreadable(key) : version != 0 && answer == .miss { return .miss }
+        var slot = reader.lookup(key)
+        if slot == nil ? !mayHaveGhosts && !reader.hasUnreadable(key) : version != 0 && answer == .miss { return .miss }
         var draft = Draft(RecordHeader(kind: .tombstone, keyLength: key.length), keyHash: key.hash, key: key.bytes)
-        try makeRoom(draft.record.length, live: false, &change)
-        slot = lookup(key)
+        try makeRoom(draft.record.length, live: false)
+        slot = reader.lookup(key)
         existing = nil
-        bury(&draft, slot, counting: answer == .ok ? Field.removes : nil, isNoted: true, &change)
+        bury(&draft, slot, counting: answer == .ok ? Field.removes : nil, isNoted: true)
         return answer
     }
 
     /// Appends a tombstone, and with it takes the key's entry out.
     private func bury(
-        _ draft: inout Draft, _ slot: Memory?, counting field: ShardHeader.Count? = nil, isNoted: Bool = false,
-        _ change: inout Change
+        _ draft: inout Draft, _ slot: Memory?, counting field: ShardHeader.Count? = nil, isNoted: Bool = false
     ) {
         guard let slot else {
-            log.append(&draft, lsn: drawLSN())
+            log.append(&draft, lsn: reader.drawLSN())
             return
         }
         header.begin()
         if let field { header[field] += 1 }
-        log.append(&draft, lsn: drawLSN())
-        takeOut(slot, isNoted: isNoted, &change)
+        log.append(&draft, lsn: reader.drawLSN())
+        takeOut(slot, isNoted: isNoted)
     }
 
     /// Whether a rebuild could find records that the index does not know: it begins at the tail that the file proves,
@@ -230,22 +231,22 @@ extension Shard {
     /// Drops an entry that a reader found damaged or incomplete, if it is still the current one.
     /// Whether it is worth looking again: it is gone, or it was whole meanwhile.
     @inline(never) @discardableResult
-    func dropUnreadable(_ key: Key, location: UInt32, isDamaged: Bool, _ change: inout Change) throws(Failure) -> Bool {
+    func dropUnreadable(_ key: Key, location: UInt32, isDamaged: Bool) throws(Failure) -> Bool {
         guard let found = table.find(key.fraction, location: location), !Slot.isPart(found.u64(0)) else { return true }
         if !isDamaged {
-            guard let manifest = manifest(at: location), !isBeingWritten(manifest.blob) else { return false }
-            if isWhole(location, key) { return true }
+            guard let manifest = reader.manifest(at: location), !reader.isBeingWritten(manifest.blob) else { return false }
+            if reader.isWhole(location, key) { return true }
         }
-        let segment = log.segment(of: location), version = lsn(of: found)
+        let segment = log.segment(of: location), version = reader.lsn(of: found)
         var draft = Draft(RecordHeader(kind: .tombstone, keyLength: key.length), keyHash: key.hash, key: key.bytes)
-        let hasRoom = (try? makeRoom(max(Loss.length, draft.record.length), live: false, &change)) != nil
+        let hasRoom = (try? makeRoom(max(Loss.length, draft.record.length), live: false)) != nil
         // Cleaning may have moved it, or let it go; something else may be where it was. (To look again instead would
         // have no end on a full disk, where all that makes room moves it again.)
         var current: Memory?
         table.probe(key.fraction) { slot, word0 in
             let at = Slot.location(word0)
             guard !Slot.isPart(word0),
-                at == location && log.segment(of: at) == segment || version != 0 && lsn(of: slot) == version
+                at == location && log.segment(of: at) == segment || version != 0 && reader.lsn(of: slot) == version
             else { return false }
             current = slot
             return true
@@ -254,12 +255,12 @@ extension Shard {
         if !hasRoom {
             // Then it is a miss from now on, if not for those who make the index anew. When it was set is not known.
             if isDamaged { noteLoss(of: slot) }
-            drop(slot, &change)
+            drop(slot)
             if isDamaged { recount() }
         } else if isDamaged {
             try loseOne(slot)
         } else {
-            bury(&draft, slot, &change)
+            bury(&draft, slot)
         }
         return true
     }
@@ -268,11 +269,11 @@ extension Shard {
 
     /// `since`: a token, where nothing may have happened since it was drawn.
     func touch(
-        _ key: Key, version: UInt64, since token: UInt64? = nil, maxAge: Int64, _ change: inout Change
+        _ key: Key, version: UInt64, since token: UInt64? = nil, maxAge: Int64
     ) throws(Failure) -> Status {
-        guard let found = lookup(key) else { return .miss }
-        guard let before = entry(found, now: change.now) else {
-            try dropUnreadable(key, location: Slot.location(found.u64(0)), isDamaged: true, &change)
+        guard let found = reader.lookup(key) else { return .miss }
+        guard let before = reader.entry(found, now: change.now) else {
+            try dropUnreadable(key, location: Slot.location(found.u64(0)), isDamaged: true)
             return .miss
         }
         if before.isGone || version != 0 && before.value.header.lsn != version { return .miss }
@@ -282,42 +283,42 @@ extension Shard {
         // The entry's own stale period stays.
         let lifetime = Lifetime(from: change.now, maxAge: maxAge, stale: before.lifetime.stale)
         return try before.standing.isExpired
-            ? renew(key, before, lifetime, &change) : age(key, before, lifetime, &change)
+            ? renew(key, before, lifetime) : age(key, before, lifetime)
     }
 
     /// What a tag has made stale becomes fresh under a new number: the tag table ends what has a lower one.
     @inline(never)
-    private func renew(_ key: Key, _ before: Entry, _ lifetime: Lifetime, _ change: inout Change) throws(Failure)
+    private func renew(_ key: Key, _ before: Entry, _ lifetime: Lifetime) throws(Failure)
         -> Status
     {
         let record = before.value.header.aged(lifetime)
         change.keepsOwn = true
-        change.replaced = measure(Slot.location(before.slot.u64(0))).pinned
-        try makeRoom(record.length, live: true, pins: record.isPinned ? record.length : 0, &change)
+        change.replaced = reader.measure(Slot.location(before.slot.u64(0))).pinned
+        try makeRoom(record.length, live: true, pins: record.isPinned ? record.length : 0)
         // Cleaning may have moved the value, or let it go.
-        guard let current = entry(key, now: change.now), !current.isGone else { return .miss }
-        rewrite(current.slot, current.value, keyHash: key.hash, lifetime, lsn: drawLSN())
+        guard let current = reader.entry(key, now: change.now), !current.isGone else { return .miss }
+        rewrite(current.slot, current.value, keyHash: key.hash, lifetime, lsn: reader.drawLSN())
         return .ok
     }
 
     /// Makes a fresh entry stale. One that would not be kept then goes as by a removal, and so does what the log may have of
     /// a key without one: nothing of it comes back fresh.
-    func expire(_ key: Key, _ change: inout Change) throws(Failure) -> Status {
-        guard let before = entry(key, now: change.now), !before.isGone, before.lifetime.stale > 0 else {
-            return try remove(key, version: 0, &change)
+    func expire(_ key: Key) throws(Failure) -> Status {
+        guard let before = reader.entry(key, now: change.now), !before.isGone, before.lifetime.stale > 0 else {
+            return try remove(key, version: 0)
         }
         noteRemoval(of: key)
         if !before.isFresh { return .ok }
-        if try age(key, before, before.lifetime.ended(at: change.now), &change) == .miss {
+        if try age(key, before, before.lifetime.ended(at: change.now)) == .miss {
             change.replaced = 0
-            _ = try remove(key, version: 0, &change)
+            _ = try remove(key, version: 0)
         }
         return .ok
     }
 
     /// Appends a touch record with another age.
     @inline(never)
-    private func age(_ key: Key, _ before: Entry, _ lifetime: Lifetime, _ change: inout Change) throws(Failure)
+    private func age(_ key: Key, _ before: Entry, _ lifetime: Lifetime) throws(Failure)
         -> Status
     {
         let flags = (before.value.header.isPinned ? RecordHeader.Flag.pinned : 0) | lifetime.flag
@@ -329,9 +330,9 @@ extension Shard {
         change.keepsOwn = true
         change.replaced = record.isPinned && Slot.isTouched(before.slot.u64(0)) ? record.length : 0
         try makeRoom(
-            record.length, live: true, pins: record.isPinned ? record.length + before.value.length : 0, &change)
+            record.length, live: true, pins: record.isPinned ? record.length + before.value.length : 0)
         // Cleaning may have moved the value, or let it go.
-        guard let current = entry(key, now: change.now), !current.isGone else { return .miss }
+        guard let current = reader.entry(key, now: change.now), !current.isGone else { return .miss }
         let target = TouchTarget(
             location: current.value.location, number: log.segment(of: current.value.location),
             lsn: current.value.header.lsn)
@@ -339,7 +340,7 @@ extension Shard {
         let slot = current.slot
         let old = slot.u64(0)
         header.begin()
-        account(measure(Slot.location(old)), sign: -1)
+        account(reader.measure(Slot.location(old)), sign: -1)
         let location = withUnsafeBytes(of: &words) { body in
             var draft = Draft(
                 record, keyHash: key.hash, key: key.bytes, stored: body.start,
@@ -347,9 +348,9 @@ extension Shard {
                     meta: body.start, metaLength: 0, stored: body.start, storedLength: TouchTarget.size, secret: secret)
             )
             draft.lifetime = lifetime
-            return log.append(&draft, lsn: drawLSN())
+            return log.append(&draft, lsn: reader.drawLSN())
         }
-        account(measure(location), sign: 1)
+        account(reader.measure(location), sign: 1)
         header.restamp(
             slot, 0, expiry: SlotExpiry.of(deadline: lifetime.deadline, base: engine.pointee.block.expiryBase))
         header.commit(slot, Slot.with(old, location: location) & ~Slot.Kind.mask | Slot.Kind.touched)
@@ -358,14 +359,14 @@ extension Shard {
 
     /// `room`: scratch for meta and tags, which cleaning may move.
     func increment(
-        _ key: Key, delta: Int64, initial: Int64, maxAge: Int64, stale: Int64, room: Memory, _ change: inout Change
+        _ key: Key, delta: Int64, initial: Int64, maxAge: Int64, stale: Int64, room: Memory
     ) throws(Failure) -> Int64 {
         var start = initial
         var record: RecordHeader
         let lifetime: Lifetime
         var tagCount = 0
         // A damaged number must not become the start of a sound one.
-        if let existing = entry(key, now: change.now), existing.isFresh,
+        if let existing = reader.entry(key, now: change.now), existing.isFresh,
             log.soundBytes(Slot.location(existing.slot.u64(0))) != nil
         {
             let value = existing.value.header
@@ -402,7 +403,7 @@ extension Shard {
                     secret: secret))
             draft.lifetime = lifetime
             draft.tags = UnsafePointer((room + Limits.metaLength + 1).assumingMemoryBound(to: UInt64.self))
-            _ = try put(&draft, key, condition: .always, &change)
+            _ = try put(&draft, key, condition: .always)
         }
         return sum
     }
@@ -410,7 +411,7 @@ extension Shard {
     // MARK: Many at once
 
     /// `expires`: what carries the tag becomes stale.
-    func invalidate(_ tag: UInt64, expires: Bool, _ change: inout Change) throws(Failure) {
+    func invalidate(_ tag: UInt64, expires: Bool) throws(Failure) {
         var word = tag
         try withUnsafeBytes(of: &word) { key throws(Failure) in
             let record =
@@ -418,10 +419,10 @@ extension Shard {
                 ? RecordHeader(kind: .expire, keyLength: 8, expires: change.now)
                 : RecordHeader(kind: .invalidate, keyLength: 8)
             var draft = Draft(record, keyHash: shim_hash(key.start, 8, secret), key: key.start)
-            try makeRoom(draft.record.length, live: false, &change)
+            try makeRoom(draft.record.length, live: false)
             // (Last: what makes room may forget all tags.)
-            makeTagRoom(for: tag, &change)
-            let lsn = drawLSN()
+            makeTagRoom(for: tag)
+            let lsn = reader.drawLSN()
             noteChange(ofTag: tag, lsn)
             header.begin()
             log.append(&draft, lsn: lsn)
@@ -433,5 +434,4 @@ extension Shard {
             header.commit(cell.word, cell.value)
         }
     }
-
 }

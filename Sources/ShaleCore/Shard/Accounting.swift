@@ -23,7 +23,7 @@ extension Measure {
     }
 }
 
-extension Shard {
+extension ShardReader {
     @inline(never)
     func measure(_ location: UInt32) -> Measure {
         guard let record = log.record(location) else { return Measure() }
@@ -45,6 +45,18 @@ extension Shard {
         return m
     }
 
+    /// How many current records of this shard need a dictionary; by its number, modulo the frames.
+    func dictionaryField(_ number: UInt16) -> ShardHeader.Count {
+        Field.dictionaries[Int(number) % max(1, geometry.dictionaryFrames)]
+    }
+
+    @inline(__always)
+    func forEachSlot<E: Error>(_ body: (_ slot: Memory, _ word0: UInt64) throws(E) -> Void) throws(E) {
+        try table.forEachSlot { slot, word0, _ throws(E) in try body(slot, word0) }
+    }
+}
+
+extension ShardWriter {
     private func adjust(_ field: ShardHeader.Count, _ delta: Int) { header[field] = max(0, header[field] &+ delta) }
 
     func account(_ m: Measure, sign: Int) {
@@ -52,7 +64,7 @@ extension Shard {
         adjust(Field.raw, sign * m.raw)
         adjust(Field.stored, sign * m.stored)
         if m.pinned != 0 { accountPinned(m.pinned, sign: sign) }
-        if m.dictionary != 0 { adjust(dictionaryField(m.dictionary), sign) }
+        if m.dictionary != 0 { adjust(reader.dictionaryField(m.dictionary), sign) }
     }
 
     @inline(never)
@@ -80,15 +92,10 @@ extension Shard {
             accountPinned(new.pinned, sign: 1)
         }
         if old.dictionary != new.dictionary {
-            if old.dictionary != 0 { adjust(dictionaryField(old.dictionary), -1) }
-            if new.dictionary != 0 { adjust(dictionaryField(new.dictionary), 1) }
+            if old.dictionary != 0 { adjust(reader.dictionaryField(old.dictionary), -1) }
+            if new.dictionary != 0 { adjust(reader.dictionaryField(new.dictionary), 1) }
         }
         if (oldWord0 ^ newFlags) & Slot.pinnedBit != 0 { adjust(Field.pinned, Slot.isPinned(newFlags) ? 1 : -1) }
-    }
-
-    /// How many current records of this shard need a dictionary; by its number, modulo the frames.
-    func dictionaryField(_ number: UInt16) -> ShardHeader.Count {
-        Field.dictionaries[Int(number) % max(1, geometry.dictionaryFrames)]
     }
 
     func count(_ word0: UInt64, sign: Int) {
@@ -107,15 +114,10 @@ extension Shard {
             Field.pinnedMost,
         ] { header[field] = 0 }
         for i in 0..<16 { header[Field.dictionaries[i]] = 0 }
-        forEachSlot { slot, word0 in
-            account(measure(Slot.location(word0)), sign: 1)
+        reader.forEachSlot { slot, word0 in
+            account(reader.measure(Slot.location(word0)), sign: 1)
             count(word0, sign: 1)
         }
         header.finish(ShardHeader.Pending.recount)
-    }
-
-    @inline(__always)
-    func forEachSlot<E: Error>(_ body: (_ slot: Memory, _ word0: UInt64) throws(E) -> Void) throws(E) {
-        try table.forEachSlot { slot, word0, _ throws(E) in try body(slot, word0) }
     }
 }

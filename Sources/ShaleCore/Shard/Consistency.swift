@@ -8,7 +8,7 @@ import CShalePlatform
 ///
 /// It costs about two microseconds a shard, as it leaves the tables out: a slot is
 /// checked each time that it is used.
-extension Shard {
+extension ShardReader {
     /// `isClean`: a close left the index as it is, so the log ends where it was synced.
     func isConsistent(dataSize: Int, indexSize: Int, isClean: Bool) -> Bool {
         // No number that later sums could carry over an edge.

@@ -1,31 +1,31 @@
 import CShalePlatform
 
 /// How entries leave the index.
-extension Shard {
+extension ShardWriter {
     /// Ends a transaction: points the key's slot to a record, or fills one that was reserved for it.
     @inline(never)
     func publish(
-        _ draft: inout Draft, at location: UInt32, in slot: Memory, isNew: Bool, _ change: inout Change
+        _ draft: inout Draft, at location: UInt32, in slot: Memory, isNew: Bool
     ) {
         let isPart = draft.record.isKind(.part)
         let kind = isPart ? Slot.Kind.part : draft.record.tagCount > 0 ? Slot.Kind.tagged : Slot.Kind.plain
         let flags = (draft.record.isPinned ? Slot.pinnedBit : 0) | kind
         let expiry = SlotExpiry.of(deadline: draft.lifetime.deadline, base: engine.pointee.block.expiryBase)
-        let new = draft.record.isKind(.value) ? Measure(draft.record) : measure(location)
+        let new = draft.record.isKind(.value) ? Measure(draft.record) : reader.measure(location)
         if isNew {
             account(new, sign: 1)
             count(flags, sign: 1)
-            slot.release(8, Slot.word1(stamp: nextStamp(), expiry: expiry))
+            slot.release(8, Slot.word1(stamp: reader.nextStamp(), expiry: expiry))
             let fraction = UInt32(truncatingIfNeeded: draft.keyHash)
             header.commit(slot, table.word0(slot, fraction, location: location, flags: flags))
             return
         }
         let word0 = slot.u64(0)
-        let old = measure(Slot.location(word0))
+        let old = reader.measure(Slot.location(word0))
         exchange(old, word0, for: new, flags)
-        header.restamp(slot, nextStamp(), isUse: true, expiry: expiry)
+        header.restamp(slot, reader.nextStamp(), isUse: true, expiry: expiry)
         header.commit(slot, Slot.with(word0, location: location) & ~Slot.keptFlags | flags)
-        if old.blob.blob != 0 { release(old.blob, &change) }
+        if old.blob.blob != 0 { release(old.blob) }
     }
 
     /// A transaction: points a slot to a new record of the same value, with another age. There is room for it.
@@ -39,9 +39,9 @@ extension Shard {
         draft.tags = value.tags
         header.begin()
         let word0 = slot.u64(0)
-        account(measure(Slot.location(word0)), sign: -1)
+        account(reader.measure(Slot.location(word0)), sign: -1)
         let location = log.append(&draft, lsn: lsn)
-        account(measure(location), sign: 1)
+        account(reader.measure(location), sign: 1)
         header.restamp(
             slot, 0, expiry: SlotExpiry.of(deadline: lifetime.deadline, base: engine.pointee.block.expiryBase))
         let kind = record.tagCount > 0 ? Slot.Kind.tagged : Slot.Kind.plain
@@ -50,17 +50,17 @@ extension Shard {
 
     /// Takes an entry out of the index. Its record stays in the log as a ghost until the tail has passed.
     /// `field`: what counts that.
-    func drop(_ slot: Memory, counting field: ShardHeader.Count? = nil, _ change: inout Change) {
+    func drop(_ slot: Memory, counting field: ShardHeader.Count? = nil) {
         header.begin()
         if let field { header[field] += 1 }
-        takeOut(slot, &change)
+        takeOut(slot)
     }
 
     /// Ends a transaction with an entry's leaving. `isNoted`: as a removal of its key.
-    func takeOut(_ slot: Memory, isEvicted: Bool = false, isNoted: Bool = false, _ change: inout Change) {
+    func takeOut(_ slot: Memory, isEvicted: Bool = false, isNoted: Bool = false) {
         table.forgetCopy(of: slot)
         let word0 = slot.u64(0)
-        let m = measure(Slot.location(word0))
+        let m = reader.measure(Slot.location(word0))
         if !isNoted, !Slot.isPart(word0) { noteLeaving(slot, setAs: m.lsn) }
         account(m, sign: -1)
         count(word0, sign: -1)
@@ -68,23 +68,23 @@ extension Shard {
         header.commit(slot, word0 & Slot.reachBit)
         if m.blob.blob != 0 {
             if isEvicted { Shard.largeWriters(engine, of: m.blob.blob).giveUp(m.blob.blob) }
-            release(m.blob, &change)
+            release(m.blob)
         }
     }
 
     /// Takes an entry, or a part, out to make room.
-    func evict(_ slot: Memory, _ change: inout Change) {
+    func evict(_ slot: Memory) {
         let isPart = Slot.isPart(slot.u64(0))
         if isPart {
-            if let key = partKey(of: slot.u64(0)) {
+            if let key = reader.partKey(of: slot.u64(0)) {
                 // (A part of the new value is none of the old one's.)
-                if key.owner == change.key?.hash, !isBeingWritten(key.blob) { change.ownIsGone = true }
+                if key.owner == change.key?.hash, !reader.isBeingWritten(key.blob) { change.ownIsGone = true }
                 Shard.largeWriters(engine, of: key.blob).giveUp(key.blob)
                 // Without it the value is nothing.
                 change.add(Change.Blob(blob: key.blob, owner: key.owner))
             }
         } else {
-            if isOwn(slot, change) { change.ownIsGone = true }
+            if isOwn(slot) { change.ownIsGone = true }
             #if !hasFeature(Embedded)
             if let listener = engine.pointee.evictionListener { tell(listener, of: Slot.location(slot.u64(0))) }
             #endif
@@ -95,7 +95,7 @@ extension Shard {
         }
         header.begin()
         if !isPart { header[Field.evictions] += 1 }
-        takeOut(slot, isEvicted: true, &change)
+        takeOut(slot, isEvicted: true)
     }
 
     /// For the counters: how old what leaves is, and how long nobody has used it.
@@ -114,40 +114,40 @@ extension Shard {
 
     /// Whether a slot has the entry of the key that the call is about.
     @inline(__always)
-    func isOwn(_ slot: Memory, _ change: borrowing Change) -> Bool {
+    func isOwn(_ slot: Memory) -> Bool {
         let word0 = slot.u64(0)
         guard let key = change.key, Slot.mayBe(key.fraction, word0) else { return false }
-        return holds(key, Slot.location(word0))
+        return reader.holds(key, Slot.location(word0))
     }
 
     /// Whether a slot is, or is a part of, what the call is to replace, and may not make room for it.
-    @inline(never) func keeps(_ slot: Memory, _ change: borrowing Change) -> Bool {
+    @inline(never) func keeps(_ slot: Memory) -> Bool {
         if !change.keepsOwn { return false }
         let word0 = slot.u64(0)
-        guard Slot.isPart(word0) else { return isOwn(slot, change) }
-        guard let key = partKey(of: word0) else { return false }
-        return key.owner == change.key?.hash && !isBeingWritten(key.blob)
+        guard Slot.isPart(word0) else { return isOwn(slot) }
+        guard let key = reader.partKey(of: word0) else { return false }
+        return key.owner == change.key?.hash && !reader.isBeingWritten(key.blob)
     }
 
     /// With a part goes the value that it belongs to, where that is in this shard: without one part it is nothing.
-    func evictWhole(_ slot: Memory, isForced: Bool = true, _ change: inout Change) {
+    func evictWhole(_ slot: Memory, isForced: Bool = true) {
         #if SHALE_FAULTS
         if isForced { shim_tell(SHIM_FORCED, nil) }
         #endif
         let word0 = slot.u64(0)
-        if Slot.isPart(word0), let key = partKey(of: word0), Shard(engine, keyHash: key.owner).number == number {
-            evictOwner(key, &change)
+        if Slot.isPart(word0), let key = reader.partKey(of: word0), Shard(engine, keyHash: key.owner).number == number {
+            evictOwner(key)
             if (slot.u64(0) ^ word0) & ~Slot.reachBit != 0 { return }
         }
-        evict(slot, &change)
+        evict(slot)
     }
 
     /// The parts of a manifest that went: those of this shard at once, so that whoever needs room has it,
     /// the others' when the lock is released.
-    func release(_ blob: Change.Blob, _ change: inout Change) {
+    func release(_ blob: Change.Blob) {
         for i in 0..<blob.parts {
             PartKey(blob: blob.blob, owner: blob.owner, part: i).withKey(engine) { shard, key in
-                if shard.number == number { clearPart(key, &change) }
+                if shard.number == number { clearPart(key) }
             }
         }
         if geometry.shards > 1, blob.blob & PartKey.isInOneShard == 0 { change.add(blob) }

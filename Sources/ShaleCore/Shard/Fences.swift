@@ -6,31 +6,19 @@ import CShalePlatform
 /// A token is a number of the sequence that all changes are numbered by, drawn under the shard's lock. So a change in
 /// this shard has a lower number if it was complete when the token was drawn, and a higher one if it came later.
 /// Where the shard does not know what happened since, it says that something has.
-extension Shard {
-    /// Why a fenced set is refused.
-    enum Refusal: Int {
-        /// Its key was set, removed or expired since; its entry may have left the index again.
-        case key
-        /// One of its tags was invalidated or expired since.
-        case tag
-        /// So many others have changed that a line of the key's, or of a tag's, does not go back to the token.
-        case line
-        /// The index was made anew since, or cleared.
-        case floor
-    }
-
+extension ShardWriter {
     /// A number for a fenced set. With the first one, the shard begins to note changes.
     func drawToken() -> UInt64 {
         if header[Field.notesChanges] == 0 {
             raiseFloor()
             header.release(Field.notesChanges, 1)
         }
-        return drawLSN()
+        return reader.drawLSN()
     }
 
     /// Before a key's entry is removed or expired, also where it has none.
     func noteRemoval(of key: Key) {
-        if header[Field.notesChanges] != 0 { note(key.fraction, drawLSN()) }
+        if header[Field.notesChanges] != 0 { note(key.fraction, reader.drawLSN()) }
     }
 
     /// Before a tag is invalidated or expired under this number.
@@ -47,7 +35,7 @@ extension Shard {
     @inline(never)
     private func noteChange(of slot: Memory, _ lsn: UInt64) {
         let word0 = slot.u64(0)
-        note(table.fraction(at: table.position(of: slot), word0, table.shape), lsn == 0 ? drawLSN() : lsn)
+        note(table.fraction(at: table.position(of: slot), word0, table.shape), lsn == 0 ? reader.drawLSN() : lsn)
     }
 
     /// Before an entry leaves the index that cannot be read.
@@ -66,20 +54,20 @@ extension Shard {
     }
 
     /// Before the index forgets what happened to keys and tags.
-    func raiseFloor() { header.release(Field.fenceFloor, drawLSN()) }
+    func raiseFloor() { header.release(Field.fenceFloor, reader.drawLSN()) }
 
     private var highestLSN: UInt64 { engine.pointee.head.acquire(IndexHead.lsn) }
 
     /// Nil where the key was not set, removed or expired, and none of the tags invalidated or expired, since the token
     /// was drawn.
     @inline(never)
-    func refusal(_ key: Key, since token: UInt64, _ tagged: UnsafePointer<UInt64>?, _ tagCount: Int) -> Refusal? {
+    func refusal(_ key: Key, since token: UInt64, _ tagged: UnsafePointer<UInt64>?, _ tagCount: Int) -> FenceTable.Refusal? {
         let now = highestLSN
         // (A token from the future is one of an index that is gone.)
         guard token > header[Field.fenceFloor], token <= now, header[Field.notesChanges] != 0 else { return .floor }
-        if let slot = lookup(key) {
-            if entry(slot, now: 0).map({ $0.value.header.lsn >= token }) ?? true { return .key }
-        } else if hasUnreadable(key) {
+        if let slot = reader.lookup(key) {
+            if reader.entry(slot, now: 0).map({ $0.value.header.lsn >= token }) ?? true { return .key }
+        } else if reader.hasUnreadable(key) {
             return .key
         }
         let last = fences.lastChange(of: key.fraction, now: now)
@@ -99,5 +87,5 @@ extension Shard {
         header[Field.lastTagChange] < token && refusal(key, since: token, nil, 0) == nil
     }
 
-    func count(_ refusal: Refusal) { header[Field.refusals[refusal.rawValue]] &+= 1 }
+    func count(_ refusal: FenceTable.Refusal) { header[Field.refusals[refusal.rawValue]] &+= 1 }
 }

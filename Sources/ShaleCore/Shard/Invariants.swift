@@ -1,7 +1,7 @@
 #if DEBUG && !hasFeature(Embedded)
 import CShalePlatform
 
-extension Shard {
+extension ShardWriter {
     func brokenInvariants() -> [String] { tableInvariants() + victimInvariants() + sumInvariants() + logInvariants() }
 
     /// Every slot is where its fraction says, and its bucket reaches it.

@@ -12,11 +12,11 @@ extension PartKey {
 }
 
 /// A large value is a manifest under its key, and parts: in the manifest's shard, or in those of their own hashes.
-extension Shard {
+extension ShardReader {
     /// Whether the part's manifest is current. Reads another shard without its lock; in doubt, yes.
     /// `othersAreKnown`: also of a shard that is being rebuilt, since all manifests were replayed.
     func isOwned(_ key: PartKey, othersAreKnown: Bool = false) -> Bool {
-        let shard = Shard(engine, keyHash: key.owner)
+        let shard = Shard(engine, keyHash: key.owner).reader
         let version = shard.header.version
         if shard.number != number, !othersAreKnown, version.isOfRebuild { return true }
         let fraction = UInt32(truncatingIfNeeded: key.owner)
@@ -38,7 +38,7 @@ extension Shard {
     func isWhole(_ location: UInt32, _ key: Key) -> Bool {
         guard let manifest = manifest(at: location), manifest.isPlausible else { return true }
         for i in 0..<Int(manifest.partCount) {
-            let isThere = PartKey(blob: manifest.blob, owner: key.hash, part: i).withKey(engine) { $0.hasPart($1) }
+            let isThere = PartKey(blob: manifest.blob, owner: key.hash, part: i).withKey(engine) { $0.reader.hasPart($1) }
             if !isThere { return false }
         }
         return true
@@ -58,22 +58,7 @@ extension Shard {
         Slot.isPart(word0) && holds(part, Slot.location(word0)) || slot.acquire(0) != word0
     }
 
-    /// Clears one part of a manifest that went.
-    func clearPart(_ key: Key, _ change: inout Change) {
-        if let slot = lookup(key, isPart: true) { drop(slot, &change) }
-    }
-
-    /// Evicts the manifest of a blob, to make room for others. `evenPinned`: it could not be stored whole.
-    @inline(never)
-    func evictOwner(_ part: PartKey, evenPinned: Bool = false, _ change: inout Change) {
-        let found = owner(of: part).flatMap { evenPinned || !Slot.isPinned($0.u64(0)) ? $0 : nil }
-        #if SHALE_FAULTS
-        shim_tell(SHIM_FORCED, found)
-        #endif
-        if let found { evict(found, &change) }
-    }
-
-    private func owner(of part: PartKey) -> Memory? {
+    fileprivate func owner(of part: PartKey) -> Memory? {
         var found: Memory?
         table.probe(UInt32(truncatingIfNeeded: part.owner)) { slot, word0 in
             guard manifest(at: Slot.location(word0))?.blob == part.blob else { return false }
@@ -86,5 +71,22 @@ extension Shard {
     /// Whether a part's value is gone by its age or its tags. (Also without the lock, where it is to be asked again.)
     func isOwnerGone(_ part: PartKey, _ now: UInt64) -> Bool {
         owner(of: part).flatMap { entry($0, now: now) }?.isGone ?? false
+    }
+}
+
+extension ShardWriter {
+    /// Clears one part of a manifest that went.
+    func clearPart(_ key: Key) {
+        if let slot = reader.lookup(key, isPart: true) { drop(slot) }
+    }
+
+    /// Evicts the manifest of a blob, to make room for others. `evenPinned`: it could not be stored whole.
+    @inline(never)
+    func evictOwner(_ part: PartKey, evenPinned: Bool = false) {
+        let found = reader.owner(of: part).flatMap { evenPinned || !Slot.isPinned($0.u64(0)) ? $0 : nil }
+        #if SHALE_FAULTS
+        shim_tell(SHIM_FORCED, found)
+        #endif
+        if let found { evict(found) }
     }
 }

@@ -26,7 +26,7 @@ struct Standing {
 }
 
 /// What records say.
-extension Shard {
+extension ShardReader {
     /// The manifest of a location, by way of a touch record too; nil where it is none.
     @inline(never)
     func manifest(at location: UInt32) -> Manifest? { log.record(location).flatMap { log.value(of: $0) }?.manifest }
