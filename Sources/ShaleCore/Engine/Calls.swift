@@ -322,9 +322,9 @@ extension Engine {
                 // A few hundred at a time, so that nobody waits long for the lock.
                 let wanted = min(share, left, 256)
                 let done = try shard.write(&change) { shard throws(Failure) in
-                    let before = shard.header[ShardHeader.Field.evictions.word]
-                    var done: UInt64 { shard.header[ShardHeader.Field.evictions.word] &- before }
-                    while done < wanted, change.blobCount < Change.mostBlobs, shard.evict() {}
+                    let header = shard.header, before = header[ShardHeader.Field.evictions.word]
+                    var done: UInt64 { header[ShardHeader.Field.evictions.word] &- before }
+                    while done < wanted, shard.change.blobCount < Change.mostBlobs, shard.evict() {}
                     return done
                 }
                 left -= done
