@@ -1,9 +1,5 @@
 import CShalePlatform
 
-extension Configuration {
-    var mayCreate: Bool { !isReadOnly && !mustExist }
-}
-
 extension StaticString {
     var cString: UnsafePointer<CChar> { UnsafeRawPointer(utf8Start).assumingMemoryBound(to: CChar.self) }
 }
@@ -108,4 +104,15 @@ extension CacheFiles {
         if n >= 36 { boot = withUnsafeBytes(of: &text) { (shim_hash($0.start, 36, 1), shim_hash($0.start, 36, 2)) } }
         try check(shim_sys_pid_namespace(&pidNamespace), "/proc/self/ns/pid")
     }
+}
+
+/// `path`: for the error's sentence.
+func randomWord(_ path: UnsafePointer<CChar>?) throws(Failure) -> UInt64 {
+    var word: UInt64 = 0
+    let result = shim_sys_random(&word, 8)
+    guard result == 8 else {
+        throw Failure.system(
+            "get random numbers for", path, path == nil ? "the cache in memory" : "", result, advice: "try again")
+    }
+    return word
 }

@@ -47,16 +47,6 @@ final class EvictionObservers: Sendable {
     }
 }
 
-extension Store {
-    /// Calls `observer` with the key of each entry that this object evicts to make room, until `stopObserving`: in the
-    /// order in which they left a shard, without a lock, by the call that evicted them or by another one at the same
-    /// moment.
-    package func observeEvictions(_ observer: @escaping @Sendable (_ key: [UInt8]) -> Void) -> Int {
-        evictionObservers.add(observer)
-    }
-    package func stopObserving(_ id: Int) { evictionObservers.remove(id) }
-}
-
 extension EvictionObservers {
     /// For the engine, which tells of what leaves. It lives as long as this object.
     var listener: EvictionListener {

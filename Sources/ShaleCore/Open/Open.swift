@@ -12,18 +12,33 @@ extension Engine {
     }
 }
 
-/// A cache on its way to being open: its data file is mapped, its index is not yet.
-///
-/// The sole writer re-initialises the locks in the index (a lock's bytes in a file are never believed),
-/// decides whether the index can be trusted, and may change the capacity.
-struct Attachment {
-    let configuration: Configuration
-    let block: Superblock
-    let geometry: Geometry
-    let data: Memory
-    /// No other writer is attached, nor can one be before the setup lock is released.
-    let isSoleWriter: Bool
-    let isNew: Bool
+extension Attachment {
+    fileprivate static func createInMemory(_ configuration: Configuration) throws(Failure) -> Engine {
+        guard configuration.mayCreate else {
+            throw Failure.because(
+                .invalid, "a cache in memory is new: it cannot be read-only, and cannot exist before")
+        }
+        let block = try configuration.newSuperblock(secret: try randomWord(nil), now: Clock(configuration).now)
+        let geometry = Geometry(block)
+        var files = CacheFiles()
+        let data = try files.map(-1, geometry.dataSize, writable: true, "memory")
+        files.dataBase = data
+        shim_sys_huge_pages(data, geometry.dataSize)
+        do throws(Failure) {
+            let attachment = Attachment(
+                configuration: configuration, block: block, geometry: geometry, data: data, isSoleWriter: true,
+                isNew: true)
+            let index = try files.map(-1, geometry.indexSize, writable: true, "memory")
+            files.indexBase = index
+            return try attachment.finish(files, index: index) { engine throws(Failure) in
+                engine.initialiseIndex()
+                try engine.initialiseLocks()
+            }
+        } catch {
+            shim_sys_unmap(data, geometry.dataSize)
+            throw error
+        }
+    }
 
     static func open(_ path: UnsafePointer<CChar>, _ configuration: Configuration) throws(Failure) -> Engine {
         var files = CacheFiles()

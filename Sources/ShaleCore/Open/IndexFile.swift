@@ -163,9 +163,65 @@ extension CacheFiles {
         _ = shim_sys_fchmod(index, mode)
         shim_sys_no_copy_on_write(index)
     }
+
+    func allocateIndex(_ geometry: Geometry) throws(Failure) {
+        try allocateIndex(0, geometry.chunks)
+        let table = Table.bytes(of: Table.leastBuckets)
+        for i in 0..<geometry.shards {
+            try geometry.forEachPiece(i, from: 0, to: table) { offset, count throws(Failure) in
+                try allocateIndex(offset, count)
+            }
+        }
+    }
 }
 
 extension Engine {
+    /// An empty index in zeroed memory, that names its owner.
+    func initialiseIndex() {
+        let head = ref.pointee.head
+        let geometry = ref.pointee.geometry
+        let files = ref.pointee.files
+        let least = Table.Shape(buckets: Table.leastBuckets, frontier: 0, mode: Table.Shape.Mode.steady)
+        for i in 0..<geometry.shards {
+            let shard = Shard(ref, i), header = shard.header
+            header[ShardHeader.Field.shape] = least.word
+            header[ShardHeader.Field.tablePages] = geometry.shardIndexBytes(buckets: Table.leastBuckets)
+            shard.log.headOffset = geometry.segmentSize
+            shard.log.tailOffset = SegmentHeader.size
+        }
+        head[IndexHead.version] = IndexHead.versionValue
+        head[IndexHead.secretCheck] = Trust.check(ofSecret: ref.pointee.secret)
+        head[IndexHead.geometryCheck] = Trust.check(of: geometry)
+        head[IndexHead.ownDevice] = files.indexIdentity.device
+        head[IndexHead.ownInode] = files.indexIdentity.inode
+        head[IndexHead.dataDevice] = files.dataIdentity.device
+        head[IndexHead.dataInode] = files.dataIdentity.inode
+        head[IndexHead.generation] = ref.pointee.data.u64(Superblock.generation)
+        head.release(IndexHead.magic, IndexHead.magicValue)
+    }
+
+    /// Only where nobody else is attached.
+    func initialiseLocks() throws(Failure) {
+        let head = ref.pointee.head
+        let files = ref.pointee.files
+        var result = shim_mutex_init(head.address(IndexHead.dictionaryLock))
+        for i in 0..<ref.pointee.geometry.shards where result == 0 {
+            let shard = Shard(ref, i)
+            result = shim_mutex_init(shard.header.at + ShardHeader.Field.mutex)
+            shard.header[ShardHeader.Field.unsure] = 1
+            // Of processes that are gone.
+            shard.leases.removeAll()
+        }
+        if result != 0 {
+            throw Failure.system(
+                "make the locks of", files.path, files.isMemory ? "the cache in memory" : "", -Int(result))
+        }
+        head[IndexHead.boot[0]] = files.boot.0
+        head[IndexHead.boot[1]] = files.boot.1
+        head[IndexHead.pidNamespace] = files.pidNamespace
+        head[IndexHead.libc] = shim_libc_identity()
+    }
+
     /// The index from the log alone.
     fileprivate func rebuildAll() throws(Failure) {
         if !ref.pointee.isReadOnly { try fillHoles() }

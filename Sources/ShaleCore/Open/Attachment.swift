@@ -1,6 +1,18 @@
 import CShalePlatform
 
-extension Attachment {
+/// A cache on its way to being open: its data file is mapped, its index is not yet.
+///
+/// The sole writer re-initialises the locks in the index (a lock's bytes in a file are never believed),
+/// decides whether the index can be trusted, and may change the capacity.
+struct Attachment {
+    let configuration: Configuration
+    let block: Superblock
+    let geometry: Geometry
+    let data: Memory
+    /// No other writer is attached, nor can one be before the setup lock is released.
+    let isSoleWriter: Bool
+    let isNew: Bool
+
     /// The handle, once `prepare` has made its index ready. Where that fails, the index is unmapped.
     func finish(
         _ files: CacheFiles, index: Memory, _ prepare: (Engine) throws(Failure) -> Void
@@ -47,23 +59,6 @@ extension Attachment {
                 clock: Clock(configuration), privateGeneration: 0, scratch: scratch, dictionaries: dictionaries))
         return ref
     }
-}
-
-extension Clock {
-    init(_ configuration: Configuration) {
-        self.init(function: configuration.clock, context: configuration.clockContext)
-    }
-}
-
-/// `path`: for the error's sentence.
-func randomWord(_ path: UnsafePointer<CChar>?) throws(Failure) -> UInt64 {
-    var word: UInt64 = 0
-    let result = shim_sys_random(&word, 8)
-    guard result == 8 else {
-        throw Failure.system(
-            "get random numbers for", path, path == nil ? "the cache in memory" : "", result, advice: "try again")
-    }
-    return word
 }
 
 extension Engine {

@@ -120,6 +120,19 @@ extension CacheFiles {
             return (try configuration.newSuperblock(secret: secret, now: Clock(configuration).now), true)
         }
     }
+
+    func createData(_ block: Superblock, _ geometry: Geometry, _ data: Memory) throws(Failure) {
+        try allocateData(0, geometry.dictionaries)
+        data.zero(geometry.dictionaries)
+        // The name is durable only once the directory is; some file systems cannot sync one. Before the superblock:
+        // where it fails, the file stays empty, and the next to open it tries again.
+        let synced = shim_sys_fsync(directory)
+        if synced < 0, synced != -SHIM_EINVAL { throw Failure.system("sync the directory", path, "", synced) }
+        var block = block
+        try block.write(self)
+        // Before anything else is in its page: half a page would be taken for somebody else's file.
+        try syncData()
+    }
 }
 
 extension Superblock {

@@ -60,15 +60,4 @@ extension Engine {
             return true
         }
     }
-
-    /// One shard after the other. Whether all said so.
-    @inline(never) @discardableResult
-    func changeEach(_ body: (borrowing ShardWriter) throws(Failure) -> Bool) throws(Failure) -> Bool {
-        var change = try Change(ref)
-        var all = true
-        for i in 0..<ref.pointee.geometry.shards {
-            if try !Shard(ref, i).write(&change, body) { all = false }
-        }
-        return all
-    }
 }
