@@ -94,9 +94,9 @@ extension CoreTests {
             for i in count..<(2 * count) { try store.remove("\(run) \(i)") }
             shard.table.advance(Int.max) { _ in Issue.record("an entry found no place") }
             // As full as a table that shrinks never is, so that entries are displaced everywhere.
-            while Table.Shape.shrunk(shard.table.shape.buckets) * 4 * 93 / 100 > count {
-                shard.table.begin(Table.Shape.Mode.shrinking)
-                while shard.table.shape.mode != Table.Shape.Mode.steady {
+            while TableShape.shrunk(shard.table.shape.buckets) * 4 * 93 / 100 > count {
+                shard.table.begin(TableShape.Mode.shrinking)
+                while shard.table.shape.mode != TableShape.Mode.steady {
                     shard.table.advance(1) { _ in Issue.record("an entry found no place") }
                     try #require(store.brokenInvariants() == [])
                     if shard.table.shape.frontier > 8 {

@@ -47,7 +47,7 @@ extension CoreTests {
             let store = try Store(at: nil, options: .init(capacity: 8 << 20))
             let shard = Shard(store.engine.ref, 0)
             var i = 0
-            while shard.table.shape.mode != Table.Shape.Mode.growing
+            while shard.table.shape.mode != TableShape.Mode.growing
                 || shard.table.shape.frontier > shard.table.shape.buckets * (run + 1) / 41
             {
                 try store.set("v", for: "key \(i)")
@@ -87,7 +87,7 @@ extension CoreTests {
             }
             wait(gone)
             let met = try keys(of: store)
-            #expect(table.shape.mode == Table.Shape.Mode.growing)
+            #expect(table.shape.mode == TableShape.Mode.growing)
             #expect(Set(met) == Set(order).subtracting([order[gone]]))
         }
 

@@ -71,7 +71,7 @@ extension CoreTests {
             // 8 MB and more, for the table alone.
             #expect(
                 !shard.growTable(
-                    Table.Shape(buckets: 110_000, frontier: 0, mode: Table.Shape.Mode.steady), Change.withoutTime))
+                    TableShape(buckets: 110_000, frontier: 0, mode: TableShape.Mode.steady), Change.withoutTime))
             #expect(shard.header[ShardHeader.Field.allocated] == allocated)
         }
 

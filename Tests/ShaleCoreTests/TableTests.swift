@@ -15,10 +15,10 @@ extension CoreTests {
             defer { memory.deallocate() }
             memory.zero(size)
             let table = Table(header: ShardHeader(at: memory), buckets: memory + ShardHeader.size, gap: 0)
-            let before = Table.leastBuckets, after = Table.Shape.grown(before)
+            let before = Table.leastBuckets, after = TableShape.grown(before)
             memory.set(
                 ShardHeader.Field.shape.offset,
-                Table.Shape(buckets: before, frontier: 0, mode: Table.Shape.Mode.steady).word)
+                TableShape(buckets: before, frontier: 0, mode: TableShape.Mode.steady).word)
 
             var fractions: [UInt32] = []
             func location(_ i: Int) -> UInt32 { UInt32(i + 1) }
@@ -35,15 +35,15 @@ extension CoreTests {
                 return first..<fractions.count
             }
             // Those with the home 1 fill all that it reaches; the first ones and most others stay in it.
-            let inHome1 = Table.lowestFraction(1, before), movingTo2 = Table.lowestFraction(2, after)
+            let inHome1 = TableShape.lowestFraction(1, before), movingTo2 = TableShape.lowestFraction(2, after)
             _ = try add(Table.bucketSlots, from: inHome1)
             let moving = try add(5, from: movingTo2)
             _ = try add(Table.reaches.3 * Table.bucketSlots - moving.count, from: inHome1)
             // The home 2 reaches one bucket more, and has a slot left there.
-            _ = try add(Table.bucketSlots - 1, from: Table.lowestFraction(2, before))
+            _ = try add(Table.bucketSlots - 1, from: TableShape.lowestFraction(2, before))
 
             var dropped: [Int] = []
-            table.begin(Table.Shape.Mode.growing)
+            table.begin(TableShape.Mode.growing)
             table.advance(Int.max) { slot in
                 dropped.append(Int(Slot.location(slot.u64(0))) - 1)
                 for leaving in [find(moving.lowerBound), slot] {

@@ -81,7 +81,7 @@ public struct Cursor {
             for i in stride(from: 0, to: Table.bucketSize, by: Slot.size) {
                 let word0 = p.acquire(i)
                 if Slot.isFree(word0) || Slot.isPart(word0) || Slot.displacement(word0) != displacement { continue }
-                let fraction = UInt64(Table.fraction(fingerprint: word0, home: home, buckets: buckets))
+                let fraction = UInt64(TableShape.fraction(fingerprint: word0, home: home, buckets: buckets))
                 if fraction < low >> 32 || fraction >= end { continue }
                 var entry = Candidate(slot: p + i, word0: word0, rank: fraction << 32)
                 if fraction == low >> 32, entry.rank < low {

@@ -99,6 +99,9 @@ struct ShardHeader: MappedWords {
     /// State words: what a writer that died was doing.
     enum State { static let quiet: UInt64 = 0, writing: UInt64 = 1, rebuilding: UInt64 = 2 }
 
+    /// How far the sweep for victims is.
+    enum SweepState { static let idle = 0, sweeping = 1, restart = 2, complete = 3 }
+
     /// Changes of a whole shard, a bit each: a writer that finds one set finishes it.
     enum Pending { static let clear = 1, clearInPlace = 2, recount = 8, rebase = 16 }
 

@@ -14,9 +14,7 @@ import CShalePlatform
 /// saw a slot before it was cleared does not trust a generation that was emptied after. It has as many chunks as the
 /// table had when it was begun.
 struct TagTable {
-    static let cellSize = 32
-    /// Of a generation, in a chunk.
-    static let cellsPerChunk = Sizes.tagBytes / cellSize
+    static let cellSize = TagGenerations.cellSize
 
     private enum Word { static let invalidated = 8, expired = 16, time = 24 }
     typealias Field = ShardHeader.Field
@@ -35,34 +33,13 @@ struct TagTable {
         case expired(UInt64)
     }
 
-    /// Which generation is the newer one, and how many chunks each has: 0 where it is empty.
-    struct Generations {
-        private static let chunkBits: UInt64 = 20
-        let word: UInt64
-
-        @inline(__always) init(_ word: UInt64) { self.word = word }
-        init(newer: Int, chunks: Int, olderChunks: Int) {
-            let both = newer == 0 ? (chunks, olderChunks) : (olderChunks, chunks)
-            word = UInt64(newer) | UInt64(both.0) << 1 | UInt64(both.1) << (1 + Generations.chunkBits)
-        }
-        @inline(__always) var newer: Int { Int(truncatingIfNeeded: word & 1) }
-        @inline(__always) var older: Int { 1 - newer }
-        @inline(__always) func chunks(_ which: Int) -> Int {
-            Int(truncatingIfNeeded: word >> (1 + Generations.chunkBits * UInt64(which)))
-                & (1 << Int(Generations.chunkBits) - 1)
-        }
-        @inline(__always) func cells(_ which: Int) -> Int { chunks(which) &* cellsPerChunk }
-        var hasOlder: Bool { chunks(older) > 0 }
-        var mostChunks: Int { max(chunks(0), chunks(1)) }
-    }
-
     let header: ShardHeader
     let table: Table
 
-    @inline(__always) var generations: Generations { Generations(header.acquire(Field.tagGenerations)) }
+    @inline(__always) var generations: TagGenerations { TagGenerations(header.acquire(Field.tagGenerations)) }
 
     @inline(__always) private func cell(_ which: Int, _ i: Int) -> Memory {
-        let (chunk, rest) = i.quotientAndRemainder(dividingBy: TagTable.cellsPerChunk)
+        let (chunk, rest) = i.quotientAndRemainder(dividingBy: TagGenerations.cellsPerChunk)
         return table.buckets
             + (chunk &* table.chunkStride &- Table.chunkHead &+ which &* Sizes.tagBytes &+ rest &* TagTable.cellSize)
     }
@@ -207,7 +184,7 @@ struct TagTable {
         header.release(Field.tagSweep, 0)
         header.release(
             Field.tagGenerations,
-            Generations(newer: generations.older, chunks: chunks, olderChunks: generations.chunks(generations.newer))
+            TagGenerations(newer: generations.older, chunks: chunks, olderChunks: generations.chunks(generations.newer))
                 .word)
     }
 
@@ -223,7 +200,7 @@ struct TagTable {
         header[Field.tagsCarried[generations.older]] = 0
         header.release(
             Field.tagGenerations,
-            Generations(newer: newer, chunks: generations.chunks(newer), olderChunks: 0).word)
+            TagGenerations(newer: newer, chunks: generations.chunks(newer), olderChunks: 0).word)
     }
 
     /// The caller has raised the epoch.

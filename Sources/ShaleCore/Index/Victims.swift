@@ -22,8 +22,6 @@ import CShalePlatform
 /// - a heap is consumed only after its sweep has seen the whole table, and until it is empty;
 /// - an entry that moves down past the sweep restarts it.
 struct Victims {
-    enum State { static let idle = 0, sweeping = 1, restart = 2, complete = 3 }
-
     enum Item {
         private static let shift = UInt32(Sizes.fractionBeyondVictim)
         static let groupMask: UInt32 = 1 << shift - 1
@@ -110,7 +108,7 @@ struct Victims {
         setCount(1, 0)
         header[Field.heapCurrent] = 0
         header[Field.heapLimit] = 0
-        header[Field.sweepState] = State.idle
+        header[Field.sweepState] = ShardHeader.SweepState.idle
         header[Field.sweepAt] = 0
     }
 
@@ -129,10 +127,10 @@ struct Victims {
                 sweep(buckets: max(16, unswept / (count(current) + 1) + 1), expired: expired)
                 if let slot = entry(of: item) { return slot }
             }
-            while header[Field.sweepState] != State.complete { sweep(buckets: Int.max, expired: expired) }
+            while header[Field.sweepState] != ShardHeader.SweepState.complete { sweep(buckets: Int.max, expired: expired) }
             header[Field.heapCurrent] = 1 - current
             header[Field.heapLimit] = header[Field.sweepLimit]
-            header[Field.sweepState] = State.idle
+            header[Field.sweepState] = ShardHeader.SweepState.idle
             header[Field.sweepAt] = 0
             if count(current) == 0 {
                 header[Field.heapLimit] = 0
@@ -158,7 +156,7 @@ struct Victims {
         let low = Item.lowestFraction(item), rank = Item.rank(item)
         let shape = table.shape
         let limit = header[Field.heapLimit]
-        let swept = header[Field.sweepState] == State.complete ? Int.max : header[Field.sweepAt]
+        let swept = header[Field.sweepState] == ShardHeader.SweepState.complete ? Int.max : header[Field.sweepAt]
         var slot: Memory?
         var above = UInt64.max, aboveLimit = UInt64.max
         for home in shape.home(low)...max(shape.home(low), shape.home(low | Item.groupMask)) {
@@ -187,8 +185,8 @@ struct Victims {
     func sweep(buckets: Int, expired: (Memory) -> Void) {
         let shape = table.shape
         let end = shape.positions.upperBound
-        if header[Field.sweepState] == State.complete { return }
-        if header[Field.sweepState] != State.sweeping { begin(shape) }
+        if header[Field.sweepState] == ShardHeader.SweepState.complete { return }
+        if header[Field.sweepState] != ShardHeader.SweepState.sweeping { begin(shape) }
         var limit = header[Field.sweepLimit]
         // Up to there all are in the heap that is being consumed.
         let known = header[Field.heapLimit]
@@ -217,7 +215,7 @@ struct Victims {
             p = table.next(p, position)
         }
         header[Field.sweepAt] = position
-        if header[Field.sweepState] == State.sweeping, position >= end { header[Field.sweepState] = State.complete }
+        if header[Field.sweepState] == ShardHeader.SweepState.sweeping, position >= end { header[Field.sweepState] = ShardHeader.SweepState.complete }
     }
 
     /// Puts an item into the heap that the sweep fills; returns the sweep's limit.
@@ -261,17 +259,17 @@ struct Victims {
         return highest
     }
 
-    private func begin(_ shape: Table.Shape) {
+    private func begin(_ shape: TableShape) {
         setCount(1 - current, 0)
         header[Field.sweepAt] = 0
-        header[Field.sweepState] = State.sweeping
+        header[Field.sweepState] = ShardHeader.SweepState.sweeping
         // No higher than the newest stamp: what is inserted or used from here on ranks above the limit.
         let newest = header[Field.stamp]
         header[Field.sweepLimit] = min(newest, sampleRanks(shape))
     }
 
     /// The rank below which the heap in use and about `aim` more entries lie, from 512 slots spread over the table.
-    private func sampleRanks(_ shape: Table.Shape) -> UInt64 {
+    private func sampleRanks(_ shape: TableShape) -> UInt64 {
         let end = shape.positions.upperBound
         return withUnsafeTemporaryAllocation(of: UInt64.self, capacity: 512) { ranks in
             var found = 0, seen = 0

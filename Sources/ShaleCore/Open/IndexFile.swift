@@ -181,7 +181,7 @@ extension Engine {
         let head = ref.pointee.head
         let geometry = ref.pointee.geometry
         let files = ref.pointee.files
-        let least = Table.Shape(buckets: Table.leastBuckets, frontier: 0, mode: Table.Shape.Mode.steady)
+        let least = TableShape(buckets: Table.leastBuckets, frontier: 0, mode: TableShape.Mode.steady)
         for i in 0..<geometry.shards {
             let shard = Shard(ref, i), header = shard.header
             header[ShardHeader.Field.shape] = least.word

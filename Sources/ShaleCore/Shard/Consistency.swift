@@ -30,7 +30,7 @@ extension ShardReader {
 
     private func isTableConsistent(_ indexSize: Int, _ isQuiet: Bool) -> Bool {
         let shape = table.shape, pages = header[Field.tablePages]
-        guard shape.mode <= Table.Shape.Mode.shrinking, shape.buckets >= Table.leastBuckets,
+        guard shape.mode <= TableShape.Mode.shrinking, shape.buckets >= Table.leastBuckets,
             shape.frontier <= shape.buckets,
             shape.extent <= geometry.maxBuckets - Table.spill,
             pages >= geometry.shardIndexBytes(buckets: shape.extent),
@@ -41,7 +41,7 @@ extension ShardReader {
         let items = max(header[Field.heapCounts[0]], header[Field.heapCounts[1]])
         guard items <= Victims.capacity(buckets: geometry.maxBuckets),
             header.at + (indexSize - geometry.region(number)) > victims.item(1, items), header[Field.heapCurrent] <= 1,
-            header[Field.sweepState] <= Victims.State.complete,
+            header[Field.sweepState] <= ShardHeader.SweepState.complete,
             header[Field.sweepAt] <= geometry.maxBuckets + Table.spill,
             header[Field.used] <= shape.positions.count * Table.bucketSlots,
             tags.isConsistent, tags.generations.mostChunks <= Table.chunks(inBytes: pages - geometry.region)

@@ -160,3 +160,20 @@ extension ShardWriter {
     }
     #endif
 }
+
+extension ShardWriter {
+    /// Clears one part of a manifest that went.
+    func clearPart(_ key: Key) {
+        if let slot = reader.lookup(key, isPart: true) { drop(slot) }
+    }
+
+    /// Evicts the manifest of a blob, to make room for others. `evenPinned`: it could not be stored whole.
+    @inline(never)
+    func evictOwner(_ part: PartKey, evenPinned: Bool = false) {
+        let found = reader.owner(of: part).flatMap { evenPinned || !Slot.isPinned($0.u64(0)) ? $0 : nil }
+        #if SHALE_FAULTS
+        shim_tell(SHIM_FORCED, found)
+        #endif
+        if let found { evict(found) }
+    }
+}

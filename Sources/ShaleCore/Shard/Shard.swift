@@ -57,8 +57,6 @@ struct Shard: ShardParts {
         )
     }
 
-    @inline(__always) var reader: ShardReader { ShardReader(log: log) }
-
     /// Those among whom a blob's writer is, in whichever shard that is.
     static func largeWriters(_ engine: EngineRef, of blob: UInt64) -> LargeWriters {
         Shard(engine, keyHash: LargeWriters.hash(blob)).largeWriters

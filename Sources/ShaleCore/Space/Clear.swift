@@ -41,7 +41,7 @@ extension ShardWriter {
             for i in stride(from: 0, to: Table.bucketSize, by: Slot.size) { p.release(i, 0) }
         }
         header.release(
-            Field.shape, Table.Shape(buckets: Table.leastBuckets, frontier: 0, mode: Table.Shape.Mode.steady).word)
+            Field.shape, TableShape(buckets: Table.leastBuckets, frontier: 0, mode: TableShape.Mode.steady).word)
         header.release(Field.moves, header[Field.moves] &+ 1)
         // A reader that saw a slot before it was cleared must not trust the emptied tags.
         raiseEpoch(by: 2)
@@ -56,39 +56,5 @@ extension ShardWriter {
         if header[Field.tablePages] > geometry.shardIndexBytes(buckets: Table.leastBuckets) {
             shrinkPages(Table.leastBuckets)
         }
-    }
-
-    /// Removes all entries that are gone, and returns how many of them had expired. Forgets the tags if they make no entry
-    /// stale.
-    @inline(never)
-    func purge() -> Int {
-        let before = header[Field.expirations], hasTags = header.hasTags
-        var needsTags = false
-        reader.forEachSlot { slot, _ in
-            if !dropIfGone(slot), hasTags, dropIfGoneByTags(slot) == .stale {
-                needsTags = true
-            }
-        }
-        if hasTags, !needsTags {
-            // As in resetIndex.
-            raiseEpoch(by: 2)
-            tags.removeAll()
-        }
-        return header[Field.expirations] - before
-    }
-
-    private enum ByTags { case untouched, stale, gone }
-
-    /// What an entry's tags have made of it, which its slot does not say. Removes one that is gone.
-    private func dropIfGoneByTags(_ slot: Memory) -> ByTags {
-        guard Slot.mayBeTagged(slot.u64(0)), let found = reader.entry(slot, now: change.now) else { return .untouched }
-        if found.standing.isInvalidated {
-            drop(slot)
-        } else if found.standing.isExpired, found.isGone {
-            drop(slot, counting: Field.expirations)
-        } else {
-            return found.standing.isExpired ? .stale : .untouched
-        }
-        return .gone
     }
 }

@@ -23,7 +23,7 @@ extension ShardReader {
         // way, and nothing else but pins is there for good.)
         var used = 0, buckets = Table.leastBuckets, tables = 0
         if pinned > 0 { (used, buckets, tables) = (header[Field.used], table.shape.buckets, header[Field.tablePages]) }
-        while (used + need.records) * 64 >= buckets * 4 * Table.Load.grow { buckets = Table.Shape.grown(buckets) }
+        while (used + need.records) * 64 >= buckets * 4 * TableLoad.grow { buckets = TableShape.grown(buckets) }
         // (If the disk was full lately, the attempt says whether it still is.)
         let frames = log.budgetedFrames(beside: max(tables, geometry.shardIndexBytes(buckets: buckets)))
         let bytes = pinned + need.bytes
@@ -84,16 +84,6 @@ extension ShardWriter {
     /// Milliseconds.
     private static var pauseOfSearch: UInt64 { 100 }
 
-    private func partOfGone(_ now: UInt64) -> PartKey? {
-        var found: PartKey?
-        reader.forEachSlot { _, word0 in
-            guard found == nil, Slot.isPart(word0), Slot.isPinned(word0), let key = reader.partKey(of: word0) else { return }
-            let owner = Shard(engine, keyHash: key.owner).reader
-            if owner.number != number, owner.isOwnerGone(key, now) { found = key }
-        }
-        return found
-    }
-
     /// The length of the longest pinned record counts until its removal is noticed, which a walk over the table takes:
     /// one at most for a quarter as many sets as there are slots in use. Whether it has become less.
     @inline(never)
@@ -112,7 +102,7 @@ extension ShardWriter {
     /// Whether what is pinned could be admitted beside a table that is as full as it may be. (A power cut may have
     /// brought more back.)
     private var wasAdmitted: Bool {
-        let buckets = header[Field.pinned] * 64 / (Table.Load.full + 1) / 4
+        let buckets = header[Field.pinned] * 64 / (TableLoad.full + 1) / 4
         let index = geometry.shardIndexBytes(buckets: max(Table.leastBuckets, buckets))
         return log.pinsFit(in: log.budgetedFrames(beside: index))
     }

@@ -31,8 +31,8 @@ struct Rebase {
     }
     private struct Item { var stamp: UInt64, slot: UInt64 }
 
-    private let reader: ShardReader
-    private var header: ShardHeader { reader.header }
+    let reader: ShardReader
+    var header: ShardHeader { reader.header }
 
     @inline(__always) init(_ shard: borrowing ShardWriter) { reader = shard.reader }
 

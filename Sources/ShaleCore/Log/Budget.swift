@@ -92,3 +92,34 @@ extension Log {
         return (bytes + least - 1) / least + reserve(loss(bytes, most: most)) + 1
     }
 }
+
+/// How many frames a shard may use.
+extension Log {
+    var indexBytes: Int { header[Field.tablePages] }
+
+    /// What the budget leaves beside tables of so many bytes.
+    @inline(__always) func budgetedFrames(beside tables: Int) -> Int {
+        min(geometry.rows, max(0, geometry.shardBudget &- tables) &>> geometry.segmentShift)
+    }
+
+    @inline(__always) var budgetedFrames: Int { budgetedFrames(beside: indexBytes) }
+
+    /// How many frames the shard may use: what its budget leaves, or, on a full disk, what it has.
+    var usableFrames: Int {
+        let byBudget = budgetedFrames
+        return header[Field.noSpace] > 0 ? min(byBudget, header[Field.allocated]) : byBudget
+    }
+
+    /// Frames that a roll can still take.
+    var availableFrames: Int { usableFrames - count }
+
+    /// Frames that are on disk and not in the log, and those that somebody prepares.
+    var freeFrames: Int { header[Field.allocated] - count }
+
+    /// Whether the next roll should find one more frame on disk: there is none, or the log is about to
+    /// be cleaned for want of frames that it may still have.
+    var wantsFrame: Bool {
+        header[Field.allocated] == count
+            || header[Field.allocated] < usableFrames && availableFrames <= wantedFree + 1
+    }
+}

@@ -7,9 +7,9 @@ struct SegmentChain {
     private let shard: ShardReader
     /// Memory is gone, so pages may be missing and states unknown.
     private let afterPowerLoss: Bool
-    private var engine: EngineRef { shard.engine }
-    private var header: ShardHeader { shard.header }
-    private var log: Log { shard.log }
+    var engine: EngineRef { shard.engine }
+    var header: ShardHeader { shard.header }
+    var log: Log { shard.log }
     private var geometry: Geometry { shard.geometry }
 
     init(_ shard: borrowing ShardWriter, afterPowerLoss: Bool) {

@@ -27,7 +27,7 @@ extension ShardWriter {
     /// Of the pass over the table that is under way, the fewer.
     private var leastBuckets: Int {
         let shape = table.shape
-        return shape.mode == Table.Shape.Mode.shrinking ? shape.nextBuckets : shape.buckets
+        return shape.mode == TableShape.Mode.shrinking ? shape.nextBuckets : shape.buckets
     }
 
     /// So many that the older generation is empty before the newer one is full.

@@ -9,10 +9,10 @@ import CShalePlatform
 struct Recovery {
     private typealias Field = ShardHeader.Field
 
-    private let reader: ShardReader
-    private var header: ShardHeader { reader.header }
-    private var log: Log { reader.log }
-    private var table: Table { reader.table }
+    let reader: ShardReader
+    var header: ShardHeader { reader.header }
+    var log: Log { reader.log }
+    var table: Table { reader.table }
     private var geometry: Geometry { reader.geometry }
 
     init(_ shard: borrowing ShardWriter) { reader = shard.reader }

@@ -12,7 +12,7 @@ import CShalePlatform
 struct SecondChance {
     private typealias Field = ShardHeader.Field
     /// Entries that are looked at for one victim, at most, and that far from the tail.
-    private static let patience = 64
+    static let patience = 64
 
     private let reader: ShardReader
     /// Nobody is kept because the log is sparse.
@@ -80,14 +80,6 @@ struct SecondChance {
             return true
         }
         return uses
-    }
-
-    /// Room for one more entry below a limit of entries: cleans until one has left, or until so many records were looked
-    /// at that somebody else has to choose.
-    func makeEntryRoom(_ shard: borrowing ShardWriter) throws(Failure) {
-        for _ in 0..<SecondChance.patience where header[Field.entries] >= reader.geometry.entriesPerShard {
-            if try shard.clean(isAhead: true, mustEvict: true) == 0 { break }
-        }
     }
 
     // MARK: Away from the tail

@@ -58,7 +58,7 @@ extension ShardReader {
         Slot.isPart(word0) && holds(part, Slot.location(word0)) || slot.acquire(0) != word0
     }
 
-    fileprivate func owner(of part: PartKey) -> Memory? {
+    func owner(of part: PartKey) -> Memory? {
         var found: Memory?
         table.probe(UInt32(truncatingIfNeeded: part.owner)) { slot, word0 in
             guard manifest(at: Slot.location(word0))?.blob == part.blob else { return false }
@@ -75,18 +75,4 @@ extension ShardReader {
 }
 
 extension ShardWriter {
-    /// Clears one part of a manifest that went.
-    func clearPart(_ key: Key) {
-        if let slot = reader.lookup(key, isPart: true) { drop(slot) }
-    }
-
-    /// Evicts the manifest of a blob, to make room for others. `evenPinned`: it could not be stored whole.
-    @inline(never)
-    func evictOwner(_ part: PartKey, evenPinned: Bool = false) {
-        let found = reader.owner(of: part).flatMap { evenPinned || !Slot.isPinned($0.u64(0)) ? $0 : nil }
-        #if SHALE_FAULTS
-        shim_tell(SHIM_FORCED, found)
-        #endif
-        if let found { evict(found) }
-    }
 }

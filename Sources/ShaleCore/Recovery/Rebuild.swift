@@ -7,9 +7,9 @@ import CShalePlatform
 struct Rebuild {
     private typealias Field = ShardHeader.Field
 
-    private let reader: ShardReader
-    private var header: ShardHeader { reader.header }
-    private var log: Log { reader.log }
+    let reader: ShardReader
+    var header: ShardHeader { reader.header }
+    var log: Log { reader.log }
     private var geometry: Geometry { reader.geometry }
 
     init(_ shard: borrowing ShardWriter) { reader = shard.reader }
@@ -113,12 +113,12 @@ struct Rebuild {
             records += 1
             offset += record.length
         }
-        let wanted = records * count / 4 * 64 / (Table.Load.grow - 3)
+        let wanted = records * count / 4 * 64 / (TableLoad.grow - 3)
         // (The frames that were found are no measure: the cleaner needs some beside them.)
         let most = geometry.shardBudget - (count + log.reserve) * log.segmentSize
         var buckets = Table.leastBuckets
-        while buckets < wanted, geometry.shardIndexBytes(buckets: Table.Shape.grown(buckets)) <= most {
-            buckets = Table.Shape.grown(buckets)
+        while buckets < wanted, geometry.shardIndexBytes(buckets: TableShape.grown(buckets)) <= most {
+            buckets = TableShape.grown(buckets)
         }
         if buckets > Table.leastBuckets { _ = shard.growTable(to: buckets) }
     }

@@ -1,0 +1,94 @@
+import CShalePlatform
+
+/// Moves under way, for whoever comes after a kill. While one is, two slots hold the same entry.
+extension Table {
+    func move(_ i: Int) -> (from: UInt32, to: UInt32) {
+        let word = header.at.u64(ShardHeader.moves + i * 8)
+        return (UInt32(truncatingIfNeeded: word >> 32), UInt32(truncatingIfNeeded: word))
+    }
+
+    private func setMove(_ i: Int, _ from: UInt32, _ to: UInt32) {
+        header.at.release(ShardHeader.moves + i * 8, UInt64(from) << 32 | UInt64(to))
+    }
+
+    func noteMove(_ i: Int, _ from: UInt32, _ to: UInt32) {
+        setMove(i, from, to)
+        header.release(Field.moveCount, i + 1)
+        shim_fence_release()
+    }
+
+    /// The entry that had moved to one slot is in another now.
+    func retargetMoves(_ old: UInt32, _ new: UInt32) {
+        for i in 0..<header[Field.moveCount] where move(i).to == old { setMove(i, move(i).from, new) }
+    }
+
+    func isMoving(_ slot: UInt32) -> Bool {
+        for i in 0..<header[Field.moveCount] where move(i).from == slot || move(i).to == slot { return true }
+        return false
+    }
+
+    /// Before an entry leaves: where a pass has copied it already, the copy goes first.
+    @inline(__always) func forgetCopy(of slot: Memory) {
+        if header[Field.moveCount] != 0 { clearCopy(of: index(of: slot)) }
+    }
+
+    @inline(never) private func clearCopy(of slot: UInt32) {
+        for i in 0..<header[Field.moveCount] where move(i).from == slot {
+            clear(self.slot(move(i).to), keeping: self.slot(slot))
+        }
+    }
+
+    /// Clears one of two slots that hold the same entry.
+    func clear(_ duplicate: Memory, keeping other: Memory) {
+        guard !Slot.isFree(other.u64(0)), Slot.location(duplicate.u64(0)) == Slot.location(other.u64(0)) else { return }
+        announceMove()
+        clear(duplicate)
+    }
+
+    /// Clears the slot that an entry has left, if that was not done, and brings a use along, if there was one.
+    private func endMove(from: Memory, to: Memory) {
+        clear(from, keeping: to)
+        if Slot.isFree(from.u64(0)), !Slot.isFree(to.u64(0)) { raise(to, to: shim_exchange64(from + 8, 0)) }
+    }
+
+    /// A move within the table is completed; those of a pass over a bucket are completed if readers have been told of
+    /// its new shape, and otherwise taken back.
+    func endMoves() {
+        let slots = UInt32(shape.positions.count * Table.bucketSlots)
+        let relocation = header[Field.relocation]
+        if relocation != 0 {
+            let from = UInt32(truncatingIfNeeded: relocation >> 32) & 0x7FFF_FFFF,
+                to = UInt32(truncatingIfNeeded: relocation)
+            if from < slots, to < slots {
+                if Slot.location(slot(from).u64(0)) == Slot.location(slot(to).u64(0)) { retargetMoves(from, to) }
+                endMove(from: slot(from), to: slot(to))
+            }
+            header.release(Field.relocation, 0)
+        }
+        let isDone = header[Field.shape] == header[Field.moveShape]
+        for i in 0..<min(header[Field.moveCount], ShardHeader.mostMoves) {
+            let (from, to) = move(i)
+            guard from < slots, to < slots else { continue }
+            if isDone { endMove(from: slot(from), to: slot(to)) } else { clear(slot(to), keeping: slot(from)) }
+        }
+        header.release(Field.moveCount, 0)
+    }
+
+    @inline(__always) func clear(_ slot: Memory) {
+        slot.release(0, slot.u64(0) & Slot.reachBit)
+    }
+
+    func announceMove() {
+        header.release(Field.moves, header[Field.moves] &+ 1)
+        shim_fence_release()
+    }
+
+    /// Brings a use along from where the entry was. (What was there is zero now. No reader expects that: one that has
+    /// read the word before fails, and looks for the entry.)
+    func raise(_ slot: Memory, to late: UInt64) {
+        while true {
+            let word1 = slot.u64(8)
+            if Slot.stamp(word1) >= Slot.stamp(late) || shim_cas64(slot + 8, word1, late) { return }
+        }
+    }
+}

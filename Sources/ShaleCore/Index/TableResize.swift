@@ -1,0 +1,128 @@
+import CShalePlatform
+
+/// Growing and shrinking, under the lock: a few buckets at a time.
+extension Table {
+    /// Begins a pass. The memory up to the new extent must exist and be zero.
+    func begin(_ mode: Int) {
+        let shape = self.shape
+        let frontier = mode == TableShape.Mode.growing ? shape.buckets : 0
+        header.release(Field.shape, TableShape(buckets: shape.buckets, frontier: frontier, mode: mode).word)
+    }
+
+    /// Lays out up to `count` more buckets anew. `dropped` gets an entry that found no place.
+    func advance(_ count: Int, dropped: (Memory) -> Void) {
+        var left = count
+        while left > 0 {
+            let shape = self.shape
+            guard shape.mode != TableShape.Mode.steady else { return }
+            let growing = shape.mode == TableShape.Mode.growing
+            if growing ? shape.frontier == 0 : shape.frontier == shape.buckets {
+                header.release(
+                    Field.shape, TableShape(buckets: shape.nextBuckets, frontier: 0, mode: TableShape.Mode.steady).word)
+                return
+            }
+            migrate(growing ? shape.frontier - 1 : shape.frontier, shape, dropped)
+            left -= 1
+        }
+    }
+
+    /// What the next `count` steps of `advance` will look at and write to is fetched, so that they need not wait for
+    /// it.
+    func prefetchFrontier(_ count: Int) {
+        let shape = self.shape
+        guard shape.mode == TableShape.Mode.growing, shape.frontier > count else { return }
+        let from = shape.frontier &- count
+        for i in from..<shape.frontier { shim_prefetch(bucket(i)) }
+        let next = shape.nextBuckets
+        for i in (from &* next / shape.buckets)...(shape.frontier &* next / shape.buckets) { shim_prefetch(bucket(i)) }
+    }
+
+    private func drop(_ slot: Memory, _ dropped: (Memory) -> Void) {
+        #if SHALE_FAULTS
+        shim_tell(SHIM_FORCED, slot)
+        #endif
+        dropped(slot)
+    }
+
+    /// A slot near a home that one that is not pinned has to leave.
+    private func yieldedSlot(near home: Int, _ dropped: (Memory) -> Void) -> Memory? {
+        for position in home...(home + Table.reaches.3) {
+            for i in stride(from: 0, to: Table.bucketSize, by: Slot.size) {
+                let p = bucket(position) + i
+                if Slot.isPinned(p.u64(0)) || isMoving(index(of: p)) { continue }
+                drop(p, dropped)
+                return p
+            }
+        }
+        // Or one that has just moved there.
+        for i in 0..<header[Field.moveCount] {
+            let from = slot(move(i).from), to = slot(move(i).to)
+            if Slot.isFree(from.u64(0)) || Slot.isPinned(from.u64(0)) || position(of: to) < home
+                || position(of: to) > home + Table.reaches.3
+            {
+                continue
+            }
+            drop(from, dropped)
+            return to
+        }
+        return nil
+    }
+
+    private func migrate(_ old: Int, _ shape: TableShape, _ dropped: (Memory) -> Void) {
+        let growing = shape.mode == TableShape.Mode.growing, next = shape.nextBuckets
+        let after = TableShape(buckets: shape.buckets, frontier: growing ? old : old + 1, mode: shape.mode)
+        let reach = reach(ofHome: old)
+        let lowest = TableShape.lowestFraction(old, shape.buckets)
+        // At most 64 entries; their old slots are cleared once readers are told of the new ones.
+        withUnsafeTemporaryAllocation(of: UInt64.self, capacity: ShardHeader.mostMoves) { stamps in
+            var count = 0
+            header.release(Field.moveShape, after.word)
+            for displacement in 0...reach {
+                let p = bucket(old + displacement)
+                for i in stride(from: 0, to: Table.bucketSize, by: Slot.size) {
+                    let word0 = p.u64(i)
+                    guard !Slot.isFree(word0), Slot.displacement(word0) == displacement else { continue }
+                    let home = TableShape.scale(TableShape.fraction(fingerprint: word0, lowest: lowest), next)
+                    if home == old { continue }
+                    guard
+                        let target = nearestFreeSlot(home) ?? makeFree(near: home, sparing: old)
+                            ?? (Slot.isPinned(word0) ? yieldedSlot(near: home, dropped) : nil)
+                    else {
+                        drop(p + i, dropped)
+                        continue
+                    }
+                    // (Its value went to make room.)
+                    if Slot.isFree(p.u64(i)) { continue }
+                    let word1 = p.u64(i + 8)
+                    noteMove(count, index(of: p + i), index(of: target))
+                    publish(
+                        target, home: home, fingerprint: word0 >> 32 & 0xFF_FFFF, location: Slot.location(word0),
+                        flags: word0 & Slot.keptFlags, word1: word1)
+                    stamps[count] = word1
+                    count += 1
+                }
+            }
+            header.release(Field.shape, after.word)
+            announceMove()
+            for i in 0..<count {
+                let from = slot(move(i).from), to = slot(move(i).to), word0 = from.u64(0)
+                // (Where it went to make room, its slot may be another's by now.)
+                if !Slot.isFree(word0), Slot.location(word0) == Slot.location(to.u64(0)) {
+                    vacate(from, copied: stamps[i], to: to)
+                }
+            }
+            header.release(Field.moveCount, 0)
+        }
+        if reach == 0 { return }
+        // Nobody with this home is displaced any more, except where old and new home can be the same bucket:
+        // that of the lowest fraction when growing, of the highest when shrinking.
+        let nearest = growing ? lowest : TableShape.lowestFraction(old + 1, shape.buckets) - 1
+        if TableShape.scale(UInt32(truncatingIfNeeded: nearest), next) != old {
+            let p = bucket(old)
+            // (The farthest first: what a kill leaves is a reach all the same.)
+            for i in stride(from: Table.bucketSize - Slot.size, through: 0, by: -Slot.size) {
+                p.release(i, p.u64(i) & ~Slot.reachBit)
+            }
+        }
+    }
+}

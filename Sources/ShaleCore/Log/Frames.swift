@@ -1,0 +1,125 @@
+import CShalePlatform
+
+/// The frames of the data file that a log has, and those that it takes and gives back.
+extension Log {
+    func firstFrame(_ state: Log.FrameState) -> Int? {
+        for frame in 0..<geometry.rows where self.state(ofFrame: frame) == state { return frame }
+        return nil
+    }
+
+    /// Sees that a frame is free. Prefers what exists on disk. `overdraws`: one beyond the budget where there is none.
+    func provideFree(overdraws: Bool) throws(Failure) {
+        if header[Field.noSpace] > 0 { header[Field.noSpace] -= 1 }
+        if header[Field.freeCount] > 0 { return }
+        let allowed = overdraws || header[Field.allocated] < budgetedFrames
+        var cause: Failure?
+        // Also where the disk was full lately: otherwise the call fails for certain.
+        if allowed, let frame = firstFrame(.absent) {
+            do throws(Failure) {
+                try allocate(frame)
+                return
+            } catch { cause = error }
+        }
+        if let frame = firstFrame(.preparing) {
+            try takeOver(frame)
+            return
+        }
+        throw cause ?? filled()
+    }
+
+    /// A frame that holds no segment is free, and goes first.
+    func addFree(_ frame: Int) {
+        header.begin()
+        setQueued(-1 - header[Field.freeCount], frame)
+        change(frame: frame, to: .free)
+        header.commit(Field.freeCount, by: 1)
+    }
+
+    /// A frame that takes space from here on, or takes none any more.
+    func changeAllocated(_ frame: Int, to state: Log.FrameState, by step: Int) {
+        header.begin()
+        change(frame: frame, to: state)
+        header.commit(Field.allocated, by: step)
+    }
+
+    /// Counted first, so that a kill in between never lets the directory outgrow its capacity.
+    private func allocate(_ frame: Int) throws(Failure) {
+        Holes(engine: engine).forget(number, frame: frame)
+        changeAllocated(frame, to: .preparing, by: 1)
+        do throws(Failure) { try engine.pointee.files.allocateData(offset(ofFrame: frame), segmentSize) } catch {
+            giveUp(frame)
+            if error.isDiskFull { header[Field.noSpace] = Log.patience }
+            throw error
+        }
+        Holes(engine: engine).touchEnds(number, frame: frame)
+        addFree(frame)
+    }
+
+    /// A frame that somebody else prepares, who is slow, or dead: allocating twice does no harm.
+    private func takeOver(_ frame: Int) throws(Failure) {
+        header[Field.takeovers] += 1
+        try engine.pointee.files.allocateData(offset(ofFrame: frame), segmentSize)
+        addFree(frame)
+    }
+
+    func takeOverAll() throws(Failure) {
+        while hasPreparations, let frame = firstFrame(.preparing) { try takeOver(frame) }
+    }
+
+    /// Where nobody else is attached: what writers were preparing that are gone.
+    func abandonPreparations() {
+        for frame in 0..<geometry.rows where state(ofFrame: frame) == .preparing { giveUp(frame) }
+    }
+
+    /// What is on disk, neither in the log nor free.
+    var hasPreparations: Bool { freeFrames > header[Field.freeCount] }
+
+    /// What could be allocated of a frame goes back, or counts as a frame that is not ready yet.
+    @inline(never)
+    func giveUp(_ frame: Int) {
+        guard engine.pointee.files.releaseData(offset(ofFrame: frame), segmentSize) else { return }
+        changeAllocated(frame, to: .absent, by: -1)
+    }
+
+    /// Allocates until so many frames are free, whatever the budget: while a cache shrinks, the larger one is in force.
+    func provide(_ frames: Int) throws(Failure) {
+        try takeOverAll()
+        while freeFrames < frames, let frame = firstFrame(.absent) {
+            try allocate(frame)
+        }
+    }
+
+    /// Gives free frames back to the file system until the budget holds with `extra` more bytes.
+    func trim(extra: Int = 0) {
+        while header[Field.allocated] * segmentSize + indexBytes + extra > geometry.shardBudget,
+            freeFrames > reserve, releaseFree()
+        {}
+    }
+
+    /// Gives free frames back until there are no more than so many frames on disk.
+    func giveBack(downTo most: Int) {
+        while header[Field.allocated] > most, releaseFree() {}
+    }
+
+    /// Gives the first of the free frames back to the file system.
+    private func releaseFree() -> Bool {
+        guard header[Field.freeCount] > 0, !engine.pointee.isReadOnly else { return false }
+        let frame = queued(-header[Field.freeCount])
+        numberWord(frame).release(0, 0)
+        shim_fence_release()
+        // Whatever becomes of its blocks, no later rebuild finds this segment after newer ones have gone.
+        SegmentHeader.destroy(at: engine.pointee.data + offset(ofFrame: frame))
+        // Before its blocks go: a kill in between must not leave a hole that passes for a frame.
+        header.begin()
+        change(frame: frame, to: .preparing)
+        header.commit(Field.freeCount, by: -1)
+        shim_fence_release()
+        guard engine.pointee.files.releaseData(offset(ofFrame: frame), segmentSize) else {
+            addFree(frame)
+            return false
+        }
+        changeAllocated(frame, to: .absent, by: -1)
+        Holes(engine: engine).touchNeighbours(number, frame: frame)
+        return true
+    }
+}

@@ -1,0 +1,208 @@
+import CShalePlatform
+
+extension ShardReader {
+    /// Reads without a lock: what is read is checked, and then whether it was recycled meanwhile.
+    @inline(__always)
+    func get(_ key: Key, _ options: ReadOptions, _ buffer: inout ValueBuffer, _ found: inout Found) throws(Failure)
+        -> Answer
+    {
+        var unreadable: UInt32 = 0
+        while true {
+            let version = header.version
+            if version.isOfRebuild {
+                try shard.waitForRebuild()
+                continue
+            }
+            var outcome = Outcome.absent
+            var location: UInt32 = 0
+            let table = self.table
+            let home = table.shape.home(key.fraction)
+            #if DEBUG && !hasFeature(Embedded)
+            ReadHook.runBeforeProbe()
+            #endif
+            table.probe(key.fraction, home: home) { slot, word0 in
+                if Slot.isPart(word0) { return false }
+                location = Slot.location(word0)
+                outcome = read(slot, word0, key, options, version.epoch, &buffer, &found)
+                return outcome != .otherKey
+            }
+            switch outcome {
+            case .hit:
+                return Answer(.ok, IndexHead.hits)
+            case .stale:
+                return Answer(.stale, IndexHead.staleHits)
+            case .expired:
+                return .miss(.expired, &found)
+            case .invalidated:
+                return .miss(.invalidated, &found)
+            case .absent, .otherKey:
+                if header.isStill(version) {
+                    return unreadable == ShardReader.discarded ? .miss(.damaged, &found) : Answer(.miss, IndexHead.misses)
+                }
+            case .moved:
+                continue
+            case .noMemory:
+                throw Failure.outOfMemory
+            case .damaged, .incomplete:
+                // Look twice at the same place, then let it go for good. (It takes the lock: a value that is replaced
+                // again and again must not lead here.) The key's entry may be behind one whose key is damaged.
+                if unreadable == location {
+                    guard discard(key, location, isDamaged: outcome == .damaged) else {
+                        return .miss(.damaged, &found)
+                    }
+                    unreadable = ShardReader.discarded
+                } else {
+                    unreadable = location
+                }
+            }
+        }
+    }
+
+    /// No record's location: something damaged was let go of, and nothing was found since.
+    private static var discarded: UInt32 { .max }
+
+    /// Whether it is worth looking again.
+    @inline(never)
+    private func discard(_ key: Key, _ location: UInt32, isDamaged: Bool) -> Bool {
+        guard var change = try? Change(engine) else { return false }
+        return
+            (try? shard.write(&change) { shard throws(Failure) in
+                try shard.dropUnreadable(key, location: location, isDamaged: isDamaged)
+            }) ?? false
+    }
+
+    @inline(never) // a miss needs none of it
+    private func read(
+        _ slot: Memory, _ word0: UInt64, _ key: Key, _ options: ReadOptions, _ epoch: UInt64,
+        _ buffer: inout ValueBuffer, _ found: inout Found
+    ) -> Outcome {
+        do throws(Outcome) {
+            let sighting = try locate(slot, word0)
+            let record = try match(sighting, key)
+            let value = try followTouch(record, sighting, key)
+            var isStale = try judgeAge(record, sighting, epoch, options)
+            found.expires = Age.publicPoint(record.header.expires)
+            if value.header.tagCount > 0, header.hasTags,
+                let expires = try judgeTags(record, value, sighting, epoch, options)
+            {
+                isStale = true
+                found.expires = Age.publicPoint(expires)
+            }
+            found.metaSize = value.header.metaLength
+            found.size = value.header.rawLength
+            found.storedSize = UInt64(truncatingIfNeeded: value.header.storedLength)
+            if value.header.isKind(.manifest) {
+                try takeParts(value, sighting, key, options, &buffer, &found)
+            } else if options.contains(.info) {
+                try takeMeta(value, sighting, &buffer)
+            } else {
+                guard buffer.reserve(value.header.rawLength &+ value.header.metaLength) else { throw .noMemory }
+                guard readBody(value.header, value.spot.at, value.spot.address, into: buffer) else {
+                    throw unreadable(sighting, value.spot)
+                }
+            }
+
+            #if DEBUG && !hasFeature(Embedded)
+            ReadHook.runBeforeValidation()
+            #endif
+            shim_fence_acquire()
+            guard sighting.spot.isUnchanged, value.spot.isUnchanged, header.acquire(Field.epoch) == epoch
+            else { throw .moved }
+
+            found.created = Age.publicPoint(value.header.created)
+            found.version = value.header.lsn
+            found.isStale = isStale
+            found.isPinned = value.header.isPinned
+            if !options.contains(.peek) { use(slot, sighting.word1, key) }
+            return isStale ? .stale : .hit
+        } catch { return error }
+    }
+
+    // MARK: Steps of a read of a whole value
+
+    /// The record that holds the value: that of a touch record is where it says, in a segment of its own.
+    @inline(__always)
+    private func followTouch(_ record: SpottedRecord, _ sighting: Sighting, _ key: Key) throws(Outcome) -> SpottedRecord
+    {
+        var value = record
+        if record.header.isKind(.touch) {
+            guard let target = record.view.touchTarget else { throw .damaged }
+            guard let spot = log.spot(target.location), spot.address.number == target.number else {
+                throw unreadable(sighting)
+            }
+            guard let found = log.record(at: spot), found.header.keyLength == key.length,
+                found.header.lsn == target.lsn,
+                found.header.verifiesHead(at: spot.at, keyHash: key.hash, address: spot.address, secret: secret)
+            else { throw unreadable(sighting, spot) }
+            value = SpottedRecord(spot: spot, header: found.header)
+        }
+        guard value.header.isKind(.value) || value.header.isKind(.manifest) else { throw .otherKey }
+        return value
+    }
+
+    /// Whether the value is stale, and may be served all the same.
+    @inline(__always)
+    private func judgeAge(_ record: SpottedRecord, _ sighting: Sighting, _ epoch: UInt64, _ options: ReadOptions)
+        throws(Outcome) -> Bool
+    {
+        let expires = record.header.expires
+        if expires == Age.neverPoint || engine.pointee.clock.isWellBefore(expires) { return false }
+        let deadline = record.header.deadline(at: record.spot.at), now = engine.pointee.clock.now48,
+            isStale = now >= expires
+        // (What has replaced it meanwhile may be fresh.)
+        if isStale, !stands(sighting, epoch) { throw .moved }
+        if now >= deadline || isStale && !options.contains(.stale) { throw .expired }
+        return isStale
+    }
+
+    /// Where one of the value's tags was expired since, when its age is over, if it may be served all the same; nil where
+    /// nothing has happened to them.
+    @inline(__always)
+    private func judgeTags(
+        _ record: SpottedRecord, _ value: SpottedRecord, _ sighting: Sighting, _ epoch: UInt64, _ options: ReadOptions
+    ) throws(Outcome) -> UInt64? {
+        let standing = standing(record.view, value.view)
+        if !standing.isInvalidated, !standing.isExpired { return nil }
+        if !stands(sighting, epoch) || !value.spot.isUnchanged { throw .moved }
+        if standing.isInvalidated { throw .invalidated }
+        if !options.contains(.stale) || standing.isGone(at: engine.pointee.clock.now48) { throw .expired }
+        return standing.lifetime.expires
+    }
+
+    /// Where the value itself is not asked for.
+    @inline(__always)
+    private func takeMeta(_ value: SpottedRecord, _ sighting: Sighting, _ buffer: inout ValueBuffer) throws(Outcome) {
+        let record = value.header, p = value.spot.at
+        guard buffer.reserve(record.metaLength) else { throw .noMemory }
+        guard
+            record.metaLength == 0
+                || readMeta(
+                    p + record.metaOffset, record.metaLength, p + record.storedOffset, record.storedLength,
+                    check: record.bodyCheck ^ value.spot.address.mix(secret: secret), into: buffer.start)
+        else { throw unreadable(sighting, value.spot) }
+    }
+
+    /// A large value.
+    @inline(__always)
+    private func takeParts(
+        _ value: SpottedRecord, _ sighting: Sighting, _ key: Key, _ options: ReadOptions, _ buffer: inout ValueBuffer,
+        _ found: inout Found
+    ) throws(Outcome) {
+        let record = value.header, spot = value.spot
+        guard record.storedLength == Manifest.size else { throw unreadable(sighting, spot) }
+        let outcome = readLarge(
+            spot.at + record.metaOffset, record.metaLength, check: record.bodyCheck ^ spot.address.mix(secret: secret),
+            spot.numberWord, spot.address.number, key, options, &buffer, &found)
+        switch outcome {
+        case .hit: break
+        case .moved, .noMemory: throw outcome
+        case let lost: throw unreadable(sighting, spot, lost)
+        }
+    }
+
+    /// Whether what is stale, or gone by age or tags, was the key's entry when that was decided.
+    @inline(__always)
+    private func stands(_ sighting: Sighting, _ epoch: UInt64) -> Bool {
+        sighting.isUnchanged && header.acquire(Field.epoch) == epoch
+    }
+}

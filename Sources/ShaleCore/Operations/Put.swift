@@ -1,0 +1,164 @@
+import CShalePlatform
+
+/// When a set may happen.
+public enum Condition: Sendable {
+    case always, ifAbsent, ifPresent, ifVersion(UInt64)
+    /// Nothing has happened to the key, or to the value's tags, since the token was drawn.
+    case ifUntouched(since: UInt64)
+}
+
+/// How a put ended.
+enum PutOutcome { case done, conflict, dictionaryRetired }
+
+extension ShardWriter {
+    /// `tagged`: the tags of the value that is to be set.
+    @inline(__always)
+    private func mayHappen(
+        _ condition: Condition, _ key: Key, _ tagged: UnsafePointer<UInt64>?, _ tagCount: Int, now: UInt64,
+        _ refused: inout FenceTable.Refusal?
+    ) -> Bool {
+        if case .always = condition { return true }
+        if case .ifUntouched(let token) = condition {
+            refused = refusal(key, since: token, tagged, tagCount)
+            return refused == nil
+        }
+        // (A large value that lacks a part is a miss to every reader.)
+        let existing = reader.entry(key, now: now).flatMap { reader.isWhole($0.value.location, key) ? $0 : nil }
+        return switch condition {
+        case .always, .ifUntouched: true
+        case .ifAbsent: existing.map { !$0.isFresh } ?? true
+        case .ifPresent: existing.map { $0.isFresh } ?? false
+        case .ifVersion(let version): existing.map { !$0.isGone && $0.value.header.lsn == version } ?? false
+        }
+    }
+
+    /// Whether a conditional set of a large value may begin. The entry becomes the newest, so that it is the last to
+    /// make room for what others store meanwhile.
+    func mayReplace(
+        _ key: Key, _ condition: Condition, _ tagged: UnsafePointer<UInt64>?, _ tagCount: Int, now: UInt64
+    ) -> Bool {
+        var refused: FenceTable.Refusal?
+        guard mayHappen(condition, key, tagged, tagCount, now: now, &refused) else {
+            if let refused { count(refused) }
+            return false
+        }
+        guard let slot = reader.lookup(key) else { return true }
+        while true {
+            let word1 = slot.u64(8)
+            if shim_cas64(slot + 8, word1, Slot.used(word1, stamp: reader.nextStamp())) { return true }
+        }
+    }
+
+    /// Stores a value, manifest or part. Conflict where the condition does not hold.
+    @inline(never)
+    func put(_ draft: inout Draft, _ key: Key, condition: Condition) throws(Failure)
+        -> PutOutcome
+    {
+        let isPart = draft.record.isKind(.part)
+        var refused: FenceTable.Refusal?
+        if !mayHappen(condition, key, draft.tags, draft.record.tagCount, now: change.now, &refused) {
+            if change.ownIsGone { throw log.filled() }
+            if let refused { count(refused) }
+            return .conflict
+        }
+        if draft.record.codec == RecordHeader.Codec.dictionary,
+            !engine.pointee.dictionaries.frames.mayUse(draft.record.dictionary)
+        {
+            return .dictionaryRetired
+        }
+        let tableHasRoom = maintainTable()
+        change.replaced =
+            header[Field.pinnedBytes] == 0 || isPart
+            ? 0 : reader.lookup(key).map { reader.measure(Slot.location($0.u64(0))).pinned } ?? 0
+        if isAdaptive, !isPart, geometry.entriesPerShard > 0, header[Field.entries] >= geometry.entriesPerShard,
+            reader.lookup(key) == nil
+        {
+            try makeEntryRoom()
+        }
+        try makeRoom(
+            draft.record.length, live: true, pins: draft.record.isPinned ? draft.record.length : 0)
+        let found = reader.lookup(key, isPart: isPart)
+        // (Making a slot leaves the room there: it evicts, or makes room again.)
+        let slot =
+            if let found {
+                found
+            } else {
+                // (Where the entry itself has made room, its slot is free.)
+                try makeSlot(for: draft.record, key, tableHasRoom: tableHasRoom || change.ownIsGone)
+            }
+        let before = log.headOffset
+        header.begin()
+        if !isPart { header[Field.sets] += 1 }
+        let location = log.append(&draft, lsn: reader.drawLSN())
+        // Half a segment ahead, so that it is there in time, and a shard that is hardly used takes one only.
+        if before < log.segmentSize / 2, log.headOffset >= log.segmentSize / 2, log.wantsFrame {
+            change.wantsFrame = true
+        }
+        publish(&draft, at: location, in: slot, isNew: found == nil)
+        return .done
+    }
+
+    /// A free slot near the key's home.
+    private func reserveSlot(_ key: Key) throws(Failure) -> Memory {
+        var tries = 0
+        while true {
+            if let slot = table.reserve(key.fraction) { return slot }
+            // About once in 10^8 neighbourhoods, or where many were removed in the table's order: finish a pass, or
+            // grow, which spreads the neighbourhood; or let somebody go.
+            tries += 1
+            if table.shape.mode != TableShape.Mode.steady {
+                table.advance(Int.max) { evict($0) }
+            } else if tries > 6 || !growTable(table.shape) {
+                guard evict() || dropOrphans(), tries < 10_000 else {
+                    throw log.noSpace("pinned entries fill the index; unpin or remove some, or raise the capacity")
+                }
+            }
+        }
+    }
+
+    /// A slot for a new key. What is dead in the log may be in the way of a larger table: then it is cleaned, and room
+    /// made anew.
+    private func makeSlot(for record: RecordHeader, _ key: Key, tableHasRoom: Bool)
+        throws(Failure) -> Memory
+    {
+        let isPart = record.isKind(.part)
+        do throws(Failure) { return try makeSlot(key, tableHasRoom: tableHasRoom, isPart: isPart) } catch {
+            guard !tableHasRoom, growTableByCleaning() else { throw error }
+            change.crowdedBy = nil
+            try makeRoom(record.length, live: true, pins: record.isPinned ? record.length : 0)
+            return try makeSlot(key, tableHasRoom: maintainTable(), isPart: isPart)
+        }
+    }
+
+    /// A slot for a new key, within the limits by entries, and by what the table can hold.
+    @inline(never)
+    private func makeSlot(_ key: Key, tableHasRoom: Bool, isPart: Bool) throws(Failure)
+        -> Memory
+    {
+        let limit = geometry.entriesPerShard
+        if !isPart, limit > 0 {
+            // The limit gives a warning of one sweep, so that the first victim does not wait for all of it.
+            if !isAdaptive, header[Field.entries] + limit / 32 >= limit {
+                victims.sweep(buckets: 64) { dropIfGone($0) }
+            }
+            while header[Field.entries] >= limit {
+                guard evict() else {
+                    throw log.noSpace("pinned entries fill the cache up to max_entries; unpin or remove some")
+                }
+            }
+        }
+        if !tableHasRoom, !evict(), !dropOrphans() {
+            // The disk may have room again.
+            header[Field.noSpace] = 0
+            let used = header[Field.used]
+            if !growTable(table.shape) { try dropAllGone() }
+            guard table.shape.mode != TableShape.Mode.steady || header[Field.used] < used else {
+                change.crowdedBy = crowdingPart()
+                throw log.noSpace(
+                    "the index cannot grow, and nothing is left to evict; free space on the disk, or raise the capacity"
+                )
+            }
+        }
+        return try reserveSlot(key)
+    }
+}

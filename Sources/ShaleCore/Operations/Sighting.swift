@@ -1,0 +1,29 @@
+import CShalePlatform
+
+/// How a try at one slot ended.
+enum Outcome: Error {
+    case absent, otherKey
+    /// What was read changed meanwhile: look again.
+    case moved
+    case hit, stale, expired, invalidated
+    case damaged
+    /// A part of a large value is not there.
+    case incomplete
+    case noMemory
+}
+
+/// A slot that was read without the lock, and where it pointed.
+struct Sighting {
+    let slot: Memory
+    let word0: UInt64, word1: UInt64
+    let spot: Spot
+
+    /// Whether it still points there, to what it pointed to.
+    @inline(__always) var isUnchanged: Bool { Sighting.isUnchanged(slot, word0, spot.numberWord, spot.address.number) }
+    /// (By words: a struct would be kept in memory for the call, by every read.)
+    @inline(never)
+    private static func isUnchanged(_ slot: Memory, _ word0: UInt64, _ numberWord: Memory, _ number: UInt64) -> Bool {
+        shim_fence_acquire()
+        return numberWord.acquire(0) == number && (slot.acquire(0) ^ word0) & ~Slot.reachBit == 0
+    }
+}

@@ -1,0 +1,94 @@
+import CShalePlatform
+
+/// Another age for an entry.
+extension ShardWriter {
+    /// `since`: a token, where nothing may have happened since it was drawn.
+    func touch(
+        _ key: Key, version: UInt64, since token: UInt64? = nil, maxAge: Int64
+    ) throws(Failure) -> Status {
+        guard let found = reader.lookup(key) else { return .miss }
+        guard let before = reader.entry(found, now: change.now) else {
+            try dropUnreadable(key, location: Slot.location(found.u64(0)), isDamaged: true)
+            return .miss
+        }
+        if before.isGone || version != 0 && before.value.header.lsn != version { return .miss }
+        if let token, refusal(key, since: token, before.value.tags, before.value.header.tagCount) != nil {
+            return .conflict
+        }
+        // The entry's own stale period stays.
+        let lifetime = Lifetime(from: change.now, maxAge: maxAge, stale: before.lifetime.stale)
+        return try before.standing.isExpired
+            ? renew(key, before, lifetime) : age(key, before, lifetime)
+    }
+
+    /// What a tag has made stale becomes fresh under a new number: the tag table ends what has a lower one.
+    @inline(never)
+    private func renew(_ key: Key, _ before: Entry, _ lifetime: Lifetime) throws(Failure)
+        -> Status
+    {
+        let record = before.value.header.aged(lifetime)
+        change.keepsOwn = true
+        change.replaced = reader.measure(Slot.location(before.slot.u64(0))).pinned
+        try makeRoom(record.length, live: true, pins: record.isPinned ? record.length : 0)
+        // Cleaning may have moved the value, or let it go.
+        guard let current = reader.entry(key, now: change.now), !current.isGone else { return .miss }
+        rewrite(current.slot, current.value, keyHash: key.hash, lifetime, lsn: reader.drawLSN())
+        return .ok
+    }
+
+    /// Makes a fresh entry stale. One that would not be kept then goes as by a removal, and so does what the log may have of
+    /// a key without one: nothing of it comes back fresh.
+    func expire(_ key: Key) throws(Failure) -> Status {
+        guard let before = reader.entry(key, now: change.now), !before.isGone, before.lifetime.stale > 0 else {
+            return try remove(key, version: 0)
+        }
+        noteRemoval(of: key)
+        if !before.isFresh { return .ok }
+        if try age(key, before, before.lifetime.ended(at: change.now)) == .miss {
+            change.replaced = 0
+            _ = try remove(key, version: 0)
+        }
+        return .ok
+    }
+
+    /// Appends a touch record with another age.
+    @inline(never)
+    private func age(_ key: Key, _ before: Entry, _ lifetime: Lifetime) throws(Failure)
+        -> Status
+    {
+        let flags = (before.value.header.isPinned ? RecordHeader.Flag.pinned : 0) | lifetime.flag
+        let record = RecordHeader(
+            kind: .touch, flags: flags, keyLength: key.length, storedLength: TouchTarget.size,
+            rawLength: TouchTarget.size,
+            created: before.value.header.created, expires: lifetime.expires)
+        // (It is not replaced by what needs the room.)
+        change.keepsOwn = true
+        change.replaced = record.isPinned && Slot.isTouched(before.slot.u64(0)) ? record.length : 0
+        try makeRoom(
+            record.length, live: true, pins: record.isPinned ? record.length + before.value.length : 0)
+        // Cleaning may have moved the value, or let it go.
+        guard let current = reader.entry(key, now: change.now), !current.isGone else { return .miss }
+        let target = TouchTarget(
+            location: current.value.location, number: log.segment(of: current.value.location),
+            lsn: current.value.header.lsn)
+        var words = target.words
+        let slot = current.slot
+        let old = slot.u64(0)
+        header.begin()
+        account(reader.measure(Slot.location(old)), sign: -1)
+        let location = withUnsafeBytes(of: &words) { body in
+            var draft = Draft(
+                record, keyHash: key.hash, key: key.bytes, stored: body.start,
+                bodyHash: bodyHash(
+                    meta: body.start, metaLength: 0, stored: body.start, storedLength: TouchTarget.size, secret: secret)
+            )
+            draft.lifetime = lifetime
+            return log.append(&draft, lsn: reader.drawLSN())
+        }
+        account(reader.measure(location), sign: 1)
+        header.restamp(
+            slot, 0, expiry: SlotExpiry.of(deadline: lifetime.deadline, base: engine.pointee.block.expiryBase))
+        header.commit(slot, Slot.with(old, location: location) & ~Slot.Kind.mask | Slot.Kind.touched)
+        return .ok
+    }
+}

@@ -1,0 +1,163 @@
+import CShalePlatform
+
+/// A shard's log, read in order: each record supersedes what its key had before.
+struct Replay {
+    typealias Field = ShardHeader.Field
+
+    let reader: ShardReader
+    var engine: EngineRef { reader.engine }
+    var header: ShardHeader { reader.header }
+    var log: Log { reader.log }
+    var table: Table { reader.table }
+    var tags: TagTable { reader.tags }
+    var secret: UInt64 { reader.secret }
+
+    /// How far the log was certainly on the disk.
+    var synced = SyncedPosition(number: 0, offset: 0)
+    var highestLSN: UInt64 = 0
+    /// Where the table could not hold all: the time of the moment. What it ended goes then, and stays out of the index;
+    /// a touch record that comes later takes it back.
+    var now: UInt64?
+    /// Whether tags were invalidated or expired since.
+    var hasNewInvalidations = false
+    /// Whether there are parts of large values.
+    var hasParts = false
+
+    init(_ shard: borrowing ShardWriter) { reader = shard.reader }
+
+    /// What a record makes of the index.
+    @inline(never)
+    mutating func apply(_ record: SoundRecord, _ shard: borrowing ShardWriter) throws(Failure) {
+        let view = record.view, header = view.header
+        let key = Key(bytes: UnsafeRawPointer(view.key), length: header.keyLength, hash: record.keyHash)
+        switch record.kind {
+        case .value, .manifest, .part:
+            try applyValue(view, key, shard)
+        case .touch:
+            try applyTouch(view, key, shard)
+        case .tombstone:
+            if let slot = reader.lookup(key) { shard.drop(slot) }
+        case .invalidate, .expire:
+            guard key.length == 8 else { return }
+            let tag = view.key.loadUnaligned(as: UInt64.self)
+            shard.makeTagRoom(for: tag)
+            tags.add(tag, record.kind == .expire ? .expiry(header.expires) : .invalidation, lsn: header.lsn)
+            hasNewInvalidations = true
+        case .loss:
+            if key.length == Loss.size { apply(Loss(at: view.key), shard) }
+        case .end, .gap: break
+        }
+    }
+
+    @inline(never)
+    private mutating func applyValue(
+        _ view: RecordView, _ key: Key, isTouched: Bool = false, _ shard: borrowing ShardWriter
+    ) throws(Failure) {
+        let record = view.header, isPart = record.isKind(.part)
+        if isPart, view.partKey == nil { return }
+        let slot = reader.lookup(key, isPart: isPart)
+        if record.codec == RecordHeader.Codec.dictionary, !engine.pointee.dictionaries.frames.has(record.dictionary) {
+            // Evicted before its dictionary made room for another.
+            if let slot { shard.drop(slot) }
+            return
+        }
+        guard log.isBodySound(view) else {
+            // It still supersedes what is older, unless that is what it was copied from.
+            header[Field.corrupt] += 1
+            if let slot, reader.lsn(of: slot) != record.lsn { shard.drop(slot) }
+            return
+        }
+        let lifetime = record.lifetime(at: view.at)
+        if let now, now >= lifetime.deadline, !isTouched {
+            // (A clock that is set back, or another handle's, may find it fresh.)
+            if let slot { shard.drop(slot) } else { header[Field.ghost] = log.headNumber }
+            return
+        }
+        guard let target = slot != nil ? slot : try freeSlot(for: key, isPinned: record.isPinned, shard) else { return }
+        var draft = Draft(record, keyHash: key.hash, key: key.bytes)
+        draft.lifetime = lifetime
+        header.begin()
+        shard.publish(&draft, at: view.location, in: target, isNew: slot == nil)
+    }
+
+    /// Nil where not even evicting helps: the key is known to the log alone. What is pinned is not given up for that.
+    private mutating func freeSlot(for key: Key, isPinned: Bool, _ shard: borrowing ShardWriter) throws(Failure) -> Memory? {
+        if !shard.maintainTable(mayShrink: false) { _ = shard.evict() }
+        var tries = 0
+        while true {
+            if let free = table.reserve(key.fraction) { return free }
+            tries += 1
+            table.advance(Int.max) { shard.drop($0) }
+            guard !shard.maintainTable(mayShrink: false) || tries > 4, !shard.evict() || tries > 1000
+            else { continue }
+            if dropGone(shard) {
+                tries = 0
+            } else if isPinned {
+                throw log.noSpace(
+                    "the index has no room for all that is pinned; free space on the disk, or raise the capacity")
+            } else {
+                header[Field.ghost] = log.headNumber
+                return nil
+            }
+        }
+    }
+
+    /// What is gone by now, where that was not asked since anything more can be.
+    private mutating func dropGone(_ shard: borrowing ShardWriter) -> Bool {
+        if now != nil, !hasNewInvalidations { return false }
+        let timed = Change(now: engine.pointee.clock.now48)
+        now = timed.now
+        hasNewInvalidations = false
+        let used = header[Field.used]
+        shard.with(timed) { $0.dropGone() }
+        return header[Field.used] < used
+    }
+
+    @inline(never)
+    private mutating func applyTouch(_ view: RecordView, _ key: Key, _ shard: borrowing ShardWriter) throws(Failure) {
+        guard let target = view.touchTarget else { return }
+        if now != nil, reader.lookup(key) == nil, isInLog(target), let value = log.record(target.location) {
+            try applyValue(value, key, isTouched: true, shard)
+        }
+        guard let slot = reader.lookup(key) else { return }
+        guard log.isBodySound(view) else {
+            // It still supersedes the age that the value had before.
+            header[Field.corrupt] += 1
+            shard.drop(slot)
+            return
+        }
+        let old = Slot.location(slot.u64(0))
+        guard let current = log.record(old).flatMap({ log.value(of: $0) }), current.header.lsn == target.lsn else {
+            return
+        }
+        guard current.location == target.location else {
+            // The copy that was touched is damaged. Its original has an age that may be over.
+            shard.drop(slot)
+            return
+        }
+        shard.account(reader.measure(old), sign: -1)
+        let word1 = slot.u64(8),
+            expiry = SlotExpiry.of(deadline: view.header.deadline(at: view.at), base: engine.pointee.block.expiryBase)
+        slot.set(8, Slot.word1(stamp: Slot.stamp(word1), expiry: expiry))
+        slot.release(0, Slot.with(slot.u64(0), location: view.location) & ~Slot.Kind.mask | Slot.Kind.touched)
+        shard.account(reader.measure(view.location), sign: 1)
+    }
+
+    /// Whether the value that was touched is still where it was then, and whole.
+    private func isInLog(_ target: TouchTarget) -> Bool {
+        guard let value = log.record(target.location), log.segment(of: target.location) == target.number,
+            log.state(ofFrame: log.frame(of: target.location)) == .inLog
+        else { return false }
+        return value.header.lsn == target.lsn && log.isHeadSound(value) && log.isBodySound(value)
+    }
+
+    private mutating func apply(_ loss: Loss, _ shard: borrowing ShardWriter) {
+        table.probe(loss.fraction) { slot, word0 in
+            let at = Slot.location(word0), segment = log.numberWord(log.frame(of: at)).u64(0)
+            let isOlder =
+                segment < loss.segment || segment == loss.segment && log.offsetInSegment(at) <= Int(loss.offset)
+            if isOlder, !Slot.isPart(word0) { shard.drop(slot) }
+            return false
+        }
+    }
+}

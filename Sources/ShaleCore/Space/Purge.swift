@@ -1,0 +1,55 @@
+import CShalePlatform
+
+/// Entries that are gone by their age or their tags leave with sweeps and purges, without timers.
+extension ShardWriter {
+    /// Removes all entries that are gone, and returns how many of them had expired. Forgets the tags if they make no entry
+    /// stale.
+    @inline(never)
+    func purge() -> Int {
+        let before = header[Field.expirations], hasTags = header.hasTags
+        var needsTags = false
+        reader.forEachSlot { slot, _ in
+            if !dropIfGone(slot), hasTags, dropIfGoneByTags(slot) == .stale {
+                needsTags = true
+            }
+        }
+        if hasTags, !needsTags {
+            // As in resetIndex.
+            raiseEpoch(by: 2)
+            tags.removeAll()
+        }
+        return header[Field.expirations] - before
+    }
+
+    private enum ByTags { case untouched, stale, gone }
+
+    /// What an entry's tags have made of it, which its slot does not say. Removes one that is gone.
+    private func dropIfGoneByTags(_ slot: Memory) -> ByTags {
+        guard Slot.mayBeTagged(slot.u64(0)), let found = reader.entry(slot, now: change.now) else { return .untouched }
+        if found.standing.isInvalidated {
+            drop(slot)
+        } else if found.standing.isExpired, found.isGone {
+            drop(slot, counting: Field.expirations)
+        } else {
+            return found.standing.isExpired ? .stale : .untouched
+        }
+        return .gone
+    }
+}
+
+extension ShardWriter {
+    /// Expired data leaves with the sweeps, without timers.
+    @discardableResult
+    func dropIfGone(_ slot: Memory) -> Bool {
+        let word0 = slot.u64(0)
+        guard !Slot.isPart(word0),
+            SlotExpiry.mayBeGone(Slot.expiry(slot.u64(8)), now: change.now, base: engine.pointee.block.expiryBase)
+        else { return false }
+        // (A damaged age ends nothing: whoever reads the entry notes its loss.)
+        guard let record = log.record(Slot.location(word0)), log.isHeadSound(record),
+            change.now >= record.header.deadline(at: record.at)
+        else { return false }
+        drop(slot, counting: Field.expirations)
+        return true
+    }
+}

@@ -1,0 +1,236 @@
+import CShalePlatform
+
+/// Room for what is to be appended: evict down to the live limit, clean at a
+/// steady pace, and roll to a new segment while enough are left for the cleaner.
+extension ShardReader {
+}
+
+extension ShardWriter {
+    /// Bytes cleaned for each byte appended, while fewer segments than wanted are free.
+    private static let cleanedForEach = 16
+
+    /// As if the disk had room again; if it has not, the next attempt says why.
+    private func limitAnew() -> Int {
+        header[Field.noSpace] = 0
+        return log.mostLive(of: log.usableFrames, log.loss)
+    }
+
+    /// Makes room for a record of `length` bytes at the head; `live` where it will be current, `pins`: what may not be
+    /// evicted then.
+    @inline(never)
+    func makeRoom(_ length: Int, live: Bool, pins: Int = 0) throws(Failure) {
+        let needed = pins > 0 ? try admitPin(length, most: pins) : 0
+        change.pinning = pins > 0 ? length - change.replaced : 0
+        let usable = log.usableFrames
+        var loss = log.loss, own = change.replaced, ownBytes = 0
+        // (An entry that replaces a pinned one of its length needs nothing.)
+        if live, own == 0 || length > own {
+            var hasSwept = false
+            var limit = log.mostLive(of: usable, loss) + own
+            if length > limit {
+                limit = limitAnew() + own
+                if length > limit { throw tooLarge(length) }
+            }
+            while header[Field.live] - ownBytes + length > limit {
+                if header[Field.pinnedMost] & 1 != 0, lookForLongestPin() {
+                    loss = log.loss
+                    limit = log.mostLive(of: usable, loss) + own
+                    continue
+                }
+                let canEvict = header[Field.pinnedBytes] + length <= limit
+                // A manifest's parts are in other shards mostly: evicting more here would empty this one in vain.
+                if change.blobCount == 0, canEvict && evict() || dropOrphans() { continue }
+                // What is pinned and gone is nobody's victim.
+                if !canEvict, !hasSwept {
+                    hasSwept = true
+                    try dropAllGone()
+                    (loss, own) = (log.loss, change.replaced)
+                    limit = log.mostLive(of: usable, loss) + own
+                    continue
+                }
+                if header[Field.noSpace] > 0 || shrinkTable() {
+                    limit = limitAnew() + own
+                    continue
+                }
+                if canEvict { change.crowdedBy = crowdingPart() }
+                if change.crowdedBy == nil, change.blobCount == 0, canEvict, ownBytes == 0 {
+                    ownBytes = bytesOfOwn()
+                    if ownBytes > 0 { continue }
+                }
+                throw log.filled()
+            }
+            if !isAdaptive, header[Field.live] + length > limit - limit / 16 {
+                victims.sweep(buckets: 64) { dropIfGone($0) }
+            }
+        }
+        let wanted = max(log.wantedFree(of: usable, loss), change.keepsOwn ? reserve + 1 : 0)
+        if usable - log.count < wanted {
+            // (Here the adaptive policy evicts: the next call has the frames.)
+            if isAdaptive, header[Field.pinnedMost] & 1 != 0 { _ = lookForLongestPin() }
+            var left = length * ShardWriter.cleanedForEach + log.segmentSize / 256
+            while left > 0 {
+                let cleaned = try clean(isAhead: true)
+                if cleaned == 0 { break }
+                left -= cleaned
+            }
+            if change.keepsOwn { try regainReserve() }
+        }
+        if length > log.headRoom || log.freeFrames < needed {
+            try makeHeadRoom(length, live: live, needed: needed)
+        }
+    }
+
+    /// Frames that are left to the cleaner: more for a call whose own entry must not make room.
+    @inline(never) private var reserve: Int {
+        change.keepsOwn ? log.ampleReserve : log.reserve
+    }
+
+    /// Where much that is current lies in a row, cleaning gains nothing, and each append takes some of the head that the
+    /// cleaner has begun. It would come to evict what it should copy, also the call's own entry, so it goes on until its
+    /// frames are free again; twice round the log at most for a call.
+    @inline(never)
+    private func regainReserve() throws(Failure) {
+        while log.availableFrames < reserve, change.regained < 2 * log.count {
+            change.regained += 1
+            let tail = log.queued(0)
+            while log.count > 1, log.queued(0) == tail {
+                if try clean(isAhead: true) == 0 { return }
+            }
+        }
+    }
+
+    /// A head that has room for `length` bytes, and `needed` free frames.
+    private func makeHeadRoom(_ length: Int, live: Bool, needed: Int) throws(Failure) {
+        var rounds = 0, idle = 0
+        while length > log.headRoom || log.freeFrames < needed {
+            let reserve = max(self.reserve, needed)
+            if log.availableFrames > reserve {
+                do throws(Failure) {
+                    try provideHead(length, reserve)
+                    break
+                } catch {
+                    // On a full disk, what there is has to do; for a process that may not make the file larger, too.
+                    guard error.status == .full, header[Field.noSpace] > 0 || error.isFileLimit else { throw error }
+                }
+            }
+            // Rare: a run of segments with nothing to gain. Clean whole ones, and evict where that is not enough.
+            rounds += 1
+            idle += 1
+            if rounds > 2 {
+                let aim = max(0, header[Field.live] - log.segmentSize / 4)
+                while header[Field.live] > aim, evict() { idle = 0 }
+            }
+            let tail = log.queued(0)
+            var cleaned = 0
+            while log.count > 1, log.queued(0) == tail {
+                cleaned += try clean()
+            }
+            // With nothing left to evict, a round of the log gains all that can be gained.
+            if cleaned == 0 || idle > 2 * log.count + 2 {
+                // The disk may have room again; if not, the attempt says why.
+                header[Field.noSpace] = 0
+                // More is pinned than may be: a power cut has brought it back. What makes it less is not refused.
+                let reserve = max(log.reserve, needed)
+                guard log.availableFrames > reserve else {
+                    guard needed == 0, !live || change.replaced > 0 else {
+                        if isAdaptive, header[Field.pinnedBytes] + length <= log.liveLimit {
+                            change.crowdedBy = crowdingPart()
+                        }
+                        throw log.filled()
+                    }
+                    if length > log.headRoom { try log.roll(overdraws: true) }
+                    break
+                }
+                try provideHead(length, reserve)
+                break
+            }
+        }
+    }
+
+    /// Begins a segment where the head has no room for `length` bytes. What may not be evicted has to be moved,
+    /// on a full disk too: where entries are pinned, the cleaner's reserve is there before the log grows.
+    private func provideHead(_ length: Int, _ reserve: Int) throws(Failure) {
+        let rolls = length > log.headRoom
+        if reserve > Log.reserve || header[Field.pinnedBytes] > 0 { try log.provide(rolls ? reserve + 1 : reserve) }
+        if rolls { try log.roll() }
+    }
+
+    private func tooLarge(_ length: Int) -> Failure {
+        Message().adding("the entry takes ").adding(length).adding(" bytes, more than a shard of ").adding(
+            engine.pointee.files.path
+        )
+        .adding(" can hold; raise the capacity").failure(.tooLarge)
+    }
+
+    /// What the entry that the call replaces takes of this shard, if it may make room for the call. 0 where it may not.
+    @inline(never)
+    private func bytesOfOwn() -> Int {
+        guard !change.keepsOwn, let key = change.key, let slot = reader.lookup(key), !Slot.isPinned(slot.u64(0)) else {
+            return 0
+        }
+        let own = reader.measure(Slot.location(slot.u64(0)))
+        var bytes = own.bytes
+        for i in 0..<own.blob.parts {
+            // (Those in other shards are not found.)
+            bytes += PartKey(blob: own.blob.blob, owner: own.blob.owner, part: i).withKey(engine) {
+                reader.lookup($1, isPart: true).map { reader.measure(Slot.location($0.u64(0))).bytes } ?? 0
+            }
+        }
+        return bytes
+    }
+
+    /// Cleans a record. Where not even the cleaner has room, what is at the tail goes without being copied.
+    /// `isAhead`: there is room yet, and who may not make the file larger leaves it to others.
+    func clean(isAhead: Bool = false, mustEvict: Bool = false) throws(Failure) -> Int {
+        let cleaner = Cleaner(self, isAhead: isAhead, mustEvict: mustEvict)
+        do throws(Failure) { return try cleaner.cleanRecord(self) } catch {
+            if isAhead, error.isFileLimit { return 0 }
+            guard error.status == .full, evictTail() else { throw error }
+            return try cleaner.cleanRecord(self)
+        }
+    }
+
+    /// Evicts what is left in the tail's segment. False where nothing is, or where some of it has to stay.
+    private func evictTail() -> Bool {
+        let low = log.location(frame: log.queued(0), offset: log.tailOffset),
+            high = log.location(frame: log.queued(0), offset: log.segmentSize - 8)
+        var found = 0, kept = 0
+        reader.forEachSlot { slot, word0 in
+            guard reader.needs(word0, from: low, through: high) else { return }
+            found += 1
+            if Slot.isPinned(word0) || keeps(slot) { kept += 1 }
+        }
+        if found == 0 || kept > 0 { return false }
+        reader.forEachSlot { slot, word0 in
+            // (A value goes with all its parts.)
+            if reader.needs(word0, from: low, through: high) { evictWhole(slot) }
+        }
+        return true
+    }
+
+    /// Where nothing is left to evict: cleans, once round at most, until a larger table fits beside the log. False
+    /// where it never will.
+    @inline(never)
+    func growTableByCleaning() -> Bool {
+        let wanted = geometry.shardIndexBytes(buckets: TableShape.grown(table.shape.buckets))
+        let least = (header[Field.live] + log.segmentRoom - 1) / log.segmentRoom + 1 + log.reserve
+        guard table.shape.mode == TableShape.Mode.steady, least * log.segmentSize + wanted <= geometry.shardBudget
+        else { return false }
+        for _ in 0..<log.count where log.count > 1 {
+            let tail = log.queued(0)
+            while log.count > 1, log.queued(0) == tail {
+                guard let cleaned = try? clean(), cleaned > 0 else { return false }
+            }
+            if growTable(table.shape) { return true }
+        }
+        return false
+    }
+
+    /// Room for one more entry below a limit of entries: cleans until one has left, or until so many records were looked
+    /// at that somebody else has to choose.
+    func makeEntryRoom() throws(Failure) {
+        for _ in 0..<SecondChance.patience where header[Field.entries] >= geometry.entriesPerShard {
+            if try clean(isAhead: true, mustEvict: true) == 0 { break }
+        }
+    }
+}

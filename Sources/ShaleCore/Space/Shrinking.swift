@@ -1,0 +1,88 @@
+import CShalePlatform
+
+/// A smaller capacity, and fewer entries than before.
+extension ShardReader {
+    /// Whether a smaller capacity can hold what is pinned, beside the smallest table for it.
+    var canHoldPins: Bool {
+        let slots = header[Field.pinned] * 64 / TableLoad.shrunk
+        let index = geometry.shardIndexBytes(buckets: max(Table.leastBuckets, slots / 4))
+        return log.pinsFit(in: log.budgetedFrames(beside: index))
+    }
+
+    func cannotShrink() -> Failure {
+        log.noSpace(
+            """
+            the cache cannot shrink that far, as pinned entries or its index need more; unpin or remove some, or \
+            choose a larger capacity
+            """
+        )
+    }
+}
+
+extension ShardWriter {
+    /// A smaller capacity or entry limit: evicts until it holds, or until parts of what has gone have to be cleared in
+    /// other shards first. Whether it holds.
+    @inline(never)
+    func evictToBudget() throws(Failure) -> Bool {
+        header[Field.noSpace] = 0
+        let limit = geometry.entriesPerShard
+        while limit > 0, header[Field.entries] > limit, change.blobCount < Change.mostBlobs, evict() {}
+        while header[Field.live] > log.liveLimit, change.blobCount < Change.mostBlobs {
+            // (What a table takes that is larger than its entries need would cost some of them.)
+            if shrinkTable(downTo: geometry.shardBudget / 8) || evict() || dropOrphans() {
+                continue
+            }
+            guard let part = crowdingPart() else { break }
+            change.crowdedBy = part
+            throw log.filled()
+        }
+        return change.blobCount == 0
+    }
+
+    /// And cleans and gives space back until it holds. `budget`: what may be on the disk meanwhile.
+    @inline(never)
+    func applyBudget(from budget: Int) throws(Failure) {
+        // The table first: what it gives back, the segments need not.
+        _ = shrinkTable(downTo: geometry.shardBudget / 8)
+        shrinkTableForPins()
+        var rounds = 0
+        var isOver: Bool { header[Field.allocated] * log.segmentSize + header[Field.tablePages] > geometry.shardBudget }
+        // (The log may fill all that is left, and the cleaner needs its reserve.)
+        log.trim()
+        while isOver || log.availableFrames < log.reserve {
+            if (header[Field.allocated] + 1) * log.segmentSize + header[Field.tablePages] <= budget {
+                do throws(Failure) { try log.provide(min(Log.reserve, log.freeFrames + 1)) } catch {
+                    // On a full disk, what there is has to do: the tail's segment goes.
+                    guard error.isDiskFull || error.isFileLimit else { throw error }
+                }
+            }
+            rounds += 1
+            let aim = rounds > 2 * geometry.rows ? max(0, header[Field.live] - log.segmentSize) : header[Field.live]
+            while header[Field.live] > min(aim, log.liveLimit), evict() {}
+            let tail = log.count > 0 ? log.queued(0) : 0
+            var cleaned = 0
+            while log.count > 1, log.queued(0) == tail {
+                let step = try clean()
+                if step == 0 { break }
+                cleaned += step
+            }
+            if cleaned == 0 || rounds > 8 * geometry.rows {
+                if isOver { throw reader.cannotShrink() }
+                break
+            }
+            log.trim()
+        }
+    }
+
+    /// What is pinned was admitted beside a table that was as full as it may be. Where a larger one leaves hardly any room
+    /// to other entries, it is made smaller, and what is not pinned leaves for that.
+    @inline(never) func shrinkTableForPins() {
+        if !log.pinsFit(in: log.budgetedFrames) { _ = shrinkTable() }
+        var isCrowded: Bool { header[Field.pinnedBytes] > log.liveLimit(of: log.budgetedFrames, log.loss) / 16 * 15 }
+        while isCrowded, !shrinkTable(fullest: TableLoad.full + 1) {
+            let aim = header[Field.used] - max(1, table.shape.buckets / 8)
+            while header[Field.used] > aim, evict() {}
+            if header[Field.used] > aim { break }
+        }
+    }
+}
