@@ -114,9 +114,17 @@ extension ShardWriter {
         // What takes no more than what it replaces was admitted with that, maybe beside a smaller table.
         if length <= change.replaced, longest <= header[Field.pinnedMost], wasAdmitted { return 0 }
         func fits() -> Bool {
-            log.pinsFit(
-                header[Field.pinnedBytes] - change.replaced + length, most: max(header[Field.pinnedMost], longest),
-                in: log.budgetedFrames)
+            let bytes = header[Field.pinnedBytes] - change.replaced + length
+            func fits(in frames: Int) -> Bool {
+                log.pinsFit(bytes, most: max(header[Field.pinnedMost], longest), in: frames)
+            }
+            guard fits(in: log.budgetedFrames) else { return false }
+            // An eighth of the slots is left to other entries as well, or the table can become larger.
+            let slots = table.shape.extent * 4, pinned = header[Field.pinned] + (change.replaced > 0 ? 0 : 1)
+            if pinned * 64 <= slots / 8 * 7 * Load.grow { return true }
+            let grown = Table.Shape.grown(table.shape.extent)
+            return grown <= geometry.maxBuckets - Table.spill
+                && fits(in: log.budgetedFrames(beside: geometry.shardIndexBytes(buckets: grown)))
         }
         if !fits() {
             try dropAllGone()

@@ -104,7 +104,7 @@ static void let_go(void) {
 
 /* ---- in a rebuild --------------------------------------------------------------------------------------------------- */
 
-enum { generation = 13000, touched = generation / 500 };
+enum { generation = 12000, touched = generation / 500 };
 
 /* With one that will be touched after so many. */
 static void pin_generation(char kind, char touched_kind, shale_set_options how) {

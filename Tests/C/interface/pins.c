@@ -310,7 +310,8 @@ static void test_full_of_pins(void) {
     static const struct {
         uint64_t capacity;
         size_t size;
-    } cases[] = {{1 << 20, 203}, {1 << 20, 800}, {3298576, 813}, {3448576, 20}, {5 << 20, 100}};
+    } cases[] = {{1 << 20, 203}, {1 << 20, 800}, {1148576, 20}, {1323576, 203},
+                 {3298576, 813}, {3448576, 20},  {5 << 20, 100}};
     for (size_t i = 0; i < 2 * (sizeof cases / sizeof *cases); i++) {
         uint64_t capacity = cases[i / 2].capacity;
         size_t size = cases[i / 2].size;
@@ -331,26 +332,34 @@ static void test_full_of_pins(void) {
     }
 }
 static void test_smaller_and_smaller(void) {
-    char *directory = path_to("smaller");
-    uint64_t capacity = 2 << 20;
-    unsigned accepted = 0;
-    cache = require_open(directory, (shale_options){.capacity = capacity, .shards = 1});
-    for (uint32_t i = 0; i < 4000; i++)
-        CHECK_STATUS(SHALE_OK, put_number(i, 100, SHALE_SET_PINNED));
-    for (uint32_t i = 0; i < 1000; i++)
-        CHECK_STATUS(SHALE_OK, put_number(10000 + i, 0, 0));
-    CHECK_STATUS(SHALE_OK, shale_close(cache));
-    for (; capacity > 1 << 20; capacity -= 20000) {
-        shale_options options = {.struct_size = sizeof options, .capacity = capacity};
-        if (shale_open(directory, &options, &cache) != SHALE_OK)
-            break;
-        accepted++;
-        set_all_again(4000, 100, capacity);
+    static const struct {
+        uint32_t count;
+        size_t size;
+    } cases[] = {{4000, 100}, {3000, 203}, {500, 1500}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        uint32_t count = cases[i].count;
+        size_t size = cases[i].size;
+        char *directory = path_to("smaller");
+        uint64_t capacity = 2 << 20;
+        unsigned accepted = 0;
+        cache = require_open(directory, (shale_options){.capacity = capacity, .shards = 1});
+        for (uint32_t n = 0; n < count; n++)
+            CHECK_STATUS(SHALE_OK, put_number(n, size, SHALE_SET_PINNED));
+        for (uint32_t n = 0; n < 1000; n++)
+            CHECK_STATUS(SHALE_OK, put_number(10000 + n, 0, 0));
         CHECK_STATUS(SHALE_OK, shale_close(cache));
+        for (; capacity > 1 << 20; capacity -= 5000) {
+            shale_options options = {.struct_size = sizeof options, .capacity = capacity};
+            if (shale_open(directory, &options, &cache) != SHALE_OK)
+                break;
+            accepted++;
+            set_all_again(count, size, capacity);
+            CHECK_STATUS(SHALE_OK, shale_close(cache));
+        }
+        CHECK(accepted > 50);
+        remove_tree(directory);
+        free(directory);
     }
-    CHECK(accepted > 5);
-    remove_tree(directory);
-    free(directory);
 }
 
 /* Large values are in one of eight shards: where that has no room for both beside its pins, the new value is in all. So a
