@@ -59,6 +59,13 @@ extension Shard {
         }
     }
 
+    /// Allocates the next frame before an append needs it under the lock, and populates it where the head fills fast.
+    private func prepareNextFrame() {
+        guard let chosen = try? locked({ $0.log.beginPreparing() }) else { return }
+        let result = log.prepare(chosen.frame)
+        try? locked { $0.log.endPreparing(chosen, result) }
+    }
+
     /// Evicts the manifest of a part, in its own shard; with one that is gone, all that is.
     @inline(never)
     private static func evictOwner(_ part: PartKey, _ engine: EngineRef, _ change: inout Change) throws(Failure) {

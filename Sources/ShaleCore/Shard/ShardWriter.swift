@@ -1,6 +1,6 @@
 import CShalePlatform
 
-/// A shard whose lock is held. What the lock guards is changed through it alone, and only `Shard.write` makes one, for as
+/// A shard whose lock is held. What the lock guards is changed through it alone, and only `Shard.hold` makes one, for as
 /// long as it holds the lock.
 ///
 /// Three words, and passed as they are: what a change knows of itself is behind a pointer, so that a call that is not
@@ -9,8 +9,7 @@ struct ShardWriter: ~Copyable, ShardParts {
     let log: Log
     private let state: UnsafeMutablePointer<Change>
 
-    /// Under the lock, or where nobody else can see the shard.
-    @inline(__always) init(locked log: Log, _ state: UnsafeMutablePointer<Change>) {
+    @inline(__always) fileprivate init(locked log: Log, _ state: UnsafeMutablePointer<Change>) {
         self.log = log
         self.state = state
     }
@@ -30,5 +29,61 @@ struct ShardWriter: ~Copyable, ShardParts {
     func raiseEpoch(by step: UInt64) {
         header.release(Field.epoch, header[Field.epoch] &+ step)
         shim_fence()
+    }
+}
+
+/// The lock survives its holder.
+extension Shard {
+    /// Holds the lock for `body`. `settle` puts in order what a killed writer was changing, before anything else sees it;
+    /// where that fails, nothing is done.
+    @inline(__always)
+    func hold<R>(
+        _ change: inout Change, settle: (borrowing ShardWriter) throws(Failure) -> Void,
+        _ body: (borrowing ShardWriter) throws(Failure) -> R
+    ) throws(Failure) -> R {
+        try lock()
+        defer { unlock() }
+        if header[Field.state] != ShardHeader.State.quiet {
+            var change = Change.withoutTime
+            try withWriter(&change, settle)
+        }
+        return try withWriter(&change, body)
+    }
+
+    /// Of a shard that no other thread or process can see: one whose index is being made.
+    func unshared<R>(_ body: (borrowing ShardWriter) throws(Failure) -> R) throws(Failure) -> R {
+        var change = Change.withoutTime
+        return try withWriter(&change, body)
+    }
+
+    @inline(__always)
+    private func withWriter<R>(_ change: inout Change, _ body: (borrowing ShardWriter) throws(Failure) -> R)
+        throws(Failure) -> R
+    {
+        try withUnsafeMutablePointer(to: &change) { state throws(Failure) in
+            try body(ShardWriter(locked: log, state))
+        }
+    }
+
+    private func lock() throws(Failure) {
+        let result = shim_mutex_lock(header.at + Field.mutex)
+        guard result == 0 || result == shim_owner_dead() else {
+            throw Message().adding("cannot lock a shard of ").adding(engine.pointee.files.path).adding(": ").adding(
+                errno: result
+            )
+            .adding("; close every user of the cache and open it again").failure(.io, errno: result)
+        }
+        #if SHALE_FAULTS
+        let engine = engine.pointee
+        shim_hold_begins(
+            header.at, engine.buckets - Table.chunkHead, engine.geometry.indexSize - engine.geometry.chunks,
+            engine.data + engine.geometry.segments, engine.geometry.dataSize - engine.geometry.segments)
+        #endif
+    }
+    private func unlock() {
+        #if SHALE_FAULTS
+        shim_hold_ends(header.at)
+        #endif
+        shim_mutex_unlock(header.at + Field.mutex)
     }
 }

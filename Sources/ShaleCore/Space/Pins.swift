@@ -121,8 +121,8 @@ extension ShardWriter {
             guard fits(in: log.budgetedFrames) else { return false }
             // An eighth of the slots is left to other entries as well, or the table can become larger.
             let slots = table.shape.extent * 4, pinned = header[Field.pinned] + (change.replaced > 0 ? 0 : 1)
-            if pinned * 64 <= slots / 8 * 7 * Load.grow { return true }
-            let grown = Table.Shape.grown(table.shape.extent)
+            if pinned * 64 <= slots / 8 * 7 * TableLoad.grow { return true }
+            let grown = TableShape.grown(table.shape.extent)
             return grown <= geometry.maxBuckets - Table.spill
                 && fits(in: log.budgetedFrames(beside: geometry.shardIndexBytes(buckets: grown)))
         }
