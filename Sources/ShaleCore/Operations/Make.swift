@@ -41,6 +41,13 @@ extension Shard {
         }
     }
 
+    /// Stamps of a shard that is only read come to their end too: now and then a reader takes the lock for them.
+    @inline(never)
+    func requestRebase() {
+        var change = Change.withoutTime
+        try? write(&change) { _ throws(Failure) in }
+    }
+
     @inline(never)
     private func follow(_ change: inout Change) {
         if change.wantsFrame {

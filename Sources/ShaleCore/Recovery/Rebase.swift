@@ -105,12 +105,3 @@ struct Rebase {
         }
     }
 }
-
-extension Shard {
-    /// Of one that is only read: now and then a reader takes the lock for it.
-    @inline(never)
-    func requestRebase() {
-        var change = Change.withoutTime
-        try? write(&change) { _ throws(Failure) in }
-    }
-}
