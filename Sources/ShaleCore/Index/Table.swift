@@ -57,7 +57,8 @@ struct Table {
     private static let chunkShift = chunkBuckets.trailingZeroBitCount
     var chunkStride: Int { Table.chunkBuckets &* Table.bucketSize &+ gap }
     @inline(__always) func inlinedBucket(_ position: Int) -> Memory {
-        buckets + (position &* Table.bucketSize &+ (position &>> Table.chunkShift) &* gap)
+        assert(position >= 0 && position < Table.mostBuckets + Table.spill, "a bucket of the table")
+        return buckets + (position &* Table.bucketSize &+ (position &>> Table.chunkShift) &* gap)
     }
     @inline(never) func bucket(_ position: Int) -> Memory { inlinedBucket(position) }
     /// The one behind another, at its position.

@@ -12,6 +12,7 @@ import CShalePlatform
 extension ShardHeader {
     @inline(never) func begin() {
         assert(self[Field.transaction] == 0, "transactions never nest")
+        assert(self[Field.state] != State.quiet, "under the lock, within a change")
         self[Field.commitAt] = 0
         self[Field.stampedSlot] = 0
         self[Field.frame] = 0

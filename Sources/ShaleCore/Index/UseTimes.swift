@@ -20,7 +20,10 @@ struct UseTimes {
     let at: Memory
 
     @inline(__always) private var count: Int { min(max(0, header[Field.useTimes]), UseTimes.cells) }
-    private func cell(_ i: Int) -> Memory { at + i &* UseTimes.cellSize }
+    private func cell(_ i: Int) -> Memory {
+        assert(i >= 0 && i < UseTimes.size / UseTimes.cellSize, "a cell of the table")
+        return at + i &* UseTimes.cellSize
+    }
     private func stamp(_ i: Int) -> UInt64 { cell(i).u64(UseTimes.stamp) }
 
     /// Nothing is known of what was used before.

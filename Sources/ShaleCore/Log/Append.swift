@@ -62,6 +62,7 @@ extension Log {
 
     @discardableResult
     private func write(_ draft: inout Draft) -> UInt32 {
+        assert(header[Field.state] != ShardHeader.State.quiet, "under the lock, within a change")
         assert(headOffset + draft.record.length <= segmentSize, "room for the record in the head")
         let at = location(frame: headFrame, offset: headOffset)
         let p = self.address(at)

@@ -132,7 +132,8 @@ struct Log {
     }
     /// A position of the ring, counted from the log's tail: the log goes on from 0, the free frames end at -1.
     private func cell(_ i: Int) -> Memory {
-        header.at + geometry.queue + (first + geometry.rows + i) % geometry.rows * 4
+        assert(i >= 0 && i <= geometry.rows, "a place in the queue")
+        return header.at + geometry.queue + (first + geometry.rows + i) % geometry.rows * 4
     }
     func queued(_ i: Int) -> Int { Int(cell(i).u32(0)) % geometry.rows }
     func setQueued(_ i: Int, _ frame: Int) { cell(i).set32(0, UInt32(frame)) }
