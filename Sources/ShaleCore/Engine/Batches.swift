@@ -33,7 +33,7 @@ extension Engine {
                 let shard = Shard(ref, keyHash: hash)
                 let table = shard.table
                 table.probe(fraction) { _, word0 in
-                    let location = Slot.location(word0)
+                    let location = word0.location
                     guard shard.log.isSound(location) else { return true }
                     prefetchLines(shard.log.address(location), to: 128)
                     return true

@@ -11,8 +11,8 @@ public struct Cursor {
     private var low: UInt64 = 0
 
     private struct Candidate {
-        let slot: Memory
-        let word0: UInt64
+        let slot: Slot
+        let word0: SlotEntry
         /// The high half is 0 until somebody asks for it.
         var rank: UInt64
         var fraction: UInt64 { rank >> 32 }
@@ -43,7 +43,7 @@ public struct Cursor {
                 continue
             }
             var rank = least.rank
-            if let (size, hash) = try copyKey(here, Slot.location(least.word0), into: &key) {
+            if let (size, hash) = try copyKey(here, least.word0.location, into: &key) {
                 rank = least.fraction << 32 | hash >> 32
                 // (Where this fails, the next call begins with the same entry.)
                 let status = try engine.getOutlined(
@@ -53,7 +53,7 @@ public struct Cursor {
                     keySize = size
                     return status
                 }
-            } else if least.slot.acquire(0) == least.word0 {
+            } else if least.slot.acquiredEntry == least.word0 {
                 // It is damaged. Where the record has moved on, the slot says where to.
                 go(to: rank &+ 1)
             }
@@ -79,11 +79,11 @@ public struct Cursor {
         for displacement in 0...table.reach(ofHome: home) {
             let p = table.bucket(home + displacement)
             for i in stride(from: 0, to: Table.bucketSize, by: Slot.size) {
-                let word0 = p.acquire(i)
-                if Slot.isFree(word0) || Slot.isPart(word0) || Slot.displacement(word0) != displacement { continue }
-                let fraction = UInt64(TableShape.fraction(fingerprint: word0, home: home, buckets: buckets))
+                let slot = Slot(p + i), word0 = slot.acquiredEntry
+                if word0.isFree || word0.isPart || word0.displacement != displacement { continue }
+                let fraction = UInt64(TableShape.fraction(fingerprint: word0.fingerprint, home: home, buckets: buckets))
                 if fraction < low >> 32 || fraction >= end { continue }
-                var entry = Candidate(slot: p + i, word0: word0, rank: fraction << 32)
+                var entry = Candidate(slot: slot, word0: word0, rank: fraction << 32)
                 if fraction == low >> 32, entry.rank < low {
                     entry.rank |= try high(shard, entry, &key)
                     if entry.rank < low { continue }
@@ -100,7 +100,7 @@ public struct Cursor {
 
     /// The high half of the key's hash; 0 where it cannot be read.
     private func high(_ shard: Shard, _ entry: Candidate, _ key: inout ValueBuffer) throws(Failure) -> UInt64 {
-        try copyKey(shard, Slot.location(entry.word0), into: &key).map { $0.hash >> 32 } ?? 0
+        try copyKey(shard, entry.word0.location, into: &key).map { $0.hash >> 32 } ?? 0
     }
 
     /// The key at a location, checked; nil where it has moved on or is damaged.

@@ -247,7 +247,7 @@ struct LargeSet {
 
     private func isCurrent(_ blob: UInt64) -> Bool {
         look(shard) { shard in
-            shard.lookup(entry.key).flatMap { shard.manifest(at: Slot.location($0.u64(0))) }?.blob == blob
+            shard.lookup(entry.key).flatMap { shard.manifest(at: $0.entry.location) }?.blob == blob
         }
     }
 
@@ -272,7 +272,7 @@ struct LargeSet {
     }
 
     private func replacesUnpinned() -> Bool {
-        look(shard) { $0.lookup(entry.key).map { !Slot.isPinned($0.u64(0)) } ?? false }
+        look(shard) { $0.lookup(entry.key).map { !$0.entry.isPinned } ?? false }
     }
 
     /// A shard without room for what it gets of the value, even if nothing else were there but what is pinned.
@@ -308,7 +308,7 @@ struct LargeSet {
         func add(_ shard: Shard, _ key: Key, isPart: Bool) -> Change.Blob {
             var own = Measure()
             _ = look(shard) { shard in
-                if let slot = shard.lookup(key, isPart: isPart) { own = shard.measure(Slot.location(slot.u64(0))) }
+                if let slot = shard.lookup(key, isPart: isPart) { own = shard.measure(slot.entry.location) }
                 return true
             }
             needs[shard.number].kept += own.bytes

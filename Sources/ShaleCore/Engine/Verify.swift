@@ -52,7 +52,7 @@ extension Engine {
         return (next, report)
     }
 
-    private func walk(_ shard: ShardReader, _ start: Int, _ report: inout Report, _ drop: (Memory) throws(Failure) -> Void)
+    private func walk(_ shard: ShardReader, _ start: Int, _ report: inout Report, _ drop: (Slot) throws(Failure) -> Void)
         throws(Failure) -> Int?
     {
         let end = shard.table.positions.upperBound
@@ -72,16 +72,16 @@ private enum Checked: Equatable { case free, sound(Int), damaged }
 
 extension ShardReader {
     /// What a slot points to. Without the lock it may be recycled meanwhile, and is looked at again.
-    fileprivate func check(_ slot: Memory) -> Checked {
+    fileprivate func check(_ slot: Slot) -> Checked {
         while true {
-            let word0 = slot.acquire(0)
-            if Slot.isFree(word0) { return .free }
-            let location = Slot.location(word0)
+            let word0 = slot.acquiredEntry
+            if word0.isFree { return .free }
+            let location = word0.location
             guard log.isSound(location) else { return .damaged }
             let segment = log.numberWord(log.frame(of: location)).acquire(0)
             if let bytes = log.soundBytes(location) { return .sound(bytes) }
             shim_fence_acquire()
-            if (slot.acquire(0) ^ word0) & ~Slot.reachBit == 0,
+            if slot.acquiredEntry.isSame(as: word0),
                 log.numberWord(log.frame(of: location)).acquire(0) == segment
             {
                 return .damaged

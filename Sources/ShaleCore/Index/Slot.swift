@@ -1,15 +1,15 @@
 import CShalePlatform
 
-/// A slot, 16 bytes.
+/// A slot's first word: which record the entry has.
 ///
-///     word 0   location in 8-byte units (32) · fingerprint: the low 24 bits of the hash fraction ·
-///              displacement (4) · reach (1) · pinned (1) · kind (2)
-///     word 1   recency stamp (38) · hits (2) · expiry in 64-second units (24)
+///     location in 8-byte units (32) · fingerprint: the low 24 bits of the hash fraction · displacement (4) · reach (1) ·
+///     pinned (1) · kind (2)
 ///
-/// A slot with location 0 is free. The reach bits of a bucket's four slots say
-/// how far its entries may have been displaced, also where the slot is free.
-enum Slot {
-    static let size = 16
+/// A slot with location 0 is free. The reach bits of a bucket's four slots say how far its entries may have been displaced,
+/// also where the slot is free.
+struct SlotEntry: Equatable {
+    let bits: UInt64
+    @inline(__always) init(_ bits: UInt64) { self.bits = bits }
 
     static let displacementShift: UInt64 = 56
     static let reachBit: UInt64 = 1 << 60
@@ -24,36 +24,85 @@ enum Slot {
         static let mask: UInt64 = 3 << 62
     }
     static let keptFlags = pinnedBit | Kind.mask
-    @inline(__always) static func isPart(_ w: UInt64) -> Bool { w & Kind.mask == Kind.part }
-    @inline(__always) static func isTouched(_ w: UInt64) -> Bool { w & Kind.mask == Kind.touched }
-    @inline(__always) static func isPinned(_ w: UInt64) -> Bool { w & pinnedBit != 0 }
-    @inline(__always) static func mayBeTagged(_ w: UInt64) -> Bool { w & Kind.tagged != 0 }
-
-    @inline(__always) static func location(_ w: UInt64) -> UInt32 { UInt32(truncatingIfNeeded: w) }
-    @inline(__always) static func isFree(_ w: UInt64) -> Bool { UInt32(truncatingIfNeeded: w) == 0 }
-    @inline(__always) static func displacement(_ w: UInt64) -> Int {
-        Int(truncatingIfNeeded: w >> displacementShift) & 15
-    }
-    /// Whether fingerprint and displacement are those of another first word.
-    @inline(__always) static func matches(_ w: UInt64, _ wanted: UInt64) -> Bool { (w ^ wanted) & probed == 0 }
-    /// Whether the fingerprint is that of a key's hash fraction.
-    @inline(__always) static func mayBe(_ fraction: UInt32, _ w: UInt64) -> Bool {
-        (w >> 32 ^ UInt64(fraction)) & 0xFF_FFFF == 0
-    }
+    /// Fingerprint and displacement.
     static let probed: UInt64 = 0x0FFF_FFFF << 32
-    @inline(__always) static func with(_ w: UInt64, location: UInt32) -> UInt64 { w & ~0xFFFF_FFFF | UInt64(location) }
+
+    @inline(__always) var location: UInt32 { UInt32(truncatingIfNeeded: bits) }
+    @inline(__always) var isFree: Bool { location == 0 }
+    @inline(__always) var fingerprint: UInt64 { bits >> 32 & 0xFF_FFFF }
+    @inline(__always) var displacement: Int { Int(truncatingIfNeeded: bits >> SlotEntry.displacementShift) & 15 }
+    @inline(__always) var isReaching: Bool { bits & SlotEntry.reachBit != 0 }
+    @inline(__always) var isPinned: Bool { bits & SlotEntry.pinnedBit != 0 }
+    @inline(__always) var isPart: Bool { bits & Kind.mask == Kind.part }
+    @inline(__always) var isTouched: Bool { bits & Kind.mask == Kind.touched }
+    @inline(__always) var mayBeTagged: Bool { bits & Kind.tagged != 0 }
+
+    /// Whether fingerprint and displacement are those of another first word.
+    @inline(__always) func matches(_ wanted: UInt64) -> Bool { (bits ^ wanted) & SlotEntry.probed == 0 }
+    /// Whether the fingerprint is that of a key's hash fraction.
+    @inline(__always) func mayBe(_ fraction: UInt32) -> Bool { (bits >> 32 ^ UInt64(fraction)) & 0xFF_FFFF == 0 }
+    /// Whether it is the same entry: the reach bit is the bucket's.
+    @inline(__always) func isSame(as other: SlotEntry) -> Bool { (bits ^ other.bits) & ~SlotEntry.reachBit == 0 }
+
+    @inline(__always) func with(location: UInt32) -> SlotEntry { SlotEntry(bits & ~0xFFFF_FFFF | UInt64(location)) }
+    @inline(__always) func with(location: UInt32, kind: UInt64) -> SlotEntry {
+        SlotEntry(with(location: location).bits & ~Kind.mask | kind)
+    }
+    /// `flags`: pinned, and the kind.
+    @inline(__always) func with(location: UInt32, flags: UInt64) -> SlotEntry {
+        SlotEntry(with(location: location).bits & ~SlotEntry.keptFlags | flags)
+    }
+    /// What stays of it when the slot is free.
+    @inline(__always) var freed: SlotEntry { SlotEntry(bits & SlotEntry.reachBit) }
+}
+
+/// A slot's second word: when the entry was used, and when it may be gone. Readers change it without the lock.
+///
+///     recency stamp (38) · hits (2) · expiry in 64-second units (24)
+struct SlotUse: Equatable {
+    let bits: UInt64
+    @inline(__always) init(_ bits: UInt64) { self.bits = bits }
+    @inline(__always) init(stamp: UInt64, hits: UInt64 = 0, expiry: UInt64) {
+        bits = stamp & SlotUse.stampMask | hits << 38 | expiry << 40
+    }
 
     static let stampBits: UInt64 = 38
     static let stampMask: UInt64 = (1 << 38) - 1
-    @inline(__always) static func stamp(_ w: UInt64) -> UInt64 { w & stampMask }
-    @inline(__always) static func hits(_ w: UInt64) -> UInt64 { w >> 38 & 3 }
-    @inline(__always) static func expiry(_ w: UInt64) -> UInt64 { w >> 40 }
-    @inline(__always) static func word1(stamp: UInt64, hits: UInt64 = 0, expiry: UInt64) -> UInt64 {
-        stamp & stampMask | hits << 38 | expiry << 40
+    static let mostHits: UInt64 = 3
+    private static let hit: UInt64 = 1 << 38
+
+    @inline(__always) var stamp: UInt64 { bits & SlotUse.stampMask }
+    @inline(__always) var hits: UInt64 { bits >> 38 & 3 }
+    @inline(__always) var expiry: UInt64 { bits >> 40 }
+
+    @inline(__always) var hitsAfterUse: UInt64 { min(hits + 1, SlotUse.mostHits) }
+    @inline(__always) func used(stamp: UInt64) -> SlotUse {
+        SlotUse(stamp: stamp, hits: hitsAfterUse, expiry: expiry)
     }
-    static let mostHits: UInt64 = 3, hit: UInt64 = 1 << 38
-    @inline(__always) static func hitsAfterUse(_ w: UInt64) -> UInt64 { min(hits(w) + 1, mostHits) }
-    @inline(__always) static func used(_ w: UInt64, stamp: UInt64) -> UInt64 {
-        word1(stamp: stamp, hits: hitsAfterUse(w), expiry: expiry(w))
-    }
+    /// Of fewer than `mostHits`.
+    @inline(__always) var withOneHitMore: SlotUse { SlotUse(bits &+ SlotUse.hit) }
+    /// Of more than none.
+    @inline(__always) var withOneHitLess: SlotUse { SlotUse(bits &- SlotUse.hit) }
+}
+
+/// Where a slot is: its two words.
+struct Slot: Equatable {
+    static let size = 16
+
+    let at: Memory
+    @inline(__always) init(_ at: Memory) { self.at = at }
+
+    /// Under the lock, which alone changes it.
+    @inline(__always) var entry: SlotEntry { SlotEntry(at.u64(0)) }
+    /// Without the lock: with all that was stored before it.
+    @inline(__always) var acquiredEntry: SlotEntry { SlotEntry(at.acquire(0)) }
+    @inline(__always) func release(_ entry: SlotEntry) { at.release(0, entry.bits) }
+
+    @inline(__always) var use: SlotUse { SlotUse(at.u64(8)) }
+    @inline(__always) var acquiredUse: SlotUse { SlotUse(at.acquire(8)) }
+    @inline(__always) func release(_ use: SlotUse) { at.release(8, use.bits) }
+    /// Leaves none.
+    @inline(__always) func takeUse() -> SlotUse { SlotUse(shim_exchange64(at + 8, 0)) }
+    /// Unless a reader has changed it meanwhile.
+    @inline(__always) func replace(_ use: SlotUse, with new: SlotUse) -> Bool { shim_cas64(at + 8, use.bits, new.bits) }
 }

@@ -42,15 +42,15 @@ struct Table {
     let gap: Int
 
     @inline(__always) var shape: TableShape { TableShape(header.acquire(Field.shape)) }
-    func fraction(at position: Int, _ word0: UInt64, _ shape: TableShape) -> UInt32 {
+    func fraction(at position: Int, _ word0: SlotEntry, _ shape: TableShape) -> UInt32 {
         // (A damaged slot may name a home below the first.)
-        let home = max(0, position - Slot.displacement(word0))
-        return TableShape.fraction(fingerprint: word0, home: home, buckets: shape.buckets(ofHome: home))
+        let home = max(0, position - word0.displacement)
+        return TableShape.fraction(fingerprint: word0.fingerprint, home: home, buckets: shape.buckets(ofHome: home))
     }
 
     /// Whether a probe for the fraction comes by the slot.
-    func reaches(_ slot: Memory, _ fraction: UInt32, _ position: Int, _ shape: TableShape) -> Bool {
-        let displacement = Slot.displacement(slot.u64(0)), home = shape.home(fraction)
+    func reaches(_ slot: Slot, _ fraction: UInt32, _ position: Int, _ shape: TableShape) -> Bool {
+        let displacement = slot.entry.displacement, home = shape.home(fraction)
         return home + displacement == position && reach(ofHome: home) >= displacement
     }
 
@@ -70,42 +70,42 @@ struct Table {
     // MARK: Probing
 
     /// Of the first words of a home's slots.
-    @inline(__always) static func reach(_ a: UInt64, _ b: UInt64, _ c: UInt64, _ d: UInt64) -> Int {
-        if (a | b | c | d) & Slot.reachBit == 0 { return 0 }
-        return d & Slot.reachBit != 0
-            ? reaches.3 : c & Slot.reachBit != 0 ? reaches.2 : b & Slot.reachBit != 0 ? reaches.1 : reaches.0
+    @inline(__always) static func reach(_ a: SlotEntry, _ b: SlotEntry, _ c: SlotEntry, _ d: SlotEntry) -> Int {
+        if (a.bits | b.bits | c.bits | d.bits) & SlotEntry.reachBit == 0 { return 0 }
+        return d.isReaching ? reaches.3 : c.isReaching ? reaches.2 : b.isReaching ? reaches.1 : reaches.0
     }
     @inline(__always) func reach(ofHome home: Int) -> Int {
         let p = bucket(home)
-        return Table.reach(p.acquire(0), p.acquire(16), p.acquire(32), p.acquire(48))
+        return Table.reach(
+            Slot(p).acquiredEntry, Slot(p + 16).acquiredEntry, Slot(p + 32).acquiredEntry, Slot(p + 48).acquiredEntry)
     }
 
     /// Offers every slot that may hold the fraction, nearest first, until `body` returns true.
     @inline(__always)
-    func probe(_ fraction: UInt32, home: Int, _ body: (_ slot: Memory, _ word0: UInt64) -> Bool) {
+    func probe(_ fraction: UInt32, home: Int, _ body: (_ slot: Slot, _ word0: SlotEntry) -> Bool) {
         probe(from: inlinedFirst(fraction, home: home), fraction, home: home, body)
     }
     /// The same with less code.
     @inline(__always)
-    func probe(_ fraction: UInt32, _ body: (_ slot: Memory, _ word0: UInt64) -> Bool) {
+    func probe(_ fraction: UInt32, _ body: (_ slot: Slot, _ word0: SlotEntry) -> Bool) {
         let home = shape.home(fraction)
         probe(from: first(fraction, home: home), fraction, home: home, body)
     }
     @inline(__always)
     private func probe(
-        from first: Match, _ fraction: UInt32, home: Int, _ body: (_ slot: Memory, _ word0: UInt64) -> Bool
+        from first: Match, _ fraction: UInt32, home: Int, _ body: (_ slot: Slot, _ word0: SlotEntry) -> Bool
     ) {
         var found = first
         while let slot = found.slot {
-            if !Slot.isFree(found.word0), body(slot, found.word0) { return }
+            if !found.word0.isFree, body(slot, found.word0) { return }
             found = next(found, fraction, home: home)
         }
     }
 
     /// A slot with a key's fingerprint. (One that is free looks like the fingerprint 0.)
     private struct Match {
-        var slot: Memory?
-        var word0: UInt64 = 0
+        var slot: Slot?
+        var word0 = SlotEntry(0)
         var displacement = 0
     }
 
@@ -114,16 +114,17 @@ struct Table {
     @inline(__always)
     private func inlinedFirst(_ fraction: UInt32, home: Int) -> Match {
         let line = inlinedBucket(home), wanted = UInt64(fraction & 0xFF_FFFF) << 32
-        let a = line.acquire(0), b = line.acquire(16), c = line.acquire(32), d = line.acquire(48)
-        if Slot.matches(a, wanted) { return Match(slot: line, word0: a) }
-        if Slot.matches(b, wanted) { return Match(slot: line + 16, word0: b) }
-        if Slot.matches(c, wanted) { return Match(slot: line + 32, word0: c) }
-        if Slot.matches(d, wanted) { return Match(slot: line + 48, word0: d) }
+        let a = Slot(line).acquiredEntry, b = Slot(line + 16).acquiredEntry, c = Slot(line + 32).acquiredEntry,
+            d = Slot(line + 48).acquiredEntry
+        if a.matches(wanted) { return Match(slot: Slot(line), word0: a) }
+        if b.matches(wanted) { return Match(slot: Slot(line + 16), word0: b) }
+        if c.matches(wanted) { return Match(slot: Slot(line + 32), word0: c) }
+        if d.matches(wanted) { return Match(slot: Slot(line + 48), word0: d) }
         let reach = Table.reach(a, b, c, d)
         if reach == 0 { return Match() }
         // Rarely it goes on in the next chunk.
         if reach > ~home & (Table.chunkBuckets &- 1) {
-            return next(Match(slot: line + (Table.bucketSize &- Slot.size)), fraction, home: home)
+            return next(Match(slot: Slot(line + (Table.bucketSize &- Slot.size))), fraction, home: home)
         }
         return Table.displaced(wanted, line, to: reach)
     }
@@ -136,12 +137,12 @@ struct Table {
         let end = line + reach &* bucketSize
         while line != end {
             line += bucketSize
-            wanted &+= 1 << Slot.displacementShift
+            wanted &+= 1 << SlotEntry.displacementShift
             var i = 0
             while i < bucketSize {
-                let difference = line.acquire(i) ^ wanted
-                if difference & Slot.probed == 0 {
-                    return Match(slot: line + i, word0: difference ^ wanted, displacement: Slot.displacement(wanted))
+                let word0 = Slot(line + i).acquiredEntry
+                if word0.matches(wanted) {
+                    return Match(slot: Slot(line + i), word0: word0, displacement: SlotEntry(wanted).displacement)
                 }
                 i &+= Slot.size
             }
@@ -153,18 +154,18 @@ struct Table {
     @inline(never)
     private func next(_ last: Match, _ fraction: UInt32, home: Int) -> Match {
         let reach = reach(ofHome: home)
-        var displacement = last.displacement, slot = last.slot.unsafelyUnwrapped
+        var displacement = last.displacement, at = last.slot.unsafelyUnwrapped.at
         while true {
             // (A bucket is a line of the cache.)
-            slot += Slot.size
-            if Int(bitPattern: slot) & (Table.bucketSize - 1) == 0 {
+            at += Slot.size
+            if Int(bitPattern: at) & (Table.bucketSize - 1) == 0 {
                 displacement += 1
                 if displacement > reach { return Match() }
-                slot = bucket(home + displacement)
+                at = bucket(home + displacement)
             }
-            let word0 = slot.acquire(0),
-                wanted = UInt64(fraction & 0xFF_FFFF) << 32 | UInt64(displacement) << Slot.displacementShift
-            if Slot.matches(word0, wanted), !Slot.isFree(word0) {
+            let slot = Slot(at), word0 = slot.acquiredEntry,
+                wanted = UInt64(fraction & 0xFF_FFFF) << 32 | UInt64(displacement) << SlotEntry.displacementShift
+            if word0.matches(wanted), !word0.isFree {
                 return Match(slot: slot, word0: word0, displacement: displacement)
             }
         }
@@ -174,7 +175,7 @@ struct Table {
     /// true.
     @inline(__always)
     func hasSlot(
-        ofHome home: Int, fingerprint: UInt32, ignoring bits: UInt32, _ body: (_ slot: Memory, _ position: Int) -> Bool
+        ofHome home: Int, fingerprint: UInt32, ignoring bits: UInt32, _ body: (_ slot: Slot, _ position: Int) -> Bool
     ) -> Bool {
         let mask = UInt64(0x0FFF_FFFF & ~bits) << 32
         var wanted = UInt64(fingerprint & 0xFF_FFFF) << 32
@@ -183,11 +184,11 @@ struct Table {
         while position <= end {
             var i = 0
             while i < Table.bucketSize {
-                let word0 = line.u64(i)
-                if word0 & mask == wanted, !Slot.isFree(word0), body(line + i, position) { return true }
+                let slot = Slot(line + i), word0 = slot.entry
+                if word0.bits & mask == wanted, !word0.isFree, body(slot, position) { return true }
                 i &+= Slot.size
             }
-            wanted &+= 1 << Slot.displacementShift
+            wanted &+= 1 << SlotEntry.displacementShift
             position &+= 1
             line = next(line, position)
         }
@@ -196,32 +197,32 @@ struct Table {
 
     /// The slot that points to this location. Under the lock.
     @inline(__always)
-    func find(_ fraction: UInt32, location: UInt32) -> Memory? {
-        var found: Memory?
+    func find(_ fraction: UInt32, location: UInt32) -> Slot? {
+        var found: Slot?
         probe(fraction, home: shape.home(fraction)) { slot, word0 in
-            guard Slot.location(word0) == location else { return false }
+            guard word0.location == location else { return false }
             found = slot
             return true
         }
         return found
     }
 
-    func index(of slot: Memory) -> UInt32 {
-        let (chunk, rest) = (slot - buckets).quotientAndRemainder(dividingBy: chunkStride)
+    func index(of slot: Slot) -> UInt32 {
+        let (chunk, rest) = (slot.at - buckets).quotientAndRemainder(dividingBy: chunkStride)
         return UInt32(truncatingIfNeeded: chunk * Table.chunkBuckets * Table.bucketSlots + rest / Slot.size)
     }
-    func slot(_ index: UInt32) -> Memory {
-        bucket(Int(index) / Table.bucketSlots) + Int(index) % Table.bucketSlots * Slot.size
+    func slot(_ index: UInt32) -> Slot {
+        Slot(bucket(Int(index) / Table.bucketSlots) + Int(index) % Table.bucketSlots * Slot.size)
     }
     /// What a damaged word names may be none.
     func isSlot(_ p: Memory) -> Bool {
         p >= buckets && (p - buckets) % chunkStride <= Table.chunkBuckets * Table.bucketSize - Slot.size
-            && positions.contains(position(of: p))
+            && positions.contains(position(of: Slot(p)))
     }
-    func position(of slot: Memory) -> Int { Int(index(of: slot)) / Table.bucketSlots }
+    func position(of slot: Slot) -> Int { Int(index(of: slot)) / Table.bucketSlots }
     /// Of a slot that the home may reach.
-    func displacement(of slot: Memory, from home: Int) -> Int {
-        let bytes = slot - bucket(home), inChunk = (Table.chunkBuckets - home % Table.chunkBuckets) * Table.bucketSize
+    func displacement(of slot: Slot, from home: Int) -> Int {
+        let bytes = slot.at - bucket(home), inChunk = (Table.chunkBuckets - home % Table.chunkBuckets) * Table.bucketSize
         return (bytes < inChunk ? bytes : bytes - gap) / Table.bucketSize
     }
 
@@ -232,13 +233,13 @@ struct Table {
     /// Every slot in use, or those of some buckets. Under the lock; the body may free it.
     @inline(__always)
     func forEachSlot<E: Error>(
-        at positions: Range<Int>? = nil, _ body: (_ slot: Memory, _ word0: UInt64, _ position: Int) throws(E) -> Void
+        at positions: Range<Int>? = nil, _ body: (_ slot: Slot, _ word0: SlotEntry, _ position: Int) throws(E) -> Void
     ) throws(E) {
         for position in positions ?? self.positions {
             let p = bucket(position)
             for i in stride(from: 0, to: Table.bucketSize, by: Slot.size) {
-                let word0 = p.u64(i)
-                if !Slot.isFree(word0) { try body(p + i, word0, position) }
+                let slot = Slot(p + i), word0 = slot.entry
+                if !word0.isFree { try body(slot, word0, position) }
             }
         }
     }

@@ -4,33 +4,34 @@ import CShalePlatform
 extension Table {
     /// A free slot for the fraction, which must be filled before anything else changes. Nil where the neighbourhood is
     /// full beyond help.
-    func reserve(_ fraction: UInt32) -> Memory? {
+    func reserve(_ fraction: UInt32) -> Slot? {
         let home = shape.home(fraction)
         return nearestFreeSlot(home) ?? makeFree(near: home)
     }
 
     /// The first word of an entry in a slot that was reserved for it. Its home reaches the slot from here on.
-    func word0(_ slot: Memory, _ fraction: UInt32, location: UInt32, flags: UInt64) -> UInt64 {
+    func word0(_ slot: Slot, _ fraction: UInt32, location: UInt32, flags: UInt64) -> SlotEntry {
         let home = shape.home(fraction)
         return word0(slot, home: home, fingerprint: UInt64(fraction & 0xFF_FFFF), location: location, flags: flags)
     }
 
-    private func word0(_ slot: Memory, home: Int, fingerprint: UInt64, location: UInt32, flags: UInt64) -> UInt64 {
+    private func word0(_ slot: Slot, home: Int, fingerprint: UInt64, location: UInt32, flags: UInt64) -> SlotEntry {
         let displacement = displacement(of: slot, from: home)
         raiseReach(ofHome: home, to: displacement)
-        return slot.u64(0) & Slot.reachBit | UInt64(location) | fingerprint << 32
-            | UInt64(displacement) << Slot.displacementShift | flags & ~Slot.reachBit
+        return SlotEntry(
+            slot.entry.freed.bits | UInt64(location) | fingerprint << 32
+                | UInt64(displacement) << SlotEntry.displacementShift | flags & ~SlotEntry.reachBit)
     }
 
-    func publish(_ slot: Memory, home: Int, fingerprint: UInt64, location: UInt32, flags: UInt64, word1: UInt64)
+    func publish(_ slot: Slot, home: Int, fingerprint: UInt64, location: UInt32, flags: UInt64, word1: SlotUse)
     {
         let word0 = word0(slot, home: home, fingerprint: fingerprint, location: location, flags: flags)
-        slot.release(8, word1)
-        slot.release(0, word0)
+        slot.release(word1)
+        slot.release(word0)
     }
 
-    @inline(__always) func move(_ slot: Memory, to location: UInt32) {
-        slot.release(0, Slot.with(slot.u64(0), location: location))
+    @inline(__always) func move(_ slot: Slot, to location: UInt32) {
+        slot.release(slot.entry.with(location: location))
     }
 
     private func raiseReach(ofHome home: Int, to displacement: Int) {
@@ -39,20 +40,20 @@ extension Table {
         let step =
             displacement <= Table.reaches.0
             ? 0 : displacement <= Table.reaches.1 ? 16 : displacement <= Table.reaches.2 ? 32 : 48
-        for at in stride(from: 0, through: step, by: 16) where p.u64(at) & Slot.reachBit == 0 {
-            p.release(at, p.u64(at) | Slot.reachBit)
+        for at in stride(from: 0, through: step, by: 16) where p.u64(at) & SlotEntry.reachBit == 0 {
+            p.release(at, p.u64(at) | SlotEntry.reachBit)
         }
     }
 
     /// (One look at all four: which of them is free, no branch can foresee.)
-    @inline(__always) private func freeSlot(_ p: Memory) -> Memory? {
+    @inline(__always) private func freeSlot(_ p: Memory) -> Slot? {
         let free =
-            (Slot.isFree(p.u64(0)) ? 1 : 0) | (Slot.isFree(p.u64(16)) ? 2 : 0) | (Slot.isFree(p.u64(32)) ? 4 : 0)
-            | (Slot.isFree(p.u64(48)) ? 8 : 0)
-        return free == 0 ? nil : p + free.trailingZeroBitCount &* Slot.size
+            (Slot(p).entry.isFree ? 1 : 0) | (Slot(p + 16).entry.isFree ? 2 : 0) | (Slot(p + 32).entry.isFree ? 4 : 0)
+            | (Slot(p + 48).entry.isFree ? 8 : 0)
+        return free == 0 ? nil : Slot(p + free.trailingZeroBitCount &* Slot.size)
     }
 
-    func nearestFreeSlot(_ home: Int) -> Memory? {
+    func nearestFreeSlot(_ home: Int) -> Slot? {
         var p = inlinedBucket(home), position = home
         while true {
             if let slot = freeSlot(p) { return slot }
@@ -64,11 +65,11 @@ extension Table {
 
     /// Moves entries up, each within its own reach, until a slot near `home` is free.
     /// `sparing`: the home whose entries are being laid out anew, and must stay where they are.
-    func makeFree(near home: Int, sparing: Int = -1) -> Memory? {
+    func makeFree(near home: Int, sparing: Int = -1) -> Slot? {
         let shape = self.shape
         let end = shape.positions.upperBound
         var position = home + Table.reaches.3 + 1
-        var free: Memory?
+        var free: Slot?
         while position < min(end, home + 256), free == nil {
             free = freeSlot(bucket(position))
             if free == nil { position += 1 }
@@ -78,11 +79,10 @@ extension Table {
             search: for from in max(home, position - Table.reaches.3)..<position {
                 let p = bucket(from)
                 for i in stride(from: 0, to: Table.bucketSize, by: Slot.size) {
-                    let word0 = p.u64(i)
-                    let owner = from - Slot.displacement(word0)
+                    let moved = Slot(p + i), owner = from - moved.entry.displacement
                     if position - owner <= Table.reaches.3, owner != sparing {
-                        relocate(p + i, to: slot, home: owner, fingerprint: word0 >> 32 & 0xFF_FFFF)
-                        free = p + i
+                        relocate(moved, to: slot, home: owner, fingerprint: moved.entry.fingerprint)
+                        free = moved
                         position = from
                         break search
                     }
@@ -92,12 +92,12 @@ extension Table {
         return free
     }
 
-    private func relocate(_ slot: Memory, to target: Memory, home: Int, fingerprint: UInt64) {
-        let word0 = slot.u64(0), word1 = slot.u64(8)
+    private func relocate(_ slot: Slot, to target: Slot, home: Int, fingerprint: UInt64) {
+        let word0 = slot.entry, word1 = slot.use
         header.release(Field.relocation, UInt64(index(of: slot)) << 32 | UInt64(index(of: target)) | 1 << 63)
         shim_fence_release()
         publish(
-            target, home: home, fingerprint: fingerprint, location: Slot.location(word0), flags: word0 & Slot.keptFlags,
+            target, home: home, fingerprint: fingerprint, location: word0.location, flags: word0.bits & SlotEntry.keptFlags,
             word1: word1)
         announceMove()
         retargetMoves(index(of: slot), index(of: target))
@@ -106,15 +106,15 @@ extension Table {
     }
 
     /// Clears a slot whose entry lives elsewhere now; a use that a reader stored meanwhile goes along.
-    func vacate(_ slot: Memory, copied word1: UInt64, to target: Memory) {
-        if target < slot {
+    func vacate(_ slot: Slot, copied word1: SlotUse, to target: Slot) {
+        if target.at < slot.at {
             // The sweep may have passed the new place and not yet the old one.
             if header[Field.sweepAt] > position(of: target), header[Field.sweepState] == ShardHeader.SweepState.sweeping {
                 header[Field.sweepState] = ShardHeader.SweepState.restart
             }
         }
         clear(slot)
-        let late = shim_exchange64(slot + 8, 0)
+        let late = slot.takeUse()
         if late != word1 { raise(target, to: late) }
     }
 }

@@ -28,7 +28,7 @@ extension Table {
     }
 
     /// Before an entry leaves: where a pass has copied it already, the copy goes first.
-    @inline(__always) func forgetCopy(of slot: Memory) {
+    @inline(__always) func forgetCopy(of slot: Slot) {
         if header[Field.moveCount] != 0 { clearCopy(of: index(of: slot)) }
     }
 
@@ -39,16 +39,16 @@ extension Table {
     }
 
     /// Clears one of two slots that hold the same entry.
-    func clear(_ duplicate: Memory, keeping other: Memory) {
-        guard !Slot.isFree(other.u64(0)), Slot.location(duplicate.u64(0)) == Slot.location(other.u64(0)) else { return }
+    func clear(_ duplicate: Slot, keeping other: Slot) {
+        guard !other.entry.isFree, duplicate.entry.location == other.entry.location else { return }
         announceMove()
         clear(duplicate)
     }
 
     /// Clears the slot that an entry has left, if that was not done, and brings a use along, if there was one.
-    private func endMove(from: Memory, to: Memory) {
+    private func endMove(from: Slot, to: Slot) {
         clear(from, keeping: to)
-        if Slot.isFree(from.u64(0)), !Slot.isFree(to.u64(0)) { raise(to, to: shim_exchange64(from + 8, 0)) }
+        if from.entry.isFree, !to.entry.isFree { raise(to, to: from.takeUse()) }
     }
 
     /// A move within the table is completed; those of a pass over a bucket are completed if readers have been told of
@@ -60,7 +60,7 @@ extension Table {
             let from = UInt32(truncatingIfNeeded: relocation >> 32) & 0x7FFF_FFFF,
                 to = UInt32(truncatingIfNeeded: relocation)
             if from < slots, to < slots {
-                if Slot.location(slot(from).u64(0)) == Slot.location(slot(to).u64(0)) { retargetMoves(from, to) }
+                if slot(from).entry.location == slot(to).entry.location { retargetMoves(from, to) }
                 endMove(from: slot(from), to: slot(to))
             }
             header.release(Field.relocation, 0)
@@ -74,8 +74,8 @@ extension Table {
         header.release(Field.moveCount, 0)
     }
 
-    @inline(__always) func clear(_ slot: Memory) {
-        slot.release(0, slot.u64(0) & Slot.reachBit)
+    @inline(__always) func clear(_ slot: Slot) {
+        slot.release(slot.entry.freed)
     }
 
     func announceMove() {
@@ -85,10 +85,10 @@ extension Table {
 
     /// Brings a use along from where the entry was. (What was there is zero now. No reader expects that: one that has
     /// read the word before fails, and looks for the entry.)
-    func raise(_ slot: Memory, to late: UInt64) {
+    func raise(_ slot: Slot, to late: SlotUse) {
         while true {
-            let word1 = slot.u64(8)
-            if Slot.stamp(word1) >= Slot.stamp(late) || shim_cas64(slot + 8, word1, late) { return }
+            let word1 = slot.use
+            if word1.stamp >= late.stamp || slot.replace(word1, with: late) { return }
         }
     }
 }

@@ -10,7 +10,7 @@ extension Table {
     }
 
     /// Lays out up to `count` more buckets anew. `dropped` gets an entry that found no place.
-    func advance(_ count: Int, dropped: (Memory) -> Void) {
+    func advance(_ count: Int, dropped: (Slot) -> Void) {
         var left = count
         while left > 0 {
             let shape = self.shape
@@ -37,19 +37,19 @@ extension Table {
         for i in (from &* next / shape.buckets)...(shape.frontier &* next / shape.buckets) { shim_prefetch(bucket(i)) }
     }
 
-    private func drop(_ slot: Memory, _ dropped: (Memory) -> Void) {
+    private func drop(_ slot: Slot, _ dropped: (Slot) -> Void) {
         #if SHALE_FAULTS
-        shim_tell(SHIM_FORCED, slot)
+        shim_tell(SHIM_FORCED, slot.at)
         #endif
         dropped(slot)
     }
 
     /// A slot near a home that one that is not pinned has to leave.
-    private func yieldedSlot(near home: Int, _ dropped: (Memory) -> Void) -> Memory? {
+    private func yieldedSlot(near home: Int, _ dropped: (Slot) -> Void) -> Slot? {
         for position in home...(home + Table.reaches.3) {
             for i in stride(from: 0, to: Table.bucketSize, by: Slot.size) {
-                let p = bucket(position) + i
-                if Slot.isPinned(p.u64(0)) || isMoving(index(of: p)) { continue }
+                let p = Slot(bucket(position) + i)
+                if p.entry.isPinned || isMoving(index(of: p)) { continue }
                 drop(p, dropped)
                 return p
             }
@@ -57,7 +57,7 @@ extension Table {
         // Or one that has just moved there.
         for i in 0..<header[Field.moveCount] {
             let from = slot(move(i).from), to = slot(move(i).to)
-            if Slot.isFree(from.u64(0)) || Slot.isPinned(from.u64(0)) || position(of: to) < home
+            if from.entry.isFree || from.entry.isPinned || position(of: to) < home
                 || position(of: to) > home + Table.reaches.3
             {
                 continue
@@ -68,47 +68,47 @@ extension Table {
         return nil
     }
 
-    private func migrate(_ old: Int, _ shape: TableShape, _ dropped: (Memory) -> Void) {
+    private func migrate(_ old: Int, _ shape: TableShape, _ dropped: (Slot) -> Void) {
         let growing = shape.mode == TableShape.Mode.growing, next = shape.nextBuckets
         let after = TableShape(buckets: shape.buckets, frontier: growing ? old : old + 1, mode: shape.mode)
         let reach = reach(ofHome: old)
         let lowest = TableShape.lowestFraction(old, shape.buckets)
         // At most 64 entries; their old slots are cleared once readers are told of the new ones.
-        withUnsafeTemporaryAllocation(of: UInt64.self, capacity: ShardHeader.mostMoves) { stamps in
+        withUnsafeTemporaryAllocation(of: SlotUse.self, capacity: ShardHeader.mostMoves) { uses in
             var count = 0
             header.release(Field.moveShape, after.word)
             for displacement in 0...reach {
                 let p = bucket(old + displacement)
                 for i in stride(from: 0, to: Table.bucketSize, by: Slot.size) {
-                    let word0 = p.u64(i)
-                    guard !Slot.isFree(word0), Slot.displacement(word0) == displacement else { continue }
-                    let home = TableShape.scale(TableShape.fraction(fingerprint: word0, lowest: lowest), next)
+                    let slot = Slot(p + i), word0 = slot.entry
+                    guard !word0.isFree, word0.displacement == displacement else { continue }
+                    let home = TableShape.scale(TableShape.fraction(fingerprint: word0.fingerprint, lowest: lowest), next)
                     if home == old { continue }
                     guard
                         let target = nearestFreeSlot(home) ?? makeFree(near: home, sparing: old)
-                            ?? (Slot.isPinned(word0) ? yieldedSlot(near: home, dropped) : nil)
+                            ?? (word0.isPinned ? yieldedSlot(near: home, dropped) : nil)
                     else {
-                        drop(p + i, dropped)
+                        drop(slot, dropped)
                         continue
                     }
                     // (Its value went to make room.)
-                    if Slot.isFree(p.u64(i)) { continue }
-                    let word1 = p.u64(i + 8)
-                    noteMove(count, index(of: p + i), index(of: target))
+                    if slot.entry.isFree { continue }
+                    let word1 = slot.use
+                    noteMove(count, index(of: slot), index(of: target))
                     publish(
-                        target, home: home, fingerprint: word0 >> 32 & 0xFF_FFFF, location: Slot.location(word0),
-                        flags: word0 & Slot.keptFlags, word1: word1)
-                    stamps[count] = word1
+                        target, home: home, fingerprint: word0.fingerprint, location: word0.location,
+                        flags: word0.bits & SlotEntry.keptFlags, word1: word1)
+                    uses[count] = word1
                     count += 1
                 }
             }
             header.release(Field.shape, after.word)
             announceMove()
             for i in 0..<count {
-                let from = slot(move(i).from), to = slot(move(i).to), word0 = from.u64(0)
+                let from = slot(move(i).from), to = slot(move(i).to), word0 = from.entry
                 // (Where it went to make room, its slot may be another's by now.)
-                if !Slot.isFree(word0), Slot.location(word0) == Slot.location(to.u64(0)) {
-                    vacate(from, copied: stamps[i], to: to)
+                if !word0.isFree, word0.location == to.entry.location {
+                    vacate(from, copied: uses[i], to: to)
                 }
             }
             header.release(Field.moveCount, 0)
@@ -121,7 +121,7 @@ extension Table {
             let p = bucket(old)
             // (The farthest first: what a kill leaves is a reach all the same.)
             for i in stride(from: Table.bucketSize - Slot.size, through: 0, by: -Slot.size) {
-                p.release(i, p.u64(i) & ~Slot.reachBit)
+                p.release(i, p.u64(i) & ~SlotEntry.reachBit)
             }
         }
     }

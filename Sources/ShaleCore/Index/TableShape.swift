@@ -62,12 +62,12 @@ struct TableShape {
     }
 
     /// A bucket spans at most 2^24 fractions, so the fingerprint decides which one it is.
-    @inline(__always) static func fraction(fingerprint word0: UInt64, home: Int, buckets: Int) -> UInt32 {
-        fraction(fingerprint: word0, lowest: lowestFraction(home, buckets))
+    @inline(__always) static func fraction(fingerprint: UInt64, home: Int, buckets: Int) -> UInt32 {
+        fraction(fingerprint: fingerprint, lowest: lowestFraction(home, buckets))
     }
 
-    @inline(__always) static func fraction(fingerprint word0: UInt64, lowest: UInt64) -> UInt32 {
-        UInt32(truncatingIfNeeded: lowest &+ (word0 >> 32 &- lowest) & 0xFF_FFFF)
+    @inline(__always) static func fraction(fingerprint: UInt64, lowest: UInt64) -> UInt32 {
+        UInt32(truncatingIfNeeded: lowest &+ (fingerprint &- lowest) & 0xFF_FFFF)
     }
 }
 

@@ -32,6 +32,8 @@ extension ShardHeader {
         release(Field.transaction, 0)
     }
 
+    /// The same for a slot's first word.
+    @inline(__always) func commit(_ slot: Slot, _ entry: SlotEntry) { commit(slot.at, entry.bits) }
     /// The same for one of the header's counts.
     func commit(_ field: ShardHeader.Count, by step: Int) {
         commit(address(field.word), UInt64(truncatingIfNeeded: self[field] + step))
@@ -42,16 +44,16 @@ extension ShardHeader {
 
     /// Within a transaction: replaces a current slot's second word, before readers see the first one. A reader's later
     /// stamp stays.
-    @inline(never) func restamp(_ slot: Memory, _ stamp: UInt64, isUse: Bool = false, expiry: UInt64) {
+    @inline(never) func restamp(_ slot: Slot, _ stamp: UInt64, isUse: Bool = false, expiry: UInt64) {
         assert(self[Field.transaction] != 0)
         while true {
-            let old = slot.u64(8)
-            let hits = isUse ? Slot.hitsAfterUse(old) : Slot.hits(old)
-            let new = Slot.word1(stamp: max(stamp, Slot.stamp(old)), hits: hits, expiry: expiry)
-            self[Field.stampedNew] = new
-            self[Field.stampedOld] = old
-            release(Field.stampedSlot, slot - at)
-            if shim_cas64(slot + 8, old, new) { return }
+            let old = slot.use
+            let hits = isUse ? old.hitsAfterUse : old.hits
+            let new = SlotUse(stamp: max(stamp, old.stamp), hits: hits, expiry: expiry)
+            self[Field.stampedNew] = new.bits
+            self[Field.stampedOld] = old.bits
+            release(Field.stampedSlot, slot.at - at)
+            if slot.replace(old, with: new) { return }
         }
     }
 

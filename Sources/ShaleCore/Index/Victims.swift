@@ -45,7 +45,7 @@ struct Victims {
     private static func aim(buckets: Int) -> Int { max(Sizes.aim, buckets / 16) }
 
     /// What the order is by: least recently used. Another function of the slot gives another policy.
-    @inline(__always) static func rank(_ word1: UInt64) -> UInt64 { Slot.stamp(word1) }
+    @inline(__always) static func rank(_ word1: SlotUse) -> UInt64 { word1.stamp }
 
     // MARK: Heaps
 
@@ -118,7 +118,7 @@ struct Victims {
     // MARK: Choosing
 
     /// The least recently used entry's slot, or nil where all are pinned.
-    func next(expired: (Memory) -> Void) -> Memory? {
+    func next(expired: (Slot) -> Void) -> Slot? {
         var barren = 0
         while header[Field.entries] > header[Field.pinned], barren < 4 {
             while let item = pop(current) {
@@ -144,25 +144,25 @@ struct Victims {
     }
 
     /// An entry that `next` chose stays, and keeps its rank. (There is room: its item was popped.)
-    func putBack(_ slot: Memory) {
-        let word0 = slot.u64(0), rank = Victims.rank(slot.u64(8))
-        if Slot.isFree(word0) || rank > header[Field.heapLimit] { return }
+    func putBack(_ slot: Slot) {
+        let word0 = slot.entry, rank = Victims.rank(slot.use)
+        if word0.isFree || rank > header[Field.heapLimit] { return }
         push(current, Item.make(rank, table.fraction(at: table.position(of: slot), word0, table.shape)))
     }
 
     /// The slot of an item that was popped; nil where its entry is gone, or was used since. Then all others of its
     /// group get one that bounds them: each heap the lowest that it has to know.
-    private func entry(of item: UInt64) -> Memory? {
+    private func entry(of item: UInt64) -> Slot? {
         let low = Item.lowestFraction(item), rank = Item.rank(item)
         let shape = table.shape
         let limit = header[Field.heapLimit]
         let swept = header[Field.sweepState] == ShardHeader.SweepState.complete ? Int.max : header[Field.sweepAt]
-        var slot: Memory?
+        var slot: Slot?
         var above = UInt64.max, aboveLimit = UInt64.max
         for home in shape.home(low)...max(shape.home(low), shape.home(low | Item.groupMask)) {
             let isItsOwn = table.hasSlot(ofHome: home, fingerprint: low, ignoring: Item.groupMask) { p, position in
-                let word0 = p.u64(0), its = Victims.rank(p.u64(8))
-                if Slot.isPart(word0) || Slot.isPinned(word0) { return false }
+                let word0 = p.entry, its = Victims.rank(p.use)
+                if word0.isPart || word0.isPinned { return false }
                 if its == rank {
                     slot = p
                     return !Item.isBound(item)
@@ -182,7 +182,7 @@ struct Victims {
 
     /// Continues the sweep that fills the heap not in use; begins one where none is under way.
     /// `expired` is offered slots whose entry may be past its last moment.
-    func sweep(buckets: Int, expired: (Memory) -> Void) {
+    func sweep(buckets: Int, expired: (Slot) -> Void) {
         let shape = table.shape
         let end = shape.positions.upperBound
         if header[Field.sweepState] == ShardHeader.SweepState.complete { return }
@@ -195,18 +195,18 @@ struct Victims {
         var p = table.bucket(position)
         while position < stop {
             for i in stride(from: 0, to: Table.bucketSize, by: Slot.size) {
-                let word0 = p.u64(i)
-                if Slot.isFree(word0) || Slot.isPart(word0) { continue }
-                if Slot.expiry(p.u64(i + 8)) != 0 {
-                    expired(p + i)
-                    if Slot.isFree(p.u64(i)) { continue }
+                let slot = Slot(p + i), word0 = slot.entry
+                if word0.isFree || word0.isPart { continue }
+                if slot.use.expiry != 0 {
+                    expired(slot)
+                    if slot.entry.isFree { continue }
                 }
-                let word1 = p.u64(i + 8)
-                if Slot.isPinned(word0) || Victims.rank(word1) > limit || Victims.rank(word1) <= known { continue }
+                let word1 = slot.use
+                if word0.isPinned || Victims.rank(word1) > limit || Victims.rank(word1) <= known { continue }
                 let fraction = table.fraction(at: position, word0, shape)
-                guard table.reaches(p + i, fraction, position, shape) else {
+                guard table.reaches(slot, fraction, position, shape) else {
                     // Damaged: no key leads to it, nor would its victim.
-                    table.clear(p + i)
+                    table.clear(slot)
                     continue
                 }
                 limit = collect(Item.make(Victims.rank(word1), fraction))
@@ -282,13 +282,13 @@ struct Victims {
                 let p = table.inlinedBucket(position)
                 for i in stride(from: 0, to: Table.bucketSize, by: Slot.size) {
                     seen += 1
-                    let word0 = p.u64(i)
-                    if Slot.isFree(word0) || Slot.isPart(word0) || Slot.isPinned(word0) { continue }
-                    ranks[found] = Victims.rank(p.u64(i + 8))
+                    let slot = Slot(p + i), word0 = slot.entry
+                    if word0.isFree || word0.isPart || word0.isPinned { continue }
+                    ranks[found] = Victims.rank(slot.use)
                     found += 1
                 }
             }
-            let all = Slot.stampMask
+            let all = SlotUse.stampMask
             guard found > Sizes.sample else { return all }
             let aim = Victims.aim(buckets: shape.buckets) + count(current)
             let expected = max(1, found * aim / max(1, end * 4 * found / max(1, seen)))

@@ -21,8 +21,8 @@ extension ShardReader {
             ReadHook.runBeforeProbe()
             #endif
             table.probe(key.fraction, home: home) { slot, word0 in
-                if Slot.isPart(word0) { return false }
-                location = Slot.location(word0)
+                if word0.isPart { return false }
+                location = word0.location
                 outcome = read(slot, word0, key, options, version.epoch, &buffer, &found)
                 return outcome != .otherKey
             }
@@ -73,7 +73,7 @@ extension ShardReader {
 
     @inline(never) // a miss needs none of it
     private func read(
-        _ slot: Memory, _ word0: UInt64, _ key: Key, _ options: ReadOptions, _ epoch: UInt64,
+        _ slot: Slot, _ word0: SlotEntry, _ key: Key, _ options: ReadOptions, _ epoch: UInt64,
         _ buffer: inout ValueBuffer, _ found: inout Found
     ) -> Outcome {
         do throws(Outcome) {

@@ -56,7 +56,7 @@ extension ShardReader {
             var outcome = Outcome.absent
             let table = self.table
             table.probe(key.fraction) { slot, word0 in
-                guard Slot.isPart(word0) else { return false }
+                guard word0.isPart else { return false }
                 outcome = readPart(slot, word0, key, into: out, size)
                 return outcome != .otherKey
             }
@@ -70,7 +70,7 @@ extension ShardReader {
     }
 
     @inline(never) // five calls in the probe
-    private func readPart(_ slot: Memory, _ word0: UInt64, _ key: Key, into out: Memory, _ size: Int) -> Outcome {
+    private func readPart(_ slot: Slot, _ word0: SlotEntry, _ key: Key, into out: Memory, _ size: Int) -> Outcome {
         do throws(Outcome) {
             let sighting = try locate(slot, word0)
             let record = try match(sighting, key).header, spot = sighting.spot

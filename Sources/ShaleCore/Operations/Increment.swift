@@ -11,7 +11,7 @@ extension ShardWriter {
         var tagCount = 0
         // A damaged number must not become the start of a sound one.
         if let existing = reader.entry(key, now: change.now), existing.isFresh,
-            log.soundBytes(Slot.location(existing.slot.u64(0))) != nil
+            log.soundBytes(existing.slot.entry.location) != nil
         {
             let value = existing.value.header
             guard value.isKind(.value), value.codec == RecordHeader.Codec.raw, value.storedLength == 8 else {

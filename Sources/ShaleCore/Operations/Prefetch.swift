@@ -8,9 +8,9 @@ extension ShardReader {
     @inline(__always) func prefetchRecord(_ key: Key) {
         let line = table.home(of: key.fraction)
         for i in 0..<4 {
-            let word0 = line.u64(i &* Slot.size)
-            if Slot.matches(word0, UInt64(key.fraction & 0xFF_FFFF) << 32), log.isSound(Slot.location(word0)) {
-                shim_prefetch(log.address(Slot.location(word0)))
+            let entry = Slot(line + i &* Slot.size).entry
+            if entry.matches(UInt64(key.fraction & 0xFF_FFFF) << 32), log.isSound(entry.location) {
+                shim_prefetch(log.address(entry.location))
             }
         }
     }

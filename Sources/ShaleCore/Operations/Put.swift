@@ -44,8 +44,8 @@ extension ShardWriter {
         }
         guard let slot = reader.lookup(key) else { return true }
         while true {
-            let word1 = slot.u64(8)
-            if shim_cas64(slot + 8, word1, Slot.used(word1, stamp: reader.nextStamp())) { return true }
+            let word1 = slot.use
+            if slot.replace(word1, with: word1.used(stamp: reader.nextStamp())) { return true }
         }
     }
 
@@ -69,7 +69,7 @@ extension ShardWriter {
         let tableHasRoom = maintainTable()
         change.replaced =
             header[Field.pinnedBytes] == 0 || isPart
-            ? 0 : reader.lookup(key).map { reader.measure(Slot.location($0.u64(0))).pinned } ?? 0
+            ? 0 : reader.lookup(key).map { reader.measure($0.entry.location).pinned } ?? 0
         if isAdaptive, !isPart, geometry.entriesPerShard > 0, header[Field.entries] >= geometry.entriesPerShard,
             reader.lookup(key) == nil
         {
@@ -99,7 +99,7 @@ extension ShardWriter {
     }
 
     /// A free slot near the key's home.
-    private func reserveSlot(_ key: Key) throws(Failure) -> Memory {
+    private func reserveSlot(_ key: Key) throws(Failure) -> Slot {
         var tries = 0
         while true {
             if let slot = table.reserve(key.fraction) { return slot }
@@ -119,7 +119,7 @@ extension ShardWriter {
     /// A slot for a new key. What is dead in the log may be in the way of a larger table: then it is cleaned, and room
     /// made anew.
     private func makeSlot(for record: RecordHeader, _ key: Key, tableHasRoom: Bool)
-        throws(Failure) -> Memory
+        throws(Failure) -> Slot
     {
         let isPart = record.isKind(.part)
         do throws(Failure) { return try makeSlot(key, tableHasRoom: tableHasRoom, isPart: isPart) } catch {
@@ -133,7 +133,7 @@ extension ShardWriter {
     /// A slot for a new key, within the limits by entries, and by what the table can hold.
     @inline(never)
     private func makeSlot(_ key: Key, tableHasRoom: Bool, isPart: Bool) throws(Failure)
-        -> Memory
+        -> Slot
     {
         let limit = geometry.entriesPerShard
         if !isPart, limit > 0 {

@@ -5,14 +5,14 @@ import CShalePlatform
 extension ShardReader {
     /// Where the slot points, as of a moment at which the frame held this segment.
     @inline(__always)
-    func locate(_ slot: Memory, _ word0: UInt64) throws(Outcome) -> Sighting {
-        guard let spot = log.spot(Slot.location(word0)) else { throw .damaged }
+    func locate(_ slot: Slot, _ word0: SlotEntry) throws(Outcome) -> Sighting {
+        guard let spot = log.spot(word0.location) else { throw .damaged }
         // The lines of a small record together, rather than one wait after the other.
         prefetchLines(spot.at, to: 192)
-        let word1 = slot.acquire(8)
+        let word1 = slot.acquiredUse
         // Pointed to while the frame held this segment: so the location is the current one's. And word 1 is this
         // entry's.
-        if (slot.acquire(0) ^ word0) & ~Slot.reachBit != 0 { throw .moved }
+        if !slot.acquiredEntry.isSame(as: word0) { throw .moved }
         if spot.address.number == 0 { throw .damaged }
         return Sighting(slot: slot, word0: word0, word1: word1, spot: spot)
     }

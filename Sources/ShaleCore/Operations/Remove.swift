@@ -20,7 +20,7 @@ extension ShardWriter {
 
     /// Appends a tombstone, and with it takes the key's entry out.
     private func bury(
-        _ draft: inout Draft, _ slot: Memory?, counting field: ShardHeader.Count? = nil, isNoted: Bool = false
+        _ draft: inout Draft, _ slot: Slot?, counting field: ShardHeader.Count? = nil, isNoted: Bool = false
     ) {
         guard let slot else {
             log.append(&draft, lsn: reader.drawLSN())
@@ -43,7 +43,7 @@ extension ShardWriter {
     /// Whether it is worth looking again: it is gone, or it was whole meanwhile.
     @inline(never) @discardableResult
     func dropUnreadable(_ key: Key, location: UInt32, isDamaged: Bool) throws(Failure) -> Bool {
-        guard let found = table.find(key.fraction, location: location), !Slot.isPart(found.u64(0)) else { return true }
+        guard let found = table.find(key.fraction, location: location), !found.entry.isPart else { return true }
         if !isDamaged {
             guard let manifest = reader.manifest(at: location), !reader.isBeingWritten(manifest.blob) else { return false }
             if reader.isWhole(location, key) { return true }
@@ -53,10 +53,10 @@ extension ShardWriter {
         let hasRoom = (try? makeRoom(max(Loss.length, draft.record.length), live: false)) != nil
         // Cleaning may have moved it, or let it go; something else may be where it was. (To look again instead would
         // have no end on a full disk, where all that makes room moves it again.)
-        var current: Memory?
+        var current: Slot?
         table.probe(key.fraction) { slot, word0 in
-            let at = Slot.location(word0)
-            guard !Slot.isPart(word0),
+            let at = word0.location
+            guard !word0.isPart,
                 at == location && log.segment(of: at) == segment || version != 0 && reader.lsn(of: slot) == version
             else { return false }
             current = slot

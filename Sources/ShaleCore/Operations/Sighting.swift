@@ -14,16 +14,16 @@ enum Outcome: Error {
 
 /// A slot that was read without the lock, and where it pointed.
 struct Sighting {
-    let slot: Memory
-    let word0: UInt64, word1: UInt64
+    let slot: Slot
+    let word0: SlotEntry, word1: SlotUse
     let spot: Spot
 
     /// Whether it still points there, to what it pointed to.
     @inline(__always) var isUnchanged: Bool { Sighting.isUnchanged(slot, word0, spot.numberWord, spot.address.number) }
     /// (By words: a struct would be kept in memory for the call, by every read.)
     @inline(never)
-    private static func isUnchanged(_ slot: Memory, _ word0: UInt64, _ numberWord: Memory, _ number: UInt64) -> Bool {
+    private static func isUnchanged(_ slot: Slot, _ word0: SlotEntry, _ numberWord: Memory, _ number: UInt64) -> Bool {
         shim_fence_acquire()
-        return numberWord.acquire(0) == number && (slot.acquire(0) ^ word0) & ~Slot.reachBit == 0
+        return numberWord.acquire(0) == number && slot.acquiredEntry.isSame(as: word0)
     }
 }

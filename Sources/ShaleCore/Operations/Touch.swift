@@ -8,7 +8,7 @@ extension ShardWriter {
     ) throws(Failure) -> Status {
         guard let found = reader.lookup(key) else { return .miss }
         guard let before = reader.entry(found, now: change.now) else {
-            try dropUnreadable(key, location: Slot.location(found.u64(0)), isDamaged: true)
+            try dropUnreadable(key, location: found.entry.location, isDamaged: true)
             return .miss
         }
         if before.isGone || version != 0 && before.value.header.lsn != version { return .miss }
@@ -28,7 +28,7 @@ extension ShardWriter {
     {
         let record = before.value.header.aged(lifetime)
         change.keepsOwn = true
-        change.replaced = reader.measure(Slot.location(before.slot.u64(0))).pinned
+        change.replaced = reader.measure(before.slot.entry.location).pinned
         try makeRoom(record.length, live: true, pins: record.isPinned ? record.length : 0)
         // Cleaning may have moved the value, or let it go.
         guard let current = reader.entry(key, now: change.now), !current.isGone else { return .miss }
@@ -63,7 +63,7 @@ extension ShardWriter {
             created: before.value.header.created, expires: lifetime.expires)
         // (It is not replaced by what needs the room.)
         change.keepsOwn = true
-        change.replaced = record.isPinned && Slot.isTouched(before.slot.u64(0)) ? record.length : 0
+        change.replaced = record.isPinned && before.slot.entry.isTouched ? record.length : 0
         try makeRoom(
             record.length, live: true, pins: record.isPinned ? record.length + before.value.length : 0)
         // Cleaning may have moved the value, or let it go.
@@ -73,9 +73,9 @@ extension ShardWriter {
             lsn: current.value.header.lsn)
         var words = target.words
         let slot = current.slot
-        let old = slot.u64(0)
+        let old = slot.entry
         header.begin()
-        account(reader.measure(Slot.location(old)), sign: -1)
+        account(reader.measure(old.location), sign: -1)
         let location = withUnsafeBytes(of: &words) { body in
             var draft = Draft(
                 record, keyHash: key.hash, key: key.bytes, stored: body.start,
@@ -88,7 +88,7 @@ extension ShardWriter {
         account(reader.measure(location), sign: 1)
         header.restamp(
             slot, 0, expiry: SlotExpiry.of(deadline: lifetime.deadline, base: engine.pointee.block.expiryBase))
-        header.commit(slot, Slot.with(old, location: location) & ~Slot.Kind.mask | Slot.Kind.touched)
+        header.commit(slot, old.with(location: location, kind: SlotEntry.Kind.touched))
         return .ok
     }
 }

@@ -5,21 +5,21 @@ extension ShardReader {
     /// A fresh stamp. It is stored only where the slot is as it was: a reader that was stopped writes none to another
     /// entry.
     @inline(__always)
-    func use(_ slot: Memory, _ word1: UInt64, _ key: Key) {
+    func use(_ slot: Slot, _ word1: SlotUse, _ key: Key) {
         if engine.pointee.isReadOnly { return }
         if isAdaptive {
             // (Where the word changes meanwhile, the use does not count.)
-            if Slot.hits(word1) < Slot.mostHits { _ = shim_cas64(slot + 8, word1, word1 &+ Slot.hit) }
+            if word1.hits < SlotUse.mostHits { _ = slot.replace(word1, with: word1.withOneHitMore) }
             return
         }
         if engine.pointee.geometry.shards > 1 {
             // Order need not be exact over the whole cache: the newest stay as they are, and their page clean.
-            let age = header[Field.stamp] &- Slot.stamp(word1)
+            let age = header[Field.stamp] &- word1.stamp
             if age < header[Field.entriesHint] >> 5 { return }
         }
         let stamp = nextStamp()
         if stamp >= Sizes.rebaseStampsAt, stamp & 0xFFFF == 0 { shard.requestRebase() }
-        if !shim_cas64(slot + 8, word1, Slot.used(word1, stamp: stamp)) { useAgain(key, stamp) }
+        if !slot.replace(word1, with: word1.used(stamp: stamp)) { useAgain(key, stamp) }
     }
 
     /// Another reader was there, or a writer, or the entry has moved. The use counts all the same, unless a later one
@@ -31,19 +31,19 @@ extension ShardReader {
             if version.isOfRebuild { return } // all stamps are new after a rebuild
             var isDone = false, isThere = false
             table.probe(key.fraction) { slot, word0 in
-                if Slot.isPart(word0) { return false }
-                let word1 = slot.acquire(8)
-                let isKey = holds(key, Slot.location(word0))
+                if word0.isPart { return false }
+                let word1 = slot.acquiredUse
+                let isKey = holds(key, word0.location)
                 shim_fence_acquire()
-                let isSame = (slot.acquire(0) ^ word0) & ~Slot.reachBit == 0
+                let isSame = slot.acquiredEntry.isSame(as: word0)
                 if isSame, !isKey { return false }
                 isThere = true
                 if isSame {
                     // (A stamp above the counter's is from before they were rebased.)
-                    let its = Slot.stamp(word1)
+                    let its = word1.stamp
                     isDone =
                         its > stamp && its <= header[Field.stamp]
-                        || shim_cas64(slot + 8, word1, Slot.used(word1, stamp: nextStamp()))
+                        || slot.replace(word1, with: word1.used(stamp: nextStamp()))
                 }
                 return true
             }

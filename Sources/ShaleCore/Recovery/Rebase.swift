@@ -71,7 +71,7 @@ struct Rebase {
     private func collect(into items: UnsafeMutableBufferPointer<Item>, isSecond: Bool, _ stamps: inout Stamps) -> Int {
         var found = 0
         reader.forEachSlot { slot, _ in
-            let stamp = Slot.stamp(slot.u64(8))
+            let stamp = slot.use.stamp
             if isSecond, stamp >= stamps.ranks.upperBound, stamp <= header[Field.stamp] {
                 // Stored since a writer that was killed had set the counter back.
                 if stamp < stamps.drawn { stamps.late = max(stamps.late, stamp + 1) }
@@ -79,7 +79,7 @@ struct Rebase {
                 // (What has its rank already comes first, and keeps it.)
                 let hasRank = isSecond && stamps.ranks.contains(stamp)
                 items[found] = Item(
-                    stamp: hasRank ? stamp : stamp | 1 << Slot.stampBits, slot: UInt64(UInt(bitPattern: slot)))
+                    stamp: hasRank ? stamp : stamp | 1 << SlotUse.stampBits, slot: UInt64(UInt(bitPattern: slot.at)))
                 found += 1
             }
         }
@@ -87,21 +87,18 @@ struct Rebase {
     }
 
     private func rank(_ item: Item, _ rank: UInt64, _ stamps: inout Stamps) {
-        guard let slot = Memory(bitPattern: UInt(item.slot)) else { return }
+        guard let at = Memory(bitPattern: UInt(item.slot)) else { return }
+        let slot = Slot(at)
         var stamp = rank
         while true {
-            let word1 = slot.u64(8), its = Slot.stamp(word1)
-            if its != Slot.stamp(item.stamp) {
+            let word1 = slot.use, its = word1.stamp
+            if its != SlotUse(item.stamp).stamp {
                 // Used meanwhile. A new stamp stays; an old one is the newest of all that are ranked.
                 if its > stamps.drawn, its <= header[Field.stamp] { return }
                 stamp = stamps.late
                 stamps.late += 1
             }
-            if shim_cas64(
-                slot + 8, word1, Slot.word1(stamp: stamp, hits: Slot.hits(word1), expiry: Slot.expiry(word1)))
-            {
-                return
-            }
+            if slot.replace(word1, with: SlotUse(stamp: stamp, hits: word1.hits, expiry: word1.expiry)) { return }
         }
     }
 }

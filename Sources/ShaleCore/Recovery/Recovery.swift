@@ -45,19 +45,19 @@ struct Recovery {
     }
 
     /// As it was; where a reader has used the entry meanwhile, with that stamp.
-    private func restoreSecondWord(_ slot: Memory) {
-        let new = header[Field.stampedNew], old = header[Field.stampedOld]
+    private func restoreSecondWord(_ slot: Slot) {
+        let new = SlotUse(header[Field.stampedNew]), old = SlotUse(header[Field.stampedOld])
         while true {
-            let found = slot.acquire(8)
-            let used = Slot.word1(stamp: Slot.stamp(found), hits: Slot.hits(found), expiry: Slot.expiry(old))
-            if shim_cas64(slot + 8, found, found == new ? old : used) { return }
+            let found = slot.acquiredUse
+            let used = SlotUse(stamp: found.stamp, hits: found.hits, expiry: old.expiry)
+            if slot.replace(found, with: found == new ? old : used) { return }
         }
     }
 
     private func undo() {
         let at = header.at
         if header[Field.stampedSlot] != 0 {
-            restoreSecondWord(at + header[Field.stampedSlot])
+            restoreSecondWord(Slot(at + header[Field.stampedSlot]))
         }
         let noted = header[Field.frame]
         if noted != 0 {
@@ -78,7 +78,7 @@ struct Recovery {
         let slot = header[Field.copiedSlot]
         if slot == 0 { return }
         let head = log.location(frame: log.headFrame, offset: log.headOffset)
-        if Slot.location(header.at.u64(slot)) == head {
+        if Slot(header.at + slot).entry.location == head {
             log.releaseHeadOffset(header[Field.copyEnd])
         }
         header.release(Field.copiedSlot, 0)

@@ -81,7 +81,7 @@ struct Replay {
     }
 
     /// Nil where not even evicting helps: the key is known to the log alone. What is pinned is not given up for that.
-    private mutating func freeSlot(for key: Key, isPinned: Bool, _ shard: borrowing ShardWriter) throws(Failure) -> Memory? {
+    private mutating func freeSlot(for key: Key, isPinned: Bool, _ shard: borrowing ShardWriter) throws(Failure) -> Slot? {
         if !shard.maintainTable(mayShrink: false) { _ = shard.evict() }
         var tries = 0
         while true {
@@ -126,7 +126,7 @@ struct Replay {
             shard.drop(slot)
             return
         }
-        let old = Slot.location(slot.u64(0))
+        let old = slot.entry.location
         guard let current = log.record(old).flatMap({ log.value(of: $0) }), current.header.lsn == target.lsn else {
             return
         }
@@ -136,10 +136,10 @@ struct Replay {
             return
         }
         shard.account(reader.measure(old), sign: -1)
-        let word1 = slot.u64(8),
+        let word1 = slot.use,
             expiry = SlotExpiry.of(deadline: view.header.deadline(at: view.at), base: engine.pointee.block.expiryBase)
-        slot.set(8, Slot.word1(stamp: Slot.stamp(word1), expiry: expiry))
-        slot.release(0, Slot.with(slot.u64(0), location: view.location) & ~Slot.Kind.mask | Slot.Kind.touched)
+        slot.release(SlotUse(stamp: word1.stamp, expiry: expiry))
+        slot.release(slot.entry.with(location: view.location, kind: SlotEntry.Kind.touched))
         shard.account(reader.measure(view.location), sign: 1)
     }
 
@@ -153,10 +153,10 @@ struct Replay {
 
     private mutating func apply(_ loss: Loss, _ shard: borrowing ShardWriter) {
         table.probe(loss.fraction) { slot, word0 in
-            let at = Slot.location(word0), segment = log.numberWord(log.frame(of: at)).u64(0)
+            let at = word0.location, segment = log.numberWord(log.frame(of: at)).u64(0)
             let isOlder =
                 segment < loss.segment || segment == loss.segment && log.offsetInSegment(at) <= Int(loss.offset)
-            if isOlder, !Slot.isPart(word0) { shard.drop(slot) }
+            if isOlder, !word0.isPart { shard.drop(slot) }
             return false
         }
     }

@@ -51,7 +51,7 @@ extension ShardReader {
     }
 
     @inline(__always)
-    func forEachSlot<E: Error>(_ body: (_ slot: Memory, _ word0: UInt64) throws(E) -> Void) throws(E) {
+    func forEachSlot<E: Error>(_ body: (_ slot: Slot, _ word0: SlotEntry) throws(E) -> Void) throws(E) {
         try table.forEachSlot { slot, word0, _ throws(E) in try body(slot, word0) }
     }
 }
@@ -83,7 +83,7 @@ extension ShardWriter {
 
     /// One entry in the place of another, of the same key and kind.
     @inline(__always)
-    func exchange(_ old: Measure, _ oldWord0: UInt64, for new: Measure, _ newFlags: UInt64) {
+    func exchange(_ old: Measure, _ oldWord0: SlotEntry, for new: Measure, _ newFlags: UInt64) {
         adjust(Field.live, new.bytes &- old.bytes)
         adjust(Field.raw, new.raw &- old.raw)
         adjust(Field.stored, new.stored &- old.stored)
@@ -95,15 +95,16 @@ extension ShardWriter {
             if old.dictionary != 0 { adjust(reader.dictionaryField(old.dictionary), -1) }
             if new.dictionary != 0 { adjust(reader.dictionaryField(new.dictionary), 1) }
         }
-        if (oldWord0 ^ newFlags) & Slot.pinnedBit != 0 { adjust(Field.pinned, Slot.isPinned(newFlags) ? 1 : -1) }
+        let isPinned = newFlags & SlotEntry.pinnedBit != 0
+        if oldWord0.isPinned != isPinned { adjust(Field.pinned, isPinned ? 1 : -1) }
     }
 
-    func count(_ word0: UInt64, sign: Int) {
+    func count(_ word0: SlotEntry, sign: Int) {
         adjust(Field.used, sign)
-        if Slot.isPart(word0) { return }
+        if word0.isPart { return }
         adjust(Field.entries, sign)
         header.release(Field.entriesHint, UInt64(header[Field.entries]))
-        if Slot.isPinned(word0) { adjust(Field.pinned, sign) }
+        if word0.isPinned { adjust(Field.pinned, sign) }
     }
 
     /// Sums up anew from the slots, after damage has made the running sums unsure.
@@ -115,7 +116,7 @@ extension ShardWriter {
         ] { header[field] = 0 }
         for i in 0..<16 { header[Field.dictionaries[i]] = 0 }
         reader.forEachSlot { slot, word0 in
-            account(reader.measure(Slot.location(word0)), sign: 1)
+            account(reader.measure(word0.location), sign: 1)
             count(word0, sign: 1)
         }
         header.finish(ShardHeader.Pending.recount)

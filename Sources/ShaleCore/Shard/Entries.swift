@@ -5,31 +5,31 @@ extension ShardWriter {
     /// Ends a transaction: points the key's slot to a record, or fills one that was reserved for it.
     @inline(never)
     func publish(
-        _ draft: inout Draft, at location: UInt32, in slot: Memory, isNew: Bool
+        _ draft: inout Draft, at location: UInt32, in slot: Slot, isNew: Bool
     ) {
         let isPart = draft.record.isKind(.part)
-        let kind = isPart ? Slot.Kind.part : draft.record.tagCount > 0 ? Slot.Kind.tagged : Slot.Kind.plain
-        let flags = (draft.record.isPinned ? Slot.pinnedBit : 0) | kind
+        let kind = isPart ? SlotEntry.Kind.part : draft.record.tagCount > 0 ? SlotEntry.Kind.tagged : SlotEntry.Kind.plain
+        let flags = (draft.record.isPinned ? SlotEntry.pinnedBit : 0) | kind
         let expiry = SlotExpiry.of(deadline: draft.lifetime.deadline, base: engine.pointee.block.expiryBase)
         let new = draft.record.isKind(.value) ? Measure(draft.record) : reader.measure(location)
         if isNew {
             account(new, sign: 1)
-            count(flags, sign: 1)
-            slot.release(8, Slot.word1(stamp: reader.nextStamp(), expiry: expiry))
+            count(SlotEntry(flags), sign: 1)
+            slot.release(SlotUse(stamp: reader.nextStamp(), expiry: expiry))
             let fraction = UInt32(truncatingIfNeeded: draft.keyHash)
             header.commit(slot, table.word0(slot, fraction, location: location, flags: flags))
             return
         }
-        let word0 = slot.u64(0)
-        let old = reader.measure(Slot.location(word0))
+        let word0 = slot.entry
+        let old = reader.measure(word0.location)
         exchange(old, word0, for: new, flags)
         header.restamp(slot, reader.nextStamp(), isUse: true, expiry: expiry)
-        header.commit(slot, Slot.with(word0, location: location) & ~Slot.keptFlags | flags)
+        header.commit(slot, word0.with(location: location, flags: flags))
         if old.blob.blob != 0 { release(old.blob) }
     }
 
     /// A transaction: points a slot to a new record of the same value, with another age. There is room for it.
-    func rewrite(_ slot: Memory, _ value: RecordView, keyHash: UInt64, _ lifetime: Lifetime, lsn: UInt64) {
+    func rewrite(_ slot: Slot, _ value: RecordView, keyHash: UInt64, _ lifetime: Lifetime, lsn: UInt64) {
         let record = value.header
         var draft = Draft(
             record.aged(lifetime), keyHash: keyHash, key: value.key, meta: value.at + record.metaOffset,
@@ -38,34 +38,34 @@ extension ShardWriter {
         draft.lifetime = lifetime
         draft.tags = value.tags
         header.begin()
-        let word0 = slot.u64(0)
-        account(reader.measure(Slot.location(word0)), sign: -1)
+        let word0 = slot.entry
+        account(reader.measure(word0.location), sign: -1)
         let location = log.append(&draft, lsn: lsn)
         account(reader.measure(location), sign: 1)
         header.restamp(
             slot, 0, expiry: SlotExpiry.of(deadline: lifetime.deadline, base: engine.pointee.block.expiryBase))
-        let kind = record.tagCount > 0 ? Slot.Kind.tagged : Slot.Kind.plain
-        header.commit(slot, Slot.with(word0, location: location) & ~Slot.Kind.mask | kind)
+        let kind = record.tagCount > 0 ? SlotEntry.Kind.tagged : SlotEntry.Kind.plain
+        header.commit(slot, word0.with(location: location, kind: kind))
     }
 
     /// Takes an entry out of the index. Its record stays in the log as a ghost until the tail has passed.
     /// `field`: what counts that.
-    func drop(_ slot: Memory, counting field: ShardHeader.Count? = nil) {
+    func drop(_ slot: Slot, counting field: ShardHeader.Count? = nil) {
         header.begin()
         if let field { header[field] += 1 }
         takeOut(slot)
     }
 
     /// Ends a transaction with an entry's leaving. `isNoted`: as a removal of its key.
-    func takeOut(_ slot: Memory, isEvicted: Bool = false, isNoted: Bool = false) {
+    func takeOut(_ slot: Slot, isEvicted: Bool = false, isNoted: Bool = false) {
         table.forgetCopy(of: slot)
-        let word0 = slot.u64(0)
-        let m = reader.measure(Slot.location(word0))
-        if !isNoted, !Slot.isPart(word0) { noteLeaving(slot, setAs: m.lsn) }
+        let word0 = slot.entry
+        let m = reader.measure(word0.location)
+        if !isNoted, !word0.isPart { noteLeaving(slot, setAs: m.lsn) }
         account(m, sign: -1)
         count(word0, sign: -1)
         header[Field.ghost] = log.headNumber
-        header.commit(slot, word0 & Slot.reachBit)
+        header.commit(slot, word0.freed)
         if m.blob.blob != 0 {
             if isEvicted { Shard.largeWriters(engine, of: m.blob.blob).giveUp(m.blob.blob) }
             release(m.blob)
@@ -73,10 +73,10 @@ extension ShardWriter {
     }
 
     /// Takes an entry, or a part, out to make room.
-    func evict(_ slot: Memory) {
-        let isPart = Slot.isPart(slot.u64(0))
+    func evict(_ slot: Slot) {
+        let isPart = slot.entry.isPart
         if isPart {
-            if let key = reader.partKey(of: slot.u64(0)) {
+            if let key = reader.partKey(of: slot.entry) {
                 // (A part of the new value is none of the old one's.)
                 if key.owner == change.key?.hash, !reader.isBeingWritten(key.blob) { change.ownIsGone = true }
                 Shard.largeWriters(engine, of: key.blob).giveUp(key.blob)
@@ -86,10 +86,10 @@ extension ShardWriter {
         } else {
             if isOwn(slot) { change.ownIsGone = true }
             #if !hasFeature(Embedded)
-            if let listener = engine.pointee.evictionListener { tell(listener, of: Slot.location(slot.u64(0))) }
+            if let listener = engine.pointee.evictionListener { tell(listener, of: slot.entry.location) }
             #endif
             #if SHALE_FAULTS
-            shim_tell(SHIM_EVICTED, slot)
+            shim_tell(SHIM_EVICTED, slot.at)
             #endif
             noteTimes(ofEvicted: slot, change.now)
         }
@@ -99,9 +99,9 @@ extension ShardWriter {
     }
 
     /// For the counters: how old what leaves is, and how long nobody has used it.
-    private func noteTimes(ofEvicted slot: Memory, _ now: UInt64) {
-        let location = Slot.location(slot.u64(0))
-        guard now != 0, log.isSound(location), let idle = useTimes.idle(Slot.stamp(slot.u64(8)), now: now) else {
+    private func noteTimes(ofEvicted slot: Slot, _ now: UInt64) {
+        let location = slot.entry.location
+        guard now != 0, log.isSound(location), let idle = useTimes.idle(slot.use.stamp, now: now) else {
             return
         }
         let created = RecordHeader(at: log.address(location)).created
@@ -114,30 +114,30 @@ extension ShardWriter {
 
     /// Whether a slot has the entry of the key that the call is about.
     @inline(__always)
-    func isOwn(_ slot: Memory) -> Bool {
-        let word0 = slot.u64(0)
-        guard let key = change.key, Slot.mayBe(key.fraction, word0) else { return false }
-        return reader.holds(key, Slot.location(word0))
+    func isOwn(_ slot: Slot) -> Bool {
+        let word0 = slot.entry
+        guard let key = change.key, word0.mayBe(key.fraction) else { return false }
+        return reader.holds(key, word0.location)
     }
 
     /// Whether a slot is, or is a part of, what the call is to replace, and may not make room for it.
-    @inline(never) func keeps(_ slot: Memory) -> Bool {
+    @inline(never) func keeps(_ slot: Slot) -> Bool {
         if !change.keepsOwn { return false }
-        let word0 = slot.u64(0)
-        guard Slot.isPart(word0) else { return isOwn(slot) }
+        let word0 = slot.entry
+        guard word0.isPart else { return isOwn(slot) }
         guard let key = reader.partKey(of: word0) else { return false }
         return key.owner == change.key?.hash && !reader.isBeingWritten(key.blob)
     }
 
     /// With a part goes the value that it belongs to, where that is in this shard: without one part it is nothing.
-    func evictWhole(_ slot: Memory, isForced: Bool = true) {
+    func evictWhole(_ slot: Slot, isForced: Bool = true) {
         #if SHALE_FAULTS
         if isForced { shim_tell(SHIM_FORCED, nil) }
         #endif
-        let word0 = slot.u64(0)
-        if Slot.isPart(word0), let key = reader.partKey(of: word0), Shard(engine, keyHash: key.owner).number == number {
+        let word0 = slot.entry
+        if word0.isPart, let key = reader.partKey(of: word0), Shard(engine, keyHash: key.owner).number == number {
             evictOwner(key)
-            if (slot.u64(0) ^ word0) & ~Slot.reachBit != 0 { return }
+            if !slot.entry.isSame(as: word0) { return }
         }
         evict(slot)
     }
@@ -170,9 +170,9 @@ extension ShardWriter {
     /// Evicts the manifest of a blob, to make room for others. `evenPinned`: it could not be stored whole.
     @inline(never)
     func evictOwner(_ part: PartKey, evenPinned: Bool = false) {
-        let found = reader.owner(of: part).flatMap { evenPinned || !Slot.isPinned($0.u64(0)) ? $0 : nil }
+        let found = reader.owner(of: part).flatMap { evenPinned || !$0.entry.isPinned ? $0 : nil }
         #if SHALE_FAULTS
-        shim_tell(SHIM_FORCED, found)
+        shim_tell(SHIM_FORCED, found?.at)
         #endif
         if let found { evict(found) }
     }

@@ -29,17 +29,17 @@ extension ShardWriter {
 
     /// Before an entry that was set under this number leaves the index by itself. (0: damage has made that unreadable.)
     @inline(__always)
-    func noteLeaving(_ slot: Memory, setAs lsn: UInt64) {
+    func noteLeaving(_ slot: Slot, setAs lsn: UInt64) {
         if header[Field.notesChanges] != 0 { noteChange(of: slot, lsn) }
     }
     @inline(never)
-    private func noteChange(of slot: Memory, _ lsn: UInt64) {
-        let word0 = slot.u64(0)
+    private func noteChange(of slot: Slot, _ lsn: UInt64) {
+        let word0 = slot.entry
         note(table.fraction(at: table.position(of: slot), word0, table.shape), lsn == 0 ? reader.drawLSN() : lsn)
     }
 
     /// Before an entry leaves the index that cannot be read.
-    func noteLoss(of slot: Memory) { noteLeaving(slot, setAs: 0) }
+    func noteLoss(of slot: Slot) { noteLeaving(slot, setAs: 0) }
 
     private func note(_ hash: UInt32, _ number: UInt64) {
         let now = highestLSN

@@ -10,19 +10,19 @@ extension ShardWriter {
         var locations = Set<UInt32>(), keys = Set<[UInt8]>(), stamps = Set<UInt64>()
         let shape = table.shape
         table.forEachSlot { slot, word0, position in
-            let word1 = slot.u64(8)
-            let home = position - Slot.displacement(word0)
+            let word1 = slot.use
+            let home = position - word0.displacement
             let fraction = table.fraction(at: position, word0, shape)
             if shape.home(fraction) != home {
                 broken.append("bucket \(position): a slot's home is \(shape.home(fraction)), not \(home)")
             }
-            if home >= 0, table.reach(ofHome: home) < Slot.displacement(word0) {
+            if home >= 0, table.reach(ofHome: home) < word0.displacement {
                 broken.append("bucket \(home) does not reach its entry in \(position)")
             }
-            let location = Slot.location(word0)
+            let location = word0.location
             if !locations.insert(location).inserted { broken.append("two slots point to \(location)") }
-            if !Slot.isPart(word0), !stamps.insert(Slot.stamp(word1)).inserted {
-                broken.append("two slots have stamp \(Slot.stamp(word1))")
+            if !word0.isPart, !stamps.insert(word1.stamp).inserted {
+                broken.append("two slots have stamp \(word1.stamp)")
             }
             guard log.soundBytes(location) != nil, let view = log.record(location) else {
                 broken.append("bucket \(position): the record at \(location) is not sound")
@@ -35,15 +35,15 @@ extension ShardWriter {
             if UInt32(truncatingIfNeeded: shim_hash(key, record.keyLength, secret)) != fraction {
                 broken.append("the key at \(location) has another hash than its slot")
             }
-            if !Slot.isPart(word0),
+            if !word0.isPart,
                 !keys.insert(Array(UnsafeRawBufferPointer(start: key, count: record.keyLength))).inserted
             {
                 broken.append("two slots for one key")
             }
-            if Slot.isTouched(word0) != record.isKind(.touch) {
+            if word0.isTouched != record.isKind(.touch) {
                 broken.append("location \(location): the slot and the record disagree on being touched")
             }
-            if Slot.isPinned(word0) != record.isPinned {
+            if word0.isPinned != record.isPinned {
                 broken.append("location \(location): the slot and the record disagree on being pinned")
             }
         }
@@ -63,8 +63,8 @@ extension ShardWriter {
             }
         }
         table.forEachSlot { slot, word0, position in
-            let rank = Victims.rank(slot.u64(8))
-            if Slot.isPart(word0) || Slot.isPinned(word0) { return }
+            let rank = Victims.rank(slot.use)
+            if word0.isPart || word0.isPinned { return }
             let group = table.fraction(at: position, word0, shape) & ~Victims.Item.groupMask
             let here = (lowest[current][group] ?? UInt64.max) <= rank,
                 next = (lowest[1 - current][group] ?? UInt64.max) <= rank

@@ -23,7 +23,7 @@ extension ShardReader {
         var owned = false
         shard.table.probe(fraction) { slot, word0 in
             // A slot that changes meanwhile may have pointed to bytes that were rewritten: in doubt, yes.
-            owned = shard.manifest(at: Slot.location(word0))?.blob == key.blob || slot.acquire(0) != word0
+            owned = shard.manifest(at: word0.location)?.blob == key.blob || slot.acquiredEntry != word0
             return owned
         }
         return owned || !shard.header.isStill(version) || isBeingWritten(key.blob)
@@ -54,14 +54,14 @@ extension ShardReader {
         return isThere || !header.isStill(version)
     }
     @inline(never) // five calls in the probe
-    private func isPart(_ slot: Memory, _ word0: UInt64, _ part: Key) -> Bool {
-        Slot.isPart(word0) && holds(part, Slot.location(word0)) || slot.acquire(0) != word0
+    private func isPart(_ slot: Slot, _ word0: SlotEntry, _ part: Key) -> Bool {
+        word0.isPart && holds(part, word0.location) || slot.acquiredEntry != word0
     }
 
-    func owner(of part: PartKey) -> Memory? {
-        var found: Memory?
+    func owner(of part: PartKey) -> Slot? {
+        var found: Slot?
         table.probe(UInt32(truncatingIfNeeded: part.owner)) { slot, word0 in
-            guard manifest(at: Slot.location(word0))?.blob == part.blob else { return false }
+            guard manifest(at: word0.location)?.blob == part.blob else { return false }
             found = slot
             return true
         }

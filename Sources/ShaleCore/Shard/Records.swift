@@ -2,7 +2,7 @@ import CShalePlatform
 
 /// What is known of an entry under the lock.
 struct Entry {
-    let slot: Memory
+    let slot: Slot
     /// The record that holds the value: the slot's, or the target of its touch record.
     let value: RecordView
     let standing: Standing
@@ -33,12 +33,12 @@ extension ShardReader {
 
     /// Which value a slot's part belongs to.
     @inline(never)
-    func partKey(of word0: UInt64) -> PartKey? { log.record(Slot.location(word0))?.partKey }
+    func partKey(of word0: SlotEntry) -> PartKey? { log.record(word0.location)?.partKey }
 
     /// Of the value, not of a touch record that points to it; 0 where that cannot be read.
     @inline(never)
-    func lsn(of slot: Memory) -> UInt64 {
-        log.record(Slot.location(slot.u64(0))).flatMap { log.value(of: $0) }?.header.lsn ?? 0
+    func lsn(of slot: Slot) -> UInt64 {
+        log.record(slot.entry.location).flatMap { log.value(of: $0) }?.header.lsn ?? 0
     }
 
     /// The value that a location's touch record points to.
@@ -46,18 +46,18 @@ extension ShardReader {
     func touchTarget(_ location: UInt32) -> UInt32? { log.record(location)?.touchTarget?.location }
 
     /// Whether a slot needs a record of this stretch of the log: it points there, itself or by way of a touch record.
-    func needs(_ word0: UInt64, from low: UInt32, through high: UInt32) -> Bool {
-        let at = Slot.location(word0)
+    func needs(_ word0: SlotEntry, from low: UInt32, through high: UInt32) -> Bool {
+        let at = word0.location
         return at >= low && at <= high
-            || Slot.isTouched(word0) && touchTarget(at).map { $0 >= low && $0 <= high } == true
+            || word0.isTouched && touchTarget(at).map { $0 >= low && $0 <= high } == true
     }
 
     /// The slot of this fraction that points to the value, itself or by way of a touch record.
-    func slot(pointingTo at: UInt32, _ fraction: UInt32) -> Memory? {
-        var found: Memory?
+    func slot(pointingTo at: UInt32, _ fraction: UInt32) -> Slot? {
+        var found: Slot?
         table.probe(fraction) { slot, word0 in
-            let location = Slot.location(word0)
-            if location == at || Slot.isTouched(word0) && touchTarget(location) == at {
+            let location = word0.location
+            if location == at || word0.isTouched && touchTarget(location) == at {
                 found = slot
                 return true
             }
@@ -68,10 +68,10 @@ extension ShardReader {
 
     // MARK: By key, under the lock
 
-    func lookup(_ key: Key, isPart: Bool = false) -> Memory? {
-        var found: Memory?
+    func lookup(_ key: Key, isPart: Bool = false) -> Slot? {
+        var found: Slot?
         table.probe(key.fraction) { slot, word0 in
-            guard Slot.isPart(word0) == isPart, holds(key, Slot.location(word0)) else { return false }
+            guard word0.isPart == isPart, holds(key, word0.location) else { return false }
             found = slot
             return true
         }
@@ -83,8 +83,8 @@ extension ShardReader {
     func hasUnreadable(_ key: Key) -> Bool {
         var found = false
         table.probe(key.fraction) { slot, word0 in
-            guard !Slot.isPart(word0) else { return false }
-            found = log.record(Slot.location(word0)).map { !log.isHeadSound($0) } ?? true
+            guard !word0.isPart else { return false }
+            found = log.record(word0.location).map { !log.isHeadSound($0) } ?? true
             return found
         }
         return found
@@ -102,8 +102,8 @@ extension ShardReader {
 
     /// Nil where the heads of its records are damaged: what they say is not to be acted on.
     @inline(never)
-    func entry(_ slot: Memory, now: UInt64) -> Entry? {
-        guard let record = log.record(Slot.location(slot.u64(0))), log.isHeadSound(record),
+    func entry(_ slot: Slot, now: UInt64) -> Entry? {
+        guard let record = log.record(slot.entry.location), log.isHeadSound(record),
             let value = log.value(of: record)
         else { return nil }
         if value.location != record.location, !log.isHeadSound(value) { return nil }

@@ -83,9 +83,9 @@ struct Cleaner {
         shim_prefetch(table.home(of: UInt32(truncatingIfNeeded: hash)))
     }
 
-    private func keep(_ slot: Memory, _ found: SoundRecord, _ shard: borrowing ShardWriter) throws(Failure) {
+    private func keep(_ slot: Slot, _ found: SoundRecord, _ shard: borrowing ShardWriter) throws(Failure) {
         let value = found.view
-        let pointed = Slot.location(slot.u64(0)), isTouched = pointed != value.location
+        let pointed = slot.entry.location, isTouched = pointed != value.location
         let latest = isTouched ? log.record(pointed) : value
         guard let latest, !isTouched || log.isHeadSound(latest) else {
             // A touch's age would get a sound check in the copy.
@@ -112,7 +112,7 @@ struct Cleaner {
 
     /// Room at the head for a copy. False where it was evicted instead: what is left is for what is pinned, which
     /// takes a frame whatever the budget. (It never has to, but where a power cut has brought pinned entries back.)
-    private func provideCopy(_ slot: Memory, _ length: Int, isPinned: Bool, _ shard: borrowing ShardWriter) throws(Failure)
+    private func provideCopy(_ slot: Slot, _ length: Int, isPinned: Bool, _ shard: borrowing ShardWriter) throws(Failure)
         -> Bool
     {
         if !isPinned, !shard.spares(length) {
@@ -124,7 +124,7 @@ struct Cleaner {
         return true
     }
 
-    private func copy(_ slot: Memory, _ found: SoundRecord, _ shard: borrowing ShardWriter) throws(Failure) {
+    private func copy(_ slot: Slot, _ found: SoundRecord, _ shard: borrowing ShardWriter) throws(Failure) {
         let record = found.view, length = record.length
         guard try provideCopy(slot, length, isPinned: record.header.isPinned, shard) else { return }
         let target = log.location(frame: log.headFrame, offset: log.headOffset)
@@ -148,16 +148,16 @@ struct Cleaner {
     /// A transaction of its own kind, without a savepoint: the slot points to the copy behind the head's end, and the
     /// head's end follows. Until the slot does, the copy is no record; no rebuild ever finds a record twice.
     @inline(never)
-    private func publish(_ slot: Memory, copy target: UInt32, headEnd: Int) {
+    private func publish(_ slot: Slot, copy target: UInt32, headEnd: Int) {
         header[Field.copyEnd] = headEnd
-        header.release(Field.copiedSlot, slot - header.at)
+        header.release(Field.copiedSlot, slot.at - header.at)
         table.move(slot, to: target)
         log.releaseHeadOffset(headEnd)
         header.release(Field.copiedSlot, 0)
     }
 
     /// A copy with the age that a touch record, or the expiry of a tag, has given it.
-    private func merge(_ slot: Memory, _ found: SoundRecord, _ lifetime: Lifetime, _ shard: borrowing ShardWriter)
+    private func merge(_ slot: Slot, _ found: SoundRecord, _ lifetime: Lifetime, _ shard: borrowing ShardWriter)
         throws(Failure)
     {
         let value = found.view.header, length = value.aged(lifetime).length

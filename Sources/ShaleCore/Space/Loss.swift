@@ -32,9 +32,9 @@ struct Loss {
 extension ShardWriter {
     /// Takes a damaged entry out of the index, for good, and counts it. The sums are wrong until the caller, or whoever
     /// comes after a kill, counts them anew: the entry's lengths may be what is damaged.
-    func lose(_ slot: Memory) throws(Failure) {
+    func lose(_ slot: Slot) throws(Failure) {
         // What a part supersedes has the same bytes, and a large value without a part is noticed.
-        let isNoted = !Slot.isPart(slot.u64(0))
+        let isNoted = !slot.entry.isPart
         if isNoted, Loss.length > log.headRoom { try log.roll() }
         if isNoted { noteLoss(of: slot) }
         header.pend(ShardHeader.Pending.recount)
@@ -42,17 +42,17 @@ extension ShardWriter {
         if isNoted { appendLoss(of: slot) }
         header[Field.corrupt] += 1
         header[Field.ghost] = log.headNumber
-        header.commit(slot, slot.u64(0) & Slot.reachBit)
+        header.commit(slot, slot.entry.freed)
     }
 
-    func loseOne(_ slot: Memory) throws(Failure) {
+    func loseOne(_ slot: Slot) throws(Failure) {
         try lose(slot)
         recount()
     }
 
     /// Within a transaction, where the head has room.
-    private func appendLoss(of slot: Memory) {
-        let word0 = slot.u64(0), at = Slot.location(word0), segment = log.segment(of: at)
+    private func appendLoss(of slot: Slot) {
+        let word0 = slot.entry, at = word0.location, segment = log.segment(of: at)
         let fraction = table.fraction(at: table.position(of: slot), word0, table.shape)
         // A slot that leads nowhere is damaged itself: all that was written so far.
         let loss =

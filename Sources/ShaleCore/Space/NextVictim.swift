@@ -21,10 +21,10 @@ extension ShardWriter {
 
     /// The policy's choice among the entries that are not the call's own, which keeps its place in the order. Nil where
     /// none is left.
-    private func nextVictim() -> Memory? {
+    private func nextVictim() -> Slot? {
         // (The hand passes by what is damaged.)
         if isAdaptive { return SecondChance(self).next(self) ?? leastUsed() }
-        var own: Memory?
+        var own: Slot?
         defer { if let own { victims.putBack(own) } }
         // (A sweep that finds nobody else finds it again.)
         for _ in 0..<3 {
@@ -38,12 +38,12 @@ extension ShardWriter {
 
     /// The same, where readers use the few that are left faster than sweeps can choose from them.
     @inline(never)
-    private func leastUsed() -> Memory? {
-        var least: Memory?, lowest = UInt64.max
+    private func leastUsed() -> Slot? {
+        var least: Slot?, lowest = UInt64.max
         guard header[Field.entries] > header[Field.pinned] else { return nil }
         reader.forEachSlot { slot, word0 in
-            let rank = Victims.rank(slot.u64(8))
-            if Slot.isPart(word0) || Slot.isPinned(word0) || rank >= lowest || isOwn(slot) { return }
+            let rank = Victims.rank(slot.use)
+            if word0.isPart || word0.isPinned || rank >= lowest || isOwn(slot) { return }
             (least, lowest) = (slot, rank)
         }
         return least

@@ -7,7 +7,7 @@ extension ShardWriter {
     func dropOrphans() -> Bool {
         let live = header[Field.live]
         reader.forEachSlot { slot, word0 in
-            if Slot.isPart(word0), let key = reader.partKey(of: word0), !reader.isOwned(key) { drop(slot) }
+            if word0.isPart, let key = reader.partKey(of: word0), !reader.isOwned(key) { drop(slot) }
         }
         return header[Field.live] < live
     }
@@ -19,8 +19,8 @@ extension ShardWriter {
         for i in 0..<end {
             let p = table.bucket((start + i) % end)
             for j in stride(from: 0, to: Table.bucketSize, by: Slot.size) {
-                let word0 = p.u64(j)
-                guard !Slot.isFree(word0), Slot.isPart(word0), !Slot.isPinned(word0), let key = reader.partKey(of: word0)
+                let word0 = Slot(p + j).entry
+                guard !word0.isFree, word0.isPart, !word0.isPinned, let key = reader.partKey(of: word0)
                 else { continue }
                 if key.owner != change.key?.hash, reader.isOwned(key), !reader.isBeingWritten(key.blob) { return key }
             }
@@ -33,7 +33,7 @@ extension ShardWriter {
     func partOfGone(_ now: UInt64) -> PartKey? {
         var found: PartKey?
         reader.forEachSlot { _, word0 in
-            guard found == nil, Slot.isPart(word0), Slot.isPinned(word0), let key = reader.partKey(of: word0) else { return }
+            guard found == nil, word0.isPart, word0.isPinned, let key = reader.partKey(of: word0) else { return }
             let owner = Shard(engine, keyHash: key.owner).reader
             if owner.number != number, owner.isOwnerGone(key, now) { found = key }
         }

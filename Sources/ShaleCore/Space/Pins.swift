@@ -93,7 +93,7 @@ extension ShardWriter {
         header[Field.pinsSoughtAt] = sets
         var longest = 0
         reader.forEachSlot { _, word0 in
-            if Slot.isPinned(word0) { longest = max(longest, reader.measure(Slot.location(word0)).pinned) }
+            if word0.isPinned { longest = max(longest, reader.measure(word0.location).pinned) }
         }
         header[Field.pinnedMost] = longest
         return longest < most

@@ -24,8 +24,8 @@ extension ShardWriter {
     private enum ByTags { case untouched, stale, gone }
 
     /// What an entry's tags have made of it, which its slot does not say. Removes one that is gone.
-    private func dropIfGoneByTags(_ slot: Memory) -> ByTags {
-        guard Slot.mayBeTagged(slot.u64(0)), let found = reader.entry(slot, now: change.now) else { return .untouched }
+    private func dropIfGoneByTags(_ slot: Slot) -> ByTags {
+        guard slot.entry.mayBeTagged, let found = reader.entry(slot, now: change.now) else { return .untouched }
         if found.standing.isInvalidated {
             drop(slot)
         } else if found.standing.isExpired, found.isGone {
@@ -40,13 +40,13 @@ extension ShardWriter {
 extension ShardWriter {
     /// Expired data leaves with the sweeps, without timers.
     @discardableResult
-    func dropIfGone(_ slot: Memory) -> Bool {
-        let word0 = slot.u64(0)
-        guard !Slot.isPart(word0),
-            SlotExpiry.mayBeGone(Slot.expiry(slot.u64(8)), now: change.now, base: engine.pointee.block.expiryBase)
+    func dropIfGone(_ slot: Slot) -> Bool {
+        let word0 = slot.entry
+        guard !word0.isPart,
+            SlotExpiry.mayBeGone(slot.use.expiry, now: change.now, base: engine.pointee.block.expiryBase)
         else { return false }
         // (A damaged age ends nothing: whoever reads the entry notes its loss.)
-        guard let record = log.record(Slot.location(word0)), log.isHeadSound(record),
+        guard let record = log.record(word0.location), log.isHeadSound(record),
             change.now >= record.header.deadline(at: record.at)
         else { return false }
         drop(slot, counting: Field.expirations)

@@ -165,15 +165,15 @@ extension ShardWriter {
     /// What the entry that the call replaces takes of this shard, if it may make room for the call. 0 where it may not.
     @inline(never)
     private func bytesOfOwn() -> Int {
-        guard !change.keepsOwn, let key = change.key, let slot = reader.lookup(key), !Slot.isPinned(slot.u64(0)) else {
+        guard !change.keepsOwn, let key = change.key, let slot = reader.lookup(key), !slot.entry.isPinned else {
             return 0
         }
-        let own = reader.measure(Slot.location(slot.u64(0)))
+        let own = reader.measure(slot.entry.location)
         var bytes = own.bytes
         for i in 0..<own.blob.parts {
             // (Those in other shards are not found.)
             bytes += PartKey(blob: own.blob.blob, owner: own.blob.owner, part: i).withKey(engine) {
-                reader.lookup($1, isPart: true).map { reader.measure(Slot.location($0.u64(0))).bytes } ?? 0
+                reader.lookup($1, isPart: true).map { reader.measure($0.entry.location).bytes } ?? 0
             }
         }
         return bytes
@@ -198,7 +198,7 @@ extension ShardWriter {
         reader.forEachSlot { slot, word0 in
             guard reader.needs(word0, from: low, through: high) else { return }
             found += 1
-            if Slot.isPinned(word0) || keeps(slot) { kept += 1 }
+            if word0.isPinned || keeps(slot) { kept += 1 }
         }
         if found == 0 || kept > 0 { return false }
         reader.forEachSlot { slot, word0 in

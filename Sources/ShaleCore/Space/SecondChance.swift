@@ -33,21 +33,21 @@ struct SecondChance {
 
     /// If an entry's uses are why it stays, that takes one of them.
     @inline(__always)
-    func judge(_ slot: Memory, _ length: Int, _ shard: borrowing ShardWriter) -> Verdict {
+    func judge(_ slot: Slot, _ length: Int, _ shard: borrowing ShardWriter) -> Verdict {
         shard.isAdaptive ? judgeEntry(slot, length, shard) : .stays
     }
     @inline(never)
-    private func judgeEntry(_ slot: Memory, _ length: Int, _ shard: borrowing ShardWriter) -> Verdict {
-        if Slot.isPinned(slot.u64(0)) || shard.isOwn(slot) { return .stays }
+    private func judgeEntry(_ slot: Slot, _ length: Int, _ shard: borrowing ShardWriter) -> Verdict {
+        if slot.entry.isPinned || shard.isOwn(slot) { return .stays }
         if isTight(length, isAmple: shard.change.keepsOwn) { return .forcedOut }
         return !mustEvict && log.isSparse || takeUse(slot) > 0 ? .stays : .leaves
     }
 
     /// Of a large value's part: it goes by the uses of its manifest, which takes them where it is itself.
     @inline(never)
-    func judgePart(_ slot: Memory, _ key: PartKey, _ length: Int, _ shard: borrowing ShardWriter) -> Verdict {
+    func judgePart(_ slot: Slot, _ key: PartKey, _ length: Int, _ shard: borrowing ShardWriter) -> Verdict {
         guard shard.isAdaptive else { return .stays }
-        if Slot.isPinned(slot.u64(0)) || key.owner == shard.change.key?.hash { return .stays }
+        if slot.entry.isPinned || key.owner == shard.change.key?.hash { return .stays }
         if isTight(length, isAmple: shard.change.keepsOwn) { return .forcedOut }
         // (The owner of a part is evicted after the lock, and only so many at once.)
         if !mustEvict && log.isSparse || shard.change.blobCount == Change.mostBlobs { return .stays }
@@ -61,22 +61,22 @@ struct SecondChance {
     }
 
     /// How many uses an entry had left, before this took one.
-    private func takeUse(_ slot: Memory) -> UInt64 {
+    private func takeUse(_ slot: Slot) -> UInt64 {
         while true {
-            let word1 = slot.acquire(8), hits = Slot.hits(word1)
-            if hits == 0 || shim_cas64(slot + 8, word1, word1 &- Slot.hit) { return hits }
+            let word1 = slot.acquiredUse, hits = word1.hits
+            if hits == 0 || slot.replace(word1, with: word1.withOneHitLess) { return hits }
         }
     }
 
     /// Of the value that a part belongs to. Reads another shard without its lock; in doubt, it is used.
     private func uses(ofOwner key: PartKey) -> UInt64 {
         let owner = Shard(reader.engine, keyHash: key.owner).reader
-        var uses = Slot.mostHits
+        var uses = SlotUse.mostHits
         owner.table.probe(UInt32(truncatingIfNeeded: key.owner)) { slot, word0 in
-            guard owner.manifest(at: Slot.location(word0))?.blob == key.blob, slot.acquire(0) == word0 else {
+            guard owner.manifest(at: word0.location)?.blob == key.blob, slot.acquiredEntry == word0 else {
                 return false
             }
-            uses = Slot.hits(slot.acquire(8))
+            uses = slot.acquiredUse.hits
             return true
         }
         return uses
@@ -87,9 +87,9 @@ struct SecondChance {
     /// Who leaves where nothing may be copied: a full table, a smaller capacity, live bytes that no log holds. A hand goes
     /// round the log, takes a use of each entry that it passes, and stops at one that has none; if it meets none soon, at
     /// that with the fewest. Nil where it meets no entry that may leave.
-    func next(_ shard: borrowing ShardWriter) -> Memory? {
+    func next(_ shard: borrowing ShardWriter) -> Slot? {
         if log.count == 0 { return nil }
-        var seen = 0, fewest = UInt64.max, best: Memory?
+        var seen = 0, fewest = UInt64.max, best: Slot?
         var (i, offset) = hand, segments = 0
         // (Once round, and the rest of where it began.)
         while segments <= log.count, seen < SecondChance.patience {
@@ -106,7 +106,7 @@ struct SecondChance {
             offset = record.end
             guard record.kind == .value || record.kind == .manifest,
                 let slot = reader.slot(pointingTo: record.view.location, UInt32(truncatingIfNeeded: record.keyHash)),
-                !Slot.isPinned(slot.u64(0)), !shard.isOwn(slot), !shard.dropIfGone(slot)
+                !slot.entry.isPinned, !shard.isOwn(slot), !shard.dropIfGone(slot)
             else { continue }
             seen += 1
             let uses = takeUse(slot)

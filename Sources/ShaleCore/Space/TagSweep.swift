@@ -75,7 +75,7 @@ extension ShardWriter {
         while position <= end {
             if position <= last { end = max(end, position + table.reach(ofHome: position)) }
             table.forEachSlot(at: position..<(position + 1)) { slot, word0, _ in
-                if first...last ~= position - Slot.displacement(word0) { endByTags(slot) }
+                if first...last ~= position - word0.displacement { endByTags(slot) }
             }
             position += 1
         }
@@ -95,8 +95,8 @@ extension ShardWriter {
 
     /// What is stale by the older generation needs it: the newer one keeps what is known of its tag, as long as it has
     /// room for that.
-    private func endByTags(_ slot: Memory) {
-        guard Slot.mayBeTagged(slot.u64(0)), let found = reader.entry(slot, now: change.now) else { return }
+    private func endByTags(_ slot: Slot) {
+        guard slot.entry.mayBeTagged, let found = reader.entry(slot, now: change.now) else { return }
         if found.standing.isInvalidated {
             drop(slot)
         } else if found.standing.isExpired, !tags.carry(found.value.header, at: found.value.at) {
