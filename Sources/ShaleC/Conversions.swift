@@ -224,10 +224,6 @@ extension SetOptions {
             return nil
         }
         result.meta = meta
-        if options.tag_count > SHALE_MAX_TAGS {
-            ErrorText.set("tag_count is above 8; an entry carries at most 8 tags")
-            return nil
-        }
         if options.tag_count > 0 {
             guard let tags = options.tags else {
                 ErrorText.set("tags is NULL and tag_count is not 0")

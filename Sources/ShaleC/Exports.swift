@@ -12,6 +12,7 @@ import ShaleCore
 
 private let badOptions: StaticString = "struct_size of the options is too small; set it to sizeof the struct"
 private let badValue: StaticString = "the value is NULL or not initialised; use SHALE_VALUE_INIT"
+private let badBytes: StaticString = "the value is NULL and its size is not 0"
 private let badKey: StaticString = "the key is NULL and its size is not 0"
 private let badArrays: StaticString = "keys or values is NULL and count is not 0"
 private let badFlags: StaticString = "unknown bits in flags; pass SHALE_GET_... only"
@@ -135,20 +136,25 @@ public func shale_sync(_ cache: OpaquePointer?) -> shale_status {
 
 // MARK: One key
 
+/// The options of a set, as this version knows them. Nil after an error whose sentence is set.
+private func copied(_ options: UnsafePointer<shale_set_options>) -> shale_set_options? {
+    guard Argument.isStruct(options.pointee.struct_size) else {
+        ErrorText.set(badOptions)
+        return nil
+    }
+    return Argument.copy(options, size: options.pointee.struct_size, over: shale_set_options())
+}
+
 @c @implementation
 public func shale_set(
     _ cache: OpaquePointer?, _ key: UnsafeRawPointer?, _ key_size: Int, _ value: UnsafeRawPointer?, _ value_size: Int,
     _ options: UnsafePointer<shale_set_options>?
 ) -> shale_status {
     run(cache, key, key_size) { engine, key throws(Failure) in
-        guard let value = Argument.bytes(value, value_size) else {
-            return invalid("the value is NULL and its size is not 0")
-        }
+        guard let value = Argument.bytes(value, value_size) else { return invalid(badBytes) }
         var version: UInt64 = 0
         guard let options else { return try engine.set(key, value, SetOptions(), version: &version) }
-        guard Argument.isStruct(options.pointee.struct_size) else { return invalid(badOptions) }
-        let given = Argument.copy(options, size: options.pointee.struct_size, over: shale_set_options())
-        guard let converted = try SetOptions.from(given, engine) else { return .invalid }
+        guard let given = copied(options), let converted = try SetOptions.from(given, engine) else { return .invalid }
         let status = try engine.set(key, value, converted, version: &version)
         if status == .ok, let out = given.new_version { out.pointee = version }
         return status
@@ -375,11 +381,27 @@ public func shale_set_many(
     _ cache: OpaquePointer?, _ count: Int, _ keys: UnsafePointer<shale_bytes>?, _ values: UnsafePointer<shale_bytes>?,
     _ options: UnsafePointer<shale_set_options>?, _ statuses: UnsafeMutablePointer<shale_status>?
 ) -> shale_status {
-    run(cache, count, statuses) { _, batch in
+    run(cache, count, statuses) { engine, batch in
         guard let keys, let values else { return invalid(badArrays) }
+        // What is wrong with the options is so for each key.
+        var given = shale_set_options(), converted = SetOptions()
+        let failed = status { () throws(Failure) in
+            guard let options else { return .ok }
+            guard let copy = copied(options), let its = try SetOptions.from(copy, engine) else { return .invalid }
+            (given, converted) = (copy, its)
+            return .ok
+        }
         for i in 0..<count {
-            let (key, value) = (keys[i], values[i])
-            batch.note(i, shale_set(cache, key.data, key.size, value.data, value.size, options))
+            let status = run { () throws(Failure) in
+                if failed != .ok { return failed }
+                guard let key = Argument.bytes(keys[i].data, keys[i].size) else { return invalid(badKey) }
+                guard let value = Argument.bytes(values[i].data, values[i].size) else { return invalid(badBytes) }
+                var version: UInt64 = 0
+                let status = try engine.set(key, value, converted, version: &version)
+                if status == .ok, let out = given.new_version { out.pointee = version }
+                return status
+            }
+            batch.note(i, status)
         }
         return .ok
     }

@@ -88,12 +88,7 @@ extension Engine {
                 .invalid)
         }
         let most = min(Limits.valueLength, ref.pointee.block.capacity / 4)
-        if value.count > Int(most) {
-            throw Message().adding("the value has ").adding(value.count).adding(
-                " bytes; this cache takes values up to "
-            ).adding(Int(most))
-                .adding(" bytes, a quarter of its capacity and at most 1 GiB").failure(.tooLarge)
-        }
+        if value.count > Int(most) { throw ref.pointee.tooLarge(value.count, most: Int(most), .value) }
     }
 
     /// Returns ok or conflict; `version` gets the entry's new one.

@@ -64,7 +64,9 @@ extension Engine {
         shard.reader.prefetchRecord(entry.key)
         var tags = options.tags
         let header = entry.header(kind, options, encoded, raw: raw)
-        if header.length > shard.log.segmentRoom { throw tooLarge(header.length) }
+        if header.length > shard.log.segmentRoom {
+            throw ref.pointee.tooLarge(header.length, most: shard.log.segmentRoom, .segment)
+        }
         shard.reader.prefetchHead(header.length)
         let body = bodyHash(
             meta: options.meta.start, metaLength: options.meta.count, stored: encoded.bytes,
@@ -85,12 +87,5 @@ extension Engine {
         }
         version = lsn
         return outcome
-    }
-
-    @inline(never)
-    func tooLarge(_ length: Int) -> Failure {
-        Message().adding("key, meta and value take ").adding(length).adding(" bytes, more than a segment of ").adding(
-            ref.pointee.geometry.segmentSize
-        ).adding(" bytes; use a larger capacity or segment_size").failure(.tooLarge)
     }
 }

@@ -37,7 +37,9 @@ struct LargeSet {
     @inline(never)
     func store(_ version: inout UInt64, _ change: inout Change) throws(Failure) -> Status {
         // Before anything makes room for parts that need not be stored; the manifest's put asks again.
-        if manifestLength > shard.log.segmentRoom { throw engine.tooLarge(manifestLength) }
+        if manifestLength > shard.log.segmentRoom {
+            throw ref.pointee.tooLarge(manifestLength, most: shard.log.segmentRoom, .segment)
+        }
         if isConditional {
             var tags = options.tags
             let mayBegin = try withUnsafeBytes(of: &tags) { tags throws(Failure) in

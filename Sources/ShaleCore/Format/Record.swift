@@ -147,10 +147,6 @@ struct RecordHeader {
     @inline(__always)
     func seal(at p: Memory) { p.release(16, word2) }
 
-    /// When the entry may be served no more, stale or not.
-    @inline(__always) func deadline(at p: Memory) -> UInt64 {
-        keepsStale && expires != Age.neverPoint ? p.u64(RecordHeader.size) : expires
-    }
     @inline(__always) func lifetime(at p: Memory) -> Lifetime {
         Lifetime(expires: expires, keepsStale: keepsStale, staleWord: keepsStale ? p.u64(RecordHeader.size) : 0)
     }

@@ -20,7 +20,10 @@ struct Lifetime {
 
     static let forever = Lifetime(expires: Age.neverPoint, keepsStale: false, staleWord: 0)
 
-    var deadline: UInt64 { keepsStale && expires != Age.neverPoint ? staleWord : expires }
+    /// When the entry may be served no more, stale or not.
+    @inline(__always) var deadline: UInt64 { keepsStale && expires != Age.neverPoint ? staleWord : expires }
+    @inline(__always) func isFresh(at now: UInt64) -> Bool { now < expires }
+    @inline(__always) func isOver(at now: UInt64) -> Bool { now >= deadline }
     var stale: Int64 {
         if !keepsStale { return Age.none }
         if expires == Age.neverPoint { return Int64(bitPattern: staleWord) }

@@ -68,7 +68,7 @@ struct Replay {
             return
         }
         let lifetime = record.lifetime(at: view.at)
-        if let now, now >= lifetime.deadline, !isTouched {
+        if let now, lifetime.isOver(at: now), !isTouched {
             // (A clock that is set back, or another handle's, may find it fresh.)
             if let slot { shard.drop(slot) } else { header[Field.ghost] = log.headNumber }
             return
@@ -137,7 +137,7 @@ struct Replay {
         }
         shard.account(reader.measure(old), sign: -1)
         let word1 = slot.use,
-            expiry = SlotExpiry.of(deadline: view.header.deadline(at: view.at), base: engine.pointee.block.expiryBase)
+            expiry = SlotExpiry.of(deadline: view.header.lifetime(at: view.at).deadline, base: engine.pointee.block.expiryBase)
         slot.release(SlotUse(stamp: word1.stamp, expiry: expiry))
         slot.release(slot.entry.with(location: view.location, kind: SlotEntry.Kind.touched))
         shard.account(reader.measure(view.location), sign: 1)

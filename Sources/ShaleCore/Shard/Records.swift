@@ -21,8 +21,8 @@ struct Standing {
     /// One of its tags was expired: it is stale, whatever time a clock says that it is.
     var isExpired = false
 
-    func isGone(at now: UInt64) -> Bool { isInvalidated || now >= lifetime.deadline }
-    func isFresh(at now: UInt64) -> Bool { !isInvalidated && !isExpired && now < lifetime.expires }
+    func isGone(at now: UInt64) -> Bool { isInvalidated || lifetime.isOver(at: now) }
+    func isFresh(at now: UInt64) -> Bool { !isInvalidated && !isExpired && lifetime.isFresh(at: now) }
 }
 
 /// What records say.

@@ -47,7 +47,7 @@ extension ShardWriter {
         else { return false }
         // (A damaged age ends nothing: whoever reads the entry notes its loss.)
         guard let record = log.record(word0.location), log.isHeadSound(record),
-            change.now >= record.header.deadline(at: record.at)
+            record.header.lifetime(at: record.at).isOver(at: change.now)
         else { return false }
         drop(slot, counting: Field.expirations)
         return true

@@ -29,7 +29,7 @@ extension ShardWriter {
             var limit = log.mostLive(of: usable, loss) + own
             if length > limit {
                 limit = limitAnew() + own
-                if length > limit { throw tooLarge(length) }
+                if length > limit { throw engine.pointee.tooLarge(length, most: limit - own, .shard) }
             }
             while header[Field.live] - ownBytes + length > limit {
                 if header[Field.pinnedMost] & 1 != 0, lookForLongestPin() {
@@ -153,13 +153,6 @@ extension ShardWriter {
         let rolls = length > log.headRoom
         if reserve > Log.reserve || header[Field.pinnedBytes] > 0 { try log.provide(rolls ? reserve + 1 : reserve) }
         if rolls { try log.roll() }
-    }
-
-    private func tooLarge(_ length: Int) -> Failure {
-        Message().adding("the entry takes ").adding(length).adding(" bytes, more than a shard of ").adding(
-            engine.pointee.files.path
-        )
-        .adding(" can hold; raise the capacity").failure(.tooLarge)
     }
 
     /// What the entry that the call replaces takes of this shard, if it may make room for the call. 0 where it may not.
