@@ -1,11 +1,11 @@
 /* Growth: an entry moves within the table, to a free slot and back, while a reader looks for it. What is there throughout
  * is no miss, unless the reader knows that something has moved and looks again.
  *
- * code: Sources/ShaleCore/Index/Table.swift: private func announceMove()
- * code: Sources/ShaleCore/Index/Table.swift: header.release(Field.moves, header[Field.moves] &+ 1)
- * code: Sources/ShaleCore/Index/Table.swift: vacate(slot, copied: word1, to: target)
+ * code: Sources/ShaleCore/Index/TableMoves.swift: func announceMove()
+ * code: Sources/ShaleCore/Index/TableMoves.swift: header.release(Field.moves, header[Field.moves] &+ 1)
+ * code: Sources/ShaleCore/Index/TableInsertion.swift: vacate(slot, copied: word1, to: target)
  * code: Sources/ShaleCore/Index/ShardHeader.swift: return acquire(Field.moves) == version.moves
- * code: Sources/ShaleCore/Operations/Read.swift: if header.isStill(version) { */
+ * code: Sources/ShaleCore/Operations/Get.swift: if header.isStill(version) { */
 #include "memory.inc"
 
 byte here = 1, there = 0, moves = 0;

@@ -1,12 +1,12 @@
 /* Read: a frame gets its next segment while a reader is at an old record there. What it accepts is the record of the
  * slot that it saw.
  *
- * code: Sources/ShaleCore/Log/Log.swift: numberWord(frame).release(0, newNumber)
- * code: Sources/ShaleCore/Log/Log.swift: shim_fence_release()
- * code: Sources/ShaleCore/Index/Table.swift: slot.release(0, slot.u64(0) & Slot.reachBit)
+ * code: Sources/ShaleCore/Log/Append.swift: numberWord(frame).release(0, newNumber)
+ * code: Sources/ShaleCore/Log/Append.swift: shim_fence_release()
+ * code: Sources/ShaleCore/Index/TableMoves.swift: slot.release(0, slot.u64(0) & Slot.reachBit)
  * code: Sources/ShaleCore/Log/RecordView.swift: address: RecordAddress(number: word.acquire(0)
- * code: Sources/ShaleCore/Operations/Read.swift: if (slot.acquire(0) ^ word0) & ~Slot.reachBit != 0 { throw .moved }
- * code: Sources/ShaleCore/Operations/Read.swift: guard sighting.spot.isUnchanged, value.spot.isUnchanged */
+ * code: Sources/ShaleCore/Operations/ReadSteps.swift: if (slot.acquire(0) ^ word0) & ~Slot.reachBit != 0 { throw .moved }
+ * code: Sources/ShaleCore/Operations/Get.swift: guard sighting.spot.isUnchanged, value.spot.isUnchanged */
 #include "memory.inc"
 
 byte slot = 1, number = 1, a = 1, b = 1; /* a and b: words of the record */

@@ -1,11 +1,11 @@
 /* Tags: an entry's tag was invalidated; a sweep takes the entry out of the index and empties the generation that has the
  * tag, while a reader is at the entry. It never serves it.
  *
- * code: Sources/ShaleCore/Maintenance/TagSweep.swift: raiseEpoch(by: 2)
- * code: Sources/ShaleCore/Shard/Shard.swift: header.release(Field.epoch, header[Field.epoch] &+ step)
+ * code: Sources/ShaleCore/Space/TagSweep.swift: raiseEpoch(by: 2)
+ * code: Sources/ShaleCore/Shard/ShardWriter.swift: header.release(Field.epoch, header[Field.epoch] &+ step)
  * code: Sources/ShaleCore/Index/TagTable.swift: for i in cells { cell(older, i).release(0, 0) }
  * code: Sources/ShaleCore/Index/ShardHeader.swift: acquire(Field.tagGenerations) > 1
- * code: Sources/ShaleCore/Operations/Read.swift: header.acquire(Field.epoch) == epoch */
+ * code: Sources/ShaleCore/Operations/Get.swift: header.acquire(Field.epoch) == epoch */
 #include "memory.inc"
 
 byte slot = 1, epoch = 0, generation = 1, cell = 1;
