@@ -72,8 +72,7 @@ extension CoreTests {
             let shard = Shard(store.engine.ref, 0)
             func recover() throws {
                 shard.header[ShardHeader.Field.state] = ShardHeader.State.writing
-                try shard.lock()
-                shard.unlock()
+                try shard.settle()
             }
             try store.set("before", for: "key")
             shard.header.pend(ShardHeader.Pending.clearInPlace | ShardHeader.Pending.clear)

@@ -24,7 +24,7 @@ extension CoreTests {
         }
 
         private func slot(_ key: String) -> Memory? {
-            key.withStoreBytes { shard.lookup(Key($0, secret: shard.secret)) }
+            key.withStoreBytes { shard.reader.lookup(Key($0, secret: shard.secret)) }
         }
         private func location(_ key: String) throws -> UInt32 { Slot.location(try #require(slot(key)).u64(0)) }
 
@@ -43,8 +43,7 @@ extension CoreTests {
         private func rebuild() throws {
             let rebuilds = try store.statistics().rebuilds
             shard.header[Field.state] = ShardHeader.State.rebuilding
-            try shard.lock()
-            shard.unlock()
+            try shard.settle()
             #expect(try store.statistics().rebuilds == rebuilds + 1)
         }
 
@@ -59,8 +58,8 @@ extension CoreTests {
         }
 
         private func clean() throws {
-            var change = Change.withoutTime
-            #expect(try Cleaner(shard).cleanRecord(&change) > 0)
+            let cleaned = try shard.locked { shard throws(Failure) in try Cleaner(shard).cleanRecord(shard) }
+            #expect(cleaned > 0)
         }
 
         @Test("by verify", arguments: Part.allCases)
@@ -216,7 +215,7 @@ extension CoreTests {
                 RecordHeader(kind: .manifest, keyLength: 8, storedLength: Manifest.size, rawLength: 0).writeUnsealed(
                     to: p)
                 p.set(16, RecordHeader(kind: .manifest, keyLength: 8, storedLength: Manifest.size, rawLength: 0).word2)
-                #expect((shard.manifest(at: location) != nil) == isInside)
+                #expect((shard.reader.manifest(at: location) != nil) == isInside)
             }
         }
     }
