@@ -52,7 +52,9 @@ extension Engine {
         return (next, report)
     }
 
-    private func walk(_ shard: ShardReader, _ start: Int, _ report: inout Report, _ drop: (Slot) throws(Failure) -> Void)
+    private func walk(
+        _ shard: ShardReader, _ start: Int, _ report: inout Report, _ drop: (Slot) throws(Failure) -> Void
+    )
         throws(Failure) -> Int?
     {
         let end = shard.table.positions.upperBound

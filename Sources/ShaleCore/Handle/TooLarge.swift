@@ -12,9 +12,11 @@ extension EngineState {
         let (what, why): (StaticString, StaticString) =
             switch bound {
             case .value: ("value", " bytes, a quarter of its capacity and at most 1 GiB")
-            case .segment: (
-                "entry", " bytes with key and meta, which is what a segment holds; use a larger capacity or segment_size"
-            )
+            case .segment:
+                (
+                    "entry",
+                    " bytes with key and meta, which is what a segment holds; use a larger capacity or segment_size"
+                )
             case .shard: ("entry", " bytes with key and meta, which is what a shard holds; raise the capacity")
             }
         return Message().adding("the ").adding(what).adding(" takes ").adding(bytes).adding(" bytes; ").adding(

@@ -30,7 +30,8 @@ struct FenceTable {
     private func pair(_ hash: UInt32) -> (Memory, Memory) {
         let other = (hash & UInt32(truncatingIfNeeded: (UInt64(1) << Sizes.fractionBits) - 1)) &* 0x9E37_79B1
         return (
-            at + TableShape.scale(hash, lines) &* FenceTable.lineSize, at + TableShape.scale(other, lines) &* FenceTable.lineSize
+            at + TableShape.scale(hash, lines) &* FenceTable.lineSize,
+            at + TableShape.scale(other, lines) &* FenceTable.lineSize
         )
     }
 

@@ -222,7 +222,8 @@ struct Table {
     func position(of slot: Slot) -> Int { Int(index(of: slot)) / Table.bucketSlots }
     /// Of a slot that the home may reach.
     func displacement(of slot: Slot, from home: Int) -> Int {
-        let bytes = slot.at - bucket(home), inChunk = (Table.chunkBuckets - home % Table.chunkBuckets) * Table.bucketSize
+        let bytes = slot.at - bucket(home),
+            inChunk = (Table.chunkBuckets - home % Table.chunkBuckets) * Table.bucketSize
         return (bytes < inChunk ? bytes : bytes - gap) / Table.bucketSize
     }
 

@@ -23,8 +23,7 @@ extension Table {
                 | UInt64(displacement) << SlotEntry.displacementShift | flags & ~SlotEntry.reachBit)
     }
 
-    func publish(_ slot: Slot, home: Int, fingerprint: UInt64, location: UInt32, flags: UInt64, word1: SlotUse)
-    {
+    func publish(_ slot: Slot, home: Int, fingerprint: UInt64, location: UInt32, flags: UInt64, word1: SlotUse) {
         let word0 = word0(slot, home: home, fingerprint: fingerprint, location: location, flags: flags)
         slot.release(word1)
         slot.release(word0)
@@ -97,7 +96,8 @@ extension Table {
         header.release(Field.relocation, UInt64(index(of: slot)) << 32 | UInt64(index(of: target)) | 1 << 63)
         shim_fence_release()
         publish(
-            target, home: home, fingerprint: fingerprint, location: word0.location, flags: word0.bits & SlotEntry.keptFlags,
+            target, home: home, fingerprint: fingerprint, location: word0.location,
+            flags: word0.bits & SlotEntry.keptFlags,
             word1: word1)
         announceMove()
         retargetMoves(index(of: slot), index(of: target))
@@ -109,7 +109,8 @@ extension Table {
     func vacate(_ slot: Slot, copied word1: SlotUse, to target: Slot) {
         if target.at < slot.at {
             // The sweep may have passed the new place and not yet the old one.
-            if header[Field.sweepAt] > position(of: target), header[Field.sweepState] == ShardHeader.SweepState.sweeping {
+            if header[Field.sweepAt] > position(of: target), header[Field.sweepState] == ShardHeader.SweepState.sweeping
+            {
                 header[Field.sweepState] = ShardHeader.SweepState.restart
             }
         }

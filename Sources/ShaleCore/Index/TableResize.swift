@@ -82,7 +82,8 @@ extension Table {
                 for i in stride(from: 0, to: Table.bucketSize, by: Slot.size) {
                     let slot = Slot(p + i), word0 = slot.entry
                     guard !word0.isFree, word0.displacement == displacement else { continue }
-                    let home = TableShape.scale(TableShape.fraction(fingerprint: word0.fingerprint, lowest: lowest), next)
+                    let home = TableShape.scale(
+                        TableShape.fraction(fingerprint: word0.fingerprint, lowest: lowest), next)
                     if home == old { continue }
                     guard
                         let target = nearestFreeSlot(home) ?? makeFree(near: home, sparing: old)

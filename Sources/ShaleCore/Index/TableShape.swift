@@ -71,11 +71,11 @@ struct TableShape {
     }
 }
 
-    /// How full a table is made larger, or smaller.
-    enum TableLoad {
-        // In sixty-fourths of the slots.
-        static let grow = Sizes.grow, full = Sizes.full, shrink = Sizes.shrink
-        /// Up to there a table is made smaller where its pages are wanted.
-        static let shrunk = Sizes.shrunk
-        static let pace = Sizes.pace
-    }
+/// How full a table is made larger, or smaller.
+enum TableLoad {
+    // In sixty-fourths of the slots.
+    static let grow = Sizes.grow, full = Sizes.full, shrink = Sizes.shrink
+    /// Up to there a table is made smaller where its pages are wanted.
+    static let shrunk = Sizes.shrunk
+    static let pace = Sizes.pace
+}

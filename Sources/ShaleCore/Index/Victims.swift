@@ -127,7 +127,9 @@ struct Victims {
                 sweep(buckets: max(16, unswept / (count(current) + 1) + 1), expired: expired)
                 if let slot = entry(of: item) { return slot }
             }
-            while header[Field.sweepState] != ShardHeader.SweepState.complete { sweep(buckets: Int.max, expired: expired) }
+            while header[Field.sweepState] != ShardHeader.SweepState.complete {
+                sweep(buckets: Int.max, expired: expired)
+            }
             header[Field.heapCurrent] = 1 - current
             header[Field.heapLimit] = header[Field.sweepLimit]
             header[Field.sweepState] = ShardHeader.SweepState.idle
@@ -215,7 +217,9 @@ struct Victims {
             p = table.next(p, position)
         }
         header[Field.sweepAt] = position
-        if header[Field.sweepState] == ShardHeader.SweepState.sweeping, position >= end { header[Field.sweepState] = ShardHeader.SweepState.complete }
+        if header[Field.sweepState] == ShardHeader.SweepState.sweeping, position >= end {
+            header[Field.sweepState] = ShardHeader.SweepState.complete
+        }
     }
 
     /// Puts an item into the heap that the sweep fills; returns the sweep's limit.

@@ -48,7 +48,9 @@ extension Store {
         return try withShard(of: key) { shard, key in shard.isUntouched(key, since: token) }
     }
 
-    private func withShard<R>(of key: some StoreBytes, _ body: (borrowing ShardWriter, Key) -> R) throws(ShaleError) -> R {
+    private func withShard<R>(of key: some StoreBytes, _ body: (borrowing ShardWriter, Key) -> R) throws(ShaleError)
+        -> R
+    {
         try key.withStoreBytes { bytes throws(ShaleError) in
             try call { () throws(Failure) in
                 try engine.ref.pointee.checkWritable()

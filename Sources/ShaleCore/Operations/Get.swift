@@ -37,7 +37,8 @@ extension ShardReader {
                 return .miss(.invalidated, &found)
             case .absent, .otherKey:
                 if header.isStill(version) {
-                    return unreadable == ShardReader.discarded ? .miss(.damaged, &found) : Answer(.miss, IndexHead.misses)
+                    return unreadable == ShardReader.discarded
+                        ? .miss(.damaged, &found) : Answer(.miss, IndexHead.misses)
                 }
             case .moved:
                 continue

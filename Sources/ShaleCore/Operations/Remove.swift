@@ -45,7 +45,9 @@ extension ShardWriter {
     func dropUnreadable(_ key: Key, location: UInt32, isDamaged: Bool) throws(Failure) -> Bool {
         guard let found = table.find(key.fraction, location: location), !found.entry.isPart else { return true }
         if !isDamaged {
-            guard let manifest = reader.manifest(at: location), !reader.isBeingWritten(manifest.blob) else { return false }
+            guard let manifest = reader.manifest(at: location), !reader.isBeingWritten(manifest.blob) else {
+                return false
+            }
             if reader.isWhole(location, key) { return true }
         }
         let segment = log.segment(of: location), version = reader.lsn(of: found)

@@ -97,7 +97,8 @@ struct Recovery {
         let pending = header[Field.pending]
         if pending & ShardHeader.Pending.recount != 0 { shard.recount() }
         if pending & ShardHeader.Pending.clear != 0 { shard.finishClear() }
-        if pending & ShardHeader.Pending.clearInPlace != 0 { try shard.clear() } // (Parts in other shards are left to the cleaner.)
+        // (Parts in other shards are left to the cleaner.)
+        if pending & ShardHeader.Pending.clearInPlace != 0 { try shard.clear() }
         if pending & ShardHeader.Pending.rebase != 0 { Rebase(shard).run() }
     }
 

@@ -81,7 +81,9 @@ struct Replay {
     }
 
     /// Nil where not even evicting helps: the key is known to the log alone. What is pinned is not given up for that.
-    private mutating func freeSlot(for key: Key, isPinned: Bool, _ shard: borrowing ShardWriter) throws(Failure) -> Slot? {
+    private mutating func freeSlot(for key: Key, isPinned: Bool, _ shard: borrowing ShardWriter) throws(Failure)
+        -> Slot?
+    {
         if !shard.maintainTable(mayShrink: false) { _ = shard.evict() }
         var tries = 0
         while true {
@@ -137,7 +139,8 @@ struct Replay {
         }
         shard.account(reader.measure(old), sign: -1)
         let word1 = slot.use,
-            expiry = SlotExpiry.of(deadline: view.header.lifetime(at: view.at).deadline, base: engine.pointee.block.expiryBase)
+            expiry = SlotExpiry.of(
+                deadline: view.header.lifetime(at: view.at).deadline, base: engine.pointee.block.expiryBase)
         slot.release(SlotUse(stamp: word1.stamp, expiry: expiry))
         slot.release(slot.entry.with(location: view.location, kind: SlotEntry.Kind.touched))
         shard.account(reader.measure(view.location), sign: 1)

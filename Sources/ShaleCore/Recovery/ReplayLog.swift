@@ -86,9 +86,11 @@ extension Replay {
     }
 
     /// Returns where the segment's records end, and whether that is marked.
-    private mutating func replay(_ frame: Int, from start: Int, isHead: Bool, _ shard: borrowing ShardWriter) throws(Failure) -> (
-        offset: Int, isMarked: Bool
-    ) {
+    private mutating func replay(_ frame: Int, from start: Int, isHead: Bool, _ shard: borrowing ShardWriter)
+        throws(Failure) -> (
+            offset: Int, isMarked: Bool
+        )
+    {
         try withUnsafeTemporaryAllocation(of: SoundRecord.self, capacity: Lookahead.most) { ring throws(Failure) in
             var ahead = Lookahead(ring)
             let end = try walk(frame, from: start, isHead: isHead, &ahead, shard)
@@ -97,7 +99,9 @@ extension Replay {
         }
     }
 
-    private mutating func walk(_ frame: Int, from start: Int, isHead: Bool, _ ahead: inout Lookahead, _ shard: borrowing ShardWriter) throws(Failure)
+    private mutating func walk(
+        _ frame: Int, from start: Int, isHead: Bool, _ ahead: inout Lookahead, _ shard: borrowing ShardWriter
+    ) throws(Failure)
         -> (offset: Int, isMarked: Bool)
     {
         var offset = start
@@ -210,7 +214,9 @@ extension Replay {
         }
     }
 
-    private mutating func apply(_ ahead: inout Lookahead, leaving left: Int, _ shard: borrowing ShardWriter) throws(Failure) {
+    private mutating func apply(_ ahead: inout Lookahead, leaving left: Int, _ shard: borrowing ShardWriter)
+        throws(Failure)
+    {
         while let record = ahead.next(leaving: left) { try apply(record, shard) }
     }
 }

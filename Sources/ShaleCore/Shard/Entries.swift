@@ -8,7 +8,8 @@ extension ShardWriter {
         _ draft: inout Draft, at location: UInt32, in slot: Slot, isNew: Bool
     ) {
         let isPart = draft.record.isKind(.part)
-        let kind = isPart ? SlotEntry.Kind.part : draft.record.tagCount > 0 ? SlotEntry.Kind.tagged : SlotEntry.Kind.plain
+        let kind =
+            isPart ? SlotEntry.Kind.part : draft.record.tagCount > 0 ? SlotEntry.Kind.tagged : SlotEntry.Kind.plain
         let flags = (draft.record.isPinned ? SlotEntry.pinnedBit : 0) | kind
         let expiry = SlotExpiry.of(deadline: draft.lifetime.deadline, base: engine.pointee.block.expiryBase)
         let new = draft.record.isKind(.value) ? Measure(draft.record) : reader.measure(location)

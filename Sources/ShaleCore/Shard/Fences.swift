@@ -61,7 +61,9 @@ extension ShardWriter {
     /// Nil where the key was not set, removed or expired, and none of the tags invalidated or expired, since the token
     /// was drawn.
     @inline(never)
-    func refusal(_ key: Key, since token: UInt64, _ tagged: UnsafePointer<UInt64>?, _ tagCount: Int) -> FenceTable.Refusal? {
+    func refusal(_ key: Key, since token: UInt64, _ tagged: UnsafePointer<UInt64>?, _ tagCount: Int) -> FenceTable
+        .Refusal?
+    {
         let now = highestLSN
         // (A token from the future is one of an index that is gone.)
         guard token > header[Field.fenceFloor], token <= now, header[Field.notesChanges] != 0 else { return .floor }

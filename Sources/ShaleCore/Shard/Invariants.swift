@@ -72,7 +72,8 @@ extension ShardWriter {
                 broken.append("bucket \(position): stamp \(rank) will never leave")
             }
             let isSwept =
-                state == ShardHeader.SweepState.complete || state == ShardHeader.SweepState.sweeping && position < header[Field.sweepAt]
+                state == ShardHeader.SweepState.complete
+                || state == ShardHeader.SweepState.sweeping && position < header[Field.sweepAt]
             if isSwept, rank <= header[Field.sweepLimit], !here, !next {
                 broken.append("bucket \(position): the sweep left out stamp \(rank)")
             }

@@ -38,7 +38,9 @@ extension ShardReader {
     func isWhole(_ location: UInt32, _ key: Key) -> Bool {
         guard let manifest = manifest(at: location), manifest.isPlausible else { return true }
         for i in 0..<Int(manifest.partCount) {
-            let isThere = PartKey(blob: manifest.blob, owner: key.hash, part: i).withKey(engine) { $0.reader.hasPart($1) }
+            let isThere = PartKey(blob: manifest.blob, owner: key.hash, part: i).withKey(engine) {
+                $0.reader.hasPart($1)
+            }
             if !isThere { return false }
         }
         return true
@@ -72,7 +74,4 @@ extension ShardReader {
     func isOwnerGone(_ part: PartKey, _ now: UInt64) -> Bool {
         owner(of: part).flatMap { entry($0, now: now) }?.isGone ?? false
     }
-}
-
-extension ShardWriter {
 }

@@ -1,6 +1,6 @@
 import CShalePlatform
 
-/// A shard without its lock: what it says may change at any moment, and a reader looks again (`Operations/Read.swift`), or
+/// A shard without its lock: what it says may change at any moment, and a reader looks again (`Operations/Get.swift`), or
 /// holds the lock. Stamps and counters are everyone's.
 struct ShardReader: ShardParts {
     let log: Log

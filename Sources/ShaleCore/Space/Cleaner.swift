@@ -30,7 +30,9 @@ struct Cleaner {
             finishTail()
             return RecordHeader.size
         }
-        guard let record = log.soundRecord(frame: frame, offset: offset) else { return try skipDamage(frame, offset, shard) }
+        guard let record = log.soundRecord(frame: frame, offset: offset) else {
+            return try skipDamage(frame, offset, shard)
+        }
         prefetchSlot(frame, record.end)
         if record.kind == .end {
             finishTail()
@@ -112,7 +114,8 @@ struct Cleaner {
 
     /// Room at the head for a copy. False where it was evicted instead: what is left is for what is pinned, which
     /// takes a frame whatever the budget. (It never has to, but where a power cut has brought pinned entries back.)
-    private func provideCopy(_ slot: Slot, _ length: Int, isPinned: Bool, _ shard: borrowing ShardWriter) throws(Failure)
+    private func provideCopy(_ slot: Slot, _ length: Int, isPinned: Bool, _ shard: borrowing ShardWriter)
+        throws(Failure)
         -> Bool
     {
         if !isPinned, !shard.spares(length) {
