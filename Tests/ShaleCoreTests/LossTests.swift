@@ -23,10 +23,10 @@ extension CoreTests {
             try store.value(for: key).map { String(decoding: $0, as: UTF8.self) }
         }
 
-        private func slot(_ key: String) -> Memory? {
+        private func slot(_ key: String) -> Slot? {
             key.withStoreBytes { shard.reader.lookup(Key($0, secret: shard.secret)) }
         }
-        private func location(_ key: String) throws -> UInt32 { Slot.location(try #require(slot(key)).u64(0)) }
+        private func location(_ key: String) throws -> UInt32 { try #require(slot(key)).entry.location }
 
         private func damage(_ location: UInt32, _ part: Part) {
             let p = shard.log.address(location), record = RecordHeader(at: p)
@@ -151,8 +151,8 @@ extension CoreTests {
             try store.set("new", for: "key", maxAge: .seconds(3600))
             // Expired long ago, as it seems; and the slot sends whoever asks to the record.
             let entry = try #require(self.slot("key"))
-            shard.log.address(Slot.location(entry.u64(0))).set(40, 0)
-            entry.set(8, Slot.word1(stamp: Slot.stamp(entry.u64(8)), expiry: 1))
+            shard.log.address(entry.entry.location).set(40, 0)
+            entry.release(SlotUse(stamp: entry.use.stamp, expiry: 1))
             #expect(try store.purge() == 0)
             #expect(try text("key") == nil)
             #expect(try store.statistics().corruptRecords == 1)
@@ -187,7 +187,7 @@ extension CoreTests {
                         decoding: UnsafeRawBufferPointer(start: p + record.keyOffset, count: record.keyLength),
                         as: UTF8.self)
                     if let slot = slot(key),
-                        Slot.location(slot.u64(0)) == shard.log.location(frame: place, offset: offset)
+                        slot.entry.location == shard.log.location(frame: place, offset: offset)
                     {
                         break
                     }

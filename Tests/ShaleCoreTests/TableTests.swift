@@ -22,15 +22,15 @@ extension CoreTests {
 
             var fractions: [UInt32] = []
             func location(_ i: Int) -> UInt32 { UInt32(i + 1) }
-            func find(_ i: Int) -> Memory? { table.find(fractions[i], location: location(i)) }
+            func find(_ i: Int) -> Slot? { table.find(fractions[i], location: location(i)) }
             /// Entries with so many fractions from this one on.
             func add(_ count: Int, from lowest: UInt64) throws -> Range<Int> {
                 let first = fractions.count
                 for i in first..<(first + count) {
                     fractions.append(UInt32(lowest) + UInt32(i))
                     let slot = try #require(table.reserve(fractions[i]))
-                    slot.release(8, Slot.word1(stamp: UInt64(i), expiry: 0))
-                    slot.release(0, table.word0(slot, fractions[i], location: location(i), flags: 0))
+                    slot.release(SlotUse(stamp: UInt64(i), expiry: 0))
+                    slot.release(table.word0(slot, fractions[i], location: location(i), flags: 0))
                 }
                 return first..<fractions.count
             }
@@ -45,7 +45,7 @@ extension CoreTests {
             var dropped: [Int] = []
             table.begin(TableShape.Mode.growing)
             table.advance(Int.max) { slot in
-                dropped.append(Int(Slot.location(slot.u64(0))) - 1)
+                dropped.append(Int(slot.entry.location) - 1)
                 for leaving in [find(moving.lowerBound), slot] {
                     guard let leaving else { continue }
                     table.forgetCopy(of: leaving)

@@ -132,7 +132,7 @@ struct Log {
     }
     /// A position of the ring, counted from the log's tail: the log goes on from 0, the free frames end at -1.
     private func cell(_ i: Int) -> Memory {
-        assert(i >= 0 && i <= geometry.rows, "a place in the queue")
+        assert(abs(i) <= geometry.rows, "a place in the queue: free frames are before the first one")
         return header.at + geometry.queue + (first + geometry.rows + i) % geometry.rows * 4
     }
     func queued(_ i: Int) -> Int { Int(cell(i).u32(0)) % geometry.rows }
