@@ -57,7 +57,7 @@ extension CoreTests {
             let largest = 1 << 44 - 4096
             #expect(geometry.dataSize <= largest && geometry.indexSize <= largest)
             // And all that the capacity has room for can be in them.
-            #expect(geometry.rows >= Geometry.rows(block))
+            #expect(geometry.framesPerShard >= Geometry.framesPerShard(block))
         }
 
         @Test("no segment is given back for a table that does not fit all the same")

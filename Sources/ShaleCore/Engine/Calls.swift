@@ -103,7 +103,7 @@ extension Engine {
         let ages = try ages(options.maxAge, options.stale)
         guard let scratch = ref.pointee.scratch.take() else { throw Failure.outOfMemory }
         defer { ref.pointee.scratch.give(scratch) }
-        let entry = Pending(
+        let entry = NewEntry(
             key: key, lifetime: Lifetime(from: change.now, maxAge: ages.maxAge, stale: ages.stale), created: change.now)
         let status: Status
         if value.count > ref.pointee.geometry.longestWhole {
@@ -117,7 +117,7 @@ extension Engine {
 
     @inline(__always)
     private func setSmall(
-        _ shard: Shard, _ entry: Pending, _ value: Bytes, _ options: borrowing SetOptions, _ scratch: Scratch,
+        _ shard: Shard, _ entry: NewEntry, _ value: Bytes, _ options: borrowing SetOptions, _ scratch: Scratch,
         _ version: inout UInt64, _ change: inout Change
     ) throws(Failure) -> Status {
         var encoded = encode(value.start, value.count, uncompressed: options.isUncompressed, scratch)

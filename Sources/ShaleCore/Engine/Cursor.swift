@@ -28,8 +28,8 @@ public struct Cursor {
         let ref = engine.ref
         while shard < ref.pointee.geometry.shards {
             let here = Shard(ref, shard)
-            let version = here.header.version
-            if version.isOfRebuild {
+            let moment = here.header.moment
+            if moment.isOfRebuild {
                 try here.waitForRebuild()
                 continue
             }
@@ -37,7 +37,7 @@ public struct Cursor {
             let home = shape.home(UInt32(truncatingIfNeeded: low >> 32)), end = shape.end(ofHome: home, from: low >> 32)
             let least = try least(here, home: home, buckets: shape.buckets(ofHome: home), end: end, &key)
             // What moved may have been seen in neither place.
-            if !here.header.isStill(version) || here.table.shape.word != shape.word { continue }
+            if !here.header.isStill(moment) || here.table.shape.word != shape.word { continue }
             guard let least else {
                 go(to: end << 32)
                 continue

@@ -26,7 +26,7 @@ public struct SetOptions {
 
 extension Engine {
     /// A set on its way.
-    struct Pending {
+    struct NewEntry {
         let key: Key
         let lifetime: Lifetime
         let created: UInt64
@@ -56,7 +56,7 @@ extension Engine {
 
     @inline(never)
     func put(
-        _ shard: Shard, _ entry: Pending, _ kind: RecordHeader.Kind, _ encoded: Encoded, raw: Int,
+        _ shard: Shard, _ entry: NewEntry, _ kind: RecordHeader.Kind, _ encoded: Encoded, raw: Int,
         _ options: borrowing SetOptions,
         _ version: inout UInt64, _ change: inout Change
     ) throws(Failure) -> PutOutcome {

@@ -9,7 +9,7 @@ import CShalePlatform
 struct LargeSet {
     let engine: Engine
     let shard: Shard
-    let entry: Engine.Pending
+    let entry: Engine.NewEntry
     let value: Bytes
     let options: SetOptions
     let scratch: Scratch
@@ -19,7 +19,7 @@ struct LargeSet {
     private var ref: EngineRef { engine.ref }
 
     init(
-        _ engine: Engine, _ shard: Shard, _ entry: Engine.Pending, _ value: Bytes, _ options: SetOptions,
+        _ engine: Engine, _ shard: Shard, _ entry: Engine.NewEntry, _ value: Bytes, _ options: SetOptions,
         _ scratch: Scratch
     ) {
         self.engine = engine
@@ -199,8 +199,8 @@ struct LargeSet {
         entry.header(.manifest, options, .raw(value.start, Manifest.size), raw: value.count).length
     }
 
-    private func part(_ key: Key) -> Engine.Pending {
-        Engine.Pending(key: key, lifetime: .forever, created: entry.created)
+    private func part(_ key: Key) -> Engine.NewEntry {
+        Engine.NewEntry(key: key, lifetime: .forever, created: entry.created)
     }
 
     private func bytes(ofPart i: Int) -> Bytes {

@@ -23,7 +23,7 @@ struct Superblock {
     var stale: Int64 = -1
     /// In units of 64 seconds: where the slots' 24-bit expiry counts from.
     var expiryBase: UInt64 = 0
-    var rows: UInt32 = 0
+    var framesPerShard: UInt32 = 0
     var mode: UInt32 = 0o600
     var dictionaryFrames: UInt32 = 0
     var dictionarySize: UInt32 = 0
@@ -119,7 +119,7 @@ extension Superblock {
             self[Copy.maxAge] = UInt64(bitPattern: block.maxAge)
             self[Copy.stale] = UInt64(bitPattern: block.stale)
             self[Copy.expiryBase] = block.expiryBase
-            self[Copy.rowsAndMode, 0] = block.rows
+            self[Copy.rowsAndMode, 0] = block.framesPerShard
             self[Copy.rowsAndMode, 1] = block.mode
             self[Copy.dictionaries, 0] = block.dictionaryFrames
             self[Copy.dictionaries, 1] = block.dictionarySize
@@ -144,7 +144,7 @@ extension Superblock {
         maxAge = Int64(bitPattern: p[Copy.maxAge])
         stale = Int64(bitPattern: p[Copy.stale])
         expiryBase = p[Copy.expiryBase]
-        rows = p[Copy.rowsAndMode, 0]
+        framesPerShard = p[Copy.rowsAndMode, 0]
         mode = p[Copy.rowsAndMode, 1]
         dictionaryFrames = p[Copy.dictionaries, 0]
         dictionarySize = p[Copy.dictionaries, 1]

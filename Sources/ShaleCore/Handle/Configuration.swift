@@ -101,9 +101,9 @@ extension Superblock {
     /// A shard needs a head, what the cleaner needs, and something to keep.
     static let leastFrames = 6
 
-    /// Sets the rows that the capacity allows, or says what does not fit.
+    /// Sets the framesPerShard that the capacity allows, or says what does not fit.
     mutating func fit() throws(Failure) {
-        let count = Geometry.rows(self)
+        let count = Geometry.framesPerShard(self)
         guard count >= Superblock.leastFrames else {
             throw Message().adding("a capacity of ").adding(Int(capacity)).adding(" bytes is too small for ").adding(
                 Int(shards)
@@ -122,6 +122,6 @@ extension Superblock {
         // capacity nobody ever writes, and the index of more would not fit into a file of ext4.
         let fitting = (Limits.fileBytes - Geometry(self).segments) / (Int(shards) * Int(segmentSize))
         let most = min(Limits.framesPerShard, Limits.shardLogBytes / Int(segmentSize), fitting)
-        if count > Int(rows) { rows = UInt32(min(count * Sizes.rowsForGrowth, most)) }
+        if count > Int(framesPerShard) { framesPerShard = UInt32(min(count * Sizes.rowsForGrowth, most)) }
     }
 }

@@ -13,7 +13,7 @@ struct Geometry {
     let segmentSize: Int
     let segmentShift: Int
     /// Segment frames of a shard, at most.
-    let rows: Int
+    let framesPerShard: Int
     /// What a shard's segments and tables may take together.
     let shardBudget: Int
     let entriesPerShard: Int
@@ -26,7 +26,7 @@ struct Geometry {
     /// The end of what comes before the segments. The gap up to them is a hole.
     let head: Int
     let segments: Int
-    var dataSize: Int { segments + rows * shards * segmentSize }
+    var dataSize: Int { segments + framesPerShard * shards * segmentSize }
 
     /// A longer value is stored in parts, of which so many fill a segment. What is too short for the next record at a
     /// segment's end is lost until the cleaner comes, which copies the more, the more of a segment is live: so where
@@ -97,7 +97,7 @@ struct Geometry {
     func indexEnd(_ shard: Int, pages: Int) -> Int { offset(shard, inChunks: pages - region - 1) + 1 }
 
     /// How many segment frames a shard's budget can hold beside the smallest table.
-    static func rows(_ block: Superblock) -> Int {
+    static func framesPerShard(_ block: Superblock) -> Int {
         let budget = (Int(block.capacity) - global(block)) / Int(block.shards), segmentSize = Int(block.segmentSize)
         let fenceLines = FenceTable.lines(capacity: budget)
         let index =
@@ -108,7 +108,7 @@ struct Geometry {
                 to: pageSize
             ) + Table.chunkHead + pageSize
             + Table.bytes(of: Table.leastBuckets)
-        // A frame costs 13 bytes of the fixed part beside the segment itself, and there are up to four rows for each.
+        // A frame costs 13 bytes of the fixed part beside the segment itself, and there are up to four framesPerShard for each.
         return max(0, (budget - index) / (segmentSize + 4 * 13))
     }
 
@@ -117,7 +117,7 @@ struct Geometry {
         segmentSize = Int(block.segmentSize)
         segmentShift = segmentSize.trailingZeroBitCount
         longestWhole = max(segmentSize / Sizes.mostParts, min(segmentSize / Sizes.leastParts, Sizes.part))
-        rows = Int(block.rows)
+        framesPerShard = Int(block.framesPerShard)
         shardBudget = max(0, Int(block.capacity) - Geometry.global(block)) / shards
         entriesPerShard = block.maxEntries == 0 ? 0 : max(1, Int(clamping: block.maxEntries) / shards)
 
@@ -128,10 +128,10 @@ struct Geometry {
         // So that no segment shares a huge page with another, and the kernel can map it by huge pages.
         segments = roundUp(head, to: min(segmentSize, hugePageSize))
 
-        queue = numbers + rows * 8
-        states = roundUp(queue + rows * 4, to: 8)
-        let capacity = rows * segmentSize / Sizes.rowsForGrowth
-        leases = roundUp(states + rows, to: 64)
+        queue = numbers + framesPerShard * 8
+        states = roundUp(queue + framesPerShard * 4, to: 8)
+        let capacity = framesPerShard * segmentSize / Sizes.rowsForGrowth
+        leases = roundUp(states + framesPerShard, to: 64)
         leaseGroups = LeaseTable.groups(frameBytes: capacity)
         writers = leases + LeaseTable.size(groups: leaseGroups)
         writerGroups = LargeWriters.groups(frameBytes: capacity)
@@ -143,6 +143,6 @@ struct Geometry {
         chunkStride = shards * Table.chunkBytes
         chunkGap = chunkStride - Table.chunkBuckets * Table.bucketSize
         // The smallest record, a byte of key and no value, takes 56 bytes.
-        maxBuckets = min(Table.mostBuckets, max(Table.leastBuckets, rows * segmentSize / 56 / 2) + Sizes.spareBuckets)
+        maxBuckets = min(Table.mostBuckets, max(Table.leastBuckets, framesPerShard * segmentSize / 56 / 2) + Sizes.spareBuckets)
     }
 }

@@ -23,10 +23,10 @@ struct LogWords: MappedWords {
     @inline(__always) func set(_ word: Word, _ value: Int) { address(word).set(0, int: value) }
 
     /// Whether all lies inside the shard: a savepoint may be damaged.
-    func isInside(rows: Int, segmentSize: Int) -> Bool {
+    func isInside(framesPerShard: Int, segmentSize: Int) -> Bool {
         let offset = int(Field.headOffset)
-        return int(Field.headFrame) >= 0 && int(Field.headFrame) < rows && int(Field.count) >= 0
-            && int(Field.count) <= rows && int(Field.first) >= 0 && int(Field.first) < rows && offset >= 0
+        return int(Field.headFrame) >= 0 && int(Field.headFrame) < framesPerShard && int(Field.count) >= 0
+            && int(Field.count) <= framesPerShard && int(Field.first) >= 0 && int(Field.first) < framesPerShard && offset >= 0
             && offset <= segmentSize && offset & 7 == 0
     }
 }

@@ -37,7 +37,7 @@ struct ShardHeader: MappedWords {
         static let freeCount = Count(248)
         // 256: the log's (`LogWords`).
         static let tablePages = Count(320), ghost = Word(328), lastNumber = Word(336),
-            noSpace = Count(344)
+            diskFullCountdown = Count(344)
         /// The longest pinned record, or a longer one (bit 0: it may have gone); and what is pinned in bytes.
         static let pinnedMost = Count(352), pinnedBytes = Count(360)
         /// What has to be finished once it was begun: `Pending`.
@@ -116,17 +116,17 @@ struct ShardHeader: MappedWords {
     /// Whether tags may have ended entries.
     @inline(__always) var hasTags: Bool { acquire(Field.tagGenerations) > 1 }
 
-    @inline(__always) var isBeingRebuilt: Bool { version.isOfRebuild }
+    @inline(__always) var isBeingRebuilt: Bool { moment.isOfRebuild }
 
     /// What a reader without the lock takes before it looks for a key, and compares behind it: what it has not found may
     /// have moved meanwhile, or the shard may have been rebuilt.
-    struct Version {
+    struct Moment {
         let epoch, moves: UInt64
         @inline(__always) var isOfRebuild: Bool { epoch & 1 != 0 }
     }
-    @inline(__always) var version: Version { Version(epoch: acquire(Field.epoch), moves: acquire(Field.moves)) }
-    @inline(__always) func isStill(_ version: Version) -> Bool {
+    @inline(__always) var moment: Moment { Moment(epoch: acquire(Field.epoch), moves: acquire(Field.moves)) }
+    @inline(__always) func isStill(_ moment: Moment) -> Bool {
         shim_fence_acquire()
-        return acquire(Field.moves) == version.moves && acquire(Field.epoch) == version.epoch
+        return acquire(Field.moves) == moment.moves && acquire(Field.epoch) == moment.epoch
     }
 }

@@ -47,7 +47,7 @@ extension Log {
         header.begin()
         change(frame: queued(0), to: .free)
         tailOffset = SegmentHeader.size
-        first = (first + 1) % geometry.rows
+        first = (first + 1) % geometry.framesPerShard
         header[Field.freeCount] += 1
         tailNumber = left > 0 ? numberWord(queued(0)).u64(0) : nextNumber
         header.commit(words.address(LogWords.Field.count), UInt64(left))

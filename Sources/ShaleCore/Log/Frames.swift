@@ -3,13 +3,13 @@ import CShalePlatform
 /// The frames of the data file that a log has, and those that it takes and gives back.
 extension Log {
     func firstFrame(_ state: Log.FrameState) -> Int? {
-        for frame in 0..<geometry.rows where self.state(ofFrame: frame) == state { return frame }
+        for frame in 0..<geometry.framesPerShard where self.state(ofFrame: frame) == state { return frame }
         return nil
     }
 
     /// Sees that a frame is free. Prefers what exists on disk. `overdraws`: one beyond the budget where there is none.
     func provideFree(overdraws: Bool) throws(Failure) {
-        if header[Field.noSpace] > 0 { header[Field.noSpace] -= 1 }
+        if header[Field.diskFullCountdown] > 0 { header[Field.diskFullCountdown] -= 1 }
         if header[Field.freeCount] > 0 { return }
         let allowed = overdraws || header[Field.allocated] < budgetedFrames
         var cause: Failure?
@@ -48,7 +48,7 @@ extension Log {
         changeAllocated(frame, to: .preparing, by: 1)
         do throws(Failure) { try engine.pointee.files.allocateData(offset(ofFrame: frame), segmentSize) } catch {
             giveUp(frame)
-            if error.isDiskFull { header[Field.noSpace] = Log.patience }
+            if error.isDiskFull { header[Field.diskFullCountdown] = Log.patience }
             throw error
         }
         Holes(engine: engine).touchEnds(number, frame: frame)
@@ -68,7 +68,7 @@ extension Log {
 
     /// Where nobody else is attached: what writers were preparing that are gone.
     func abandonPreparations() {
-        for frame in 0..<geometry.rows where state(ofFrame: frame) == .preparing { giveUp(frame) }
+        for frame in 0..<geometry.framesPerShard where state(ofFrame: frame) == .preparing { giveUp(frame) }
     }
 
     /// What is on disk, neither in the log nor free.

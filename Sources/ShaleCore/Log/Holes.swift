@@ -15,7 +15,7 @@ struct Holes {
 
     private var files: CacheFiles { engine.pointee.files }
     private var geometry: Geometry { engine.pointee.geometry }
-    private var apply: Bool { !files.isMemory && !engine.pointee.isReadOnly && files.index >= 0 }
+    private var canPunch: Bool { !files.isMemory && !engine.pointee.isReadOnly && files.index >= 0 }
 
     /// The hole's ends, as offsets in a file. `hasEnd`: something is behind it.
     private func part(inIndex: Bool, _ from: Int, _ to: Int, hasBegin: Bool = true, hasEnd: Bool) {
@@ -36,7 +36,7 @@ struct Holes {
     /// Under the shard's lock, while nobody else takes the piece.
     @inline(never)
     func forget(inIndex: Bool, _ at: Int, _ count: Int) {
-        guard apply else { return }
+        guard canPunch else { return }
         let base = inIndex ? engine.pointee.index : engine.pointee.data
         if shim_sys_is_resident(base + at) || shim_sys_is_resident(base + (at + count - pageSize)) {
             _ = inIndex ? files.releaseIndex(at, count) : files.releaseData(at, count)
@@ -46,7 +46,7 @@ struct Holes {
     /// Of a piece that was allocated.
     @inline(never)
     func touchEnds(inIndex: Bool, _ at: Int, _ count: Int) {
-        guard apply else { return }
+        guard canPunch else { return }
         let base = inIndex ? engine.pointee.index : engine.pointee.data
         shim_sys_touch(base + at)
         shim_sys_touch(base + (at + count - 1))
@@ -63,7 +63,7 @@ struct Holes {
     }
 
     @inline(never) private func partChunk(_ i: Int, behind: Int) {
-        guard apply else { return }
+        guard canPunch else { return }
         let at = geometry.chunks + i * Table.chunkBytes
         part(
             inIndex: true, at + behind, at + Table.chunkBytes,
@@ -83,7 +83,7 @@ struct Holes {
         Log(engine, i % geometry.shards).state(ofFrame: i / geometry.shards)
     }
     private func isThere(_ i: Int) -> Bool {
-        guard i >= 0, i < geometry.rows * geometry.shards else { return false }
+        guard i >= 0, i < geometry.framesPerShard * geometry.shards else { return false }
         return state(i) == .free || state(i) == .inLog
     }
     private func index(_ shard: Int, _ frame: Int) -> Int { frame * geometry.shards + shard }
@@ -102,7 +102,7 @@ struct Holes {
 
     /// Beside a frame that was given back.
     func touchNeighbours(_ shard: Int, frame: Int) {
-        guard apply, geometry.hasSmallPages else { return }
+        guard canPunch, geometry.hasSmallPages else { return }
         let i = index(shard, frame), at = engine.pointee.data + (geometry.segments + i * geometry.segmentSize)
         if isThere(i - 1) { shim_sys_touch(at - 1) }
         if isThere(i + 1) { shim_sys_touch(at + geometry.segmentSize) }
@@ -112,7 +112,7 @@ struct Holes {
 
     /// Where nobody else writes: parts what others have read while nobody looked, before the first store.
     func partAll() throws(Failure) {
-        guard apply else { return }
+        guard canPunch else { return }
         let g = geometry, size = try files.dataSize()
         for i in 0..<max(0, (try files.indexSize() - g.chunks + Table.chunkBytes - 1) / Table.chunkBytes) {
             partChunk(i, behind: bytes(ofChunk: i))

@@ -83,7 +83,7 @@ struct Log {
 
     /// The hot array: which segment is in a frame now. Readers compare it before and after.
     @inline(__always) func numberWord(_ frame: Int) -> Memory {
-        assert(frame >= 0 && frame < geometry.rows, "a frame of the shard")
+        assert(frame >= 0 && frame < geometry.framesPerShard, "a frame of the shard")
         return header.at + (ShardHeader.size &+ frame &* 8)
     }
 
@@ -110,7 +110,7 @@ struct Log {
     }
     /// Whether a location lies inside the shard's frames: what comes from a slot may be damaged.
     @inline(__always) func isInside(_ location: UInt32) -> Bool {
-        frame(of: location) < engine.pointee.geometry.rows
+        frame(of: location) < engine.pointee.geometry.framesPerShard
             && offsetInSegment(location) <= segmentSize &- RecordHeader.size
     }
     /// And whether a segment was ever there: a frame without a number may lie beyond the end of the file.
@@ -132,10 +132,10 @@ struct Log {
     }
     /// A position of the ring, counted from the log's tail: the log goes on from 0, the free frames end at -1.
     private func cell(_ i: Int) -> Memory {
-        assert(abs(i) <= geometry.rows, "a place in the queue: free frames are before the first one")
-        return header.at + geometry.queue + (first + geometry.rows + i) % geometry.rows * 4
+        assert(abs(i) <= geometry.framesPerShard, "a place in the queue: free frames are before the first one")
+        return header.at + geometry.queue + (first + geometry.framesPerShard + i) % geometry.framesPerShard * 4
     }
-    func queued(_ i: Int) -> Int { Int(cell(i).u32(0)) % geometry.rows }
+    func queued(_ i: Int) -> Int { Int(cell(i).u32(0)) % geometry.framesPerShard }
     func setQueued(_ i: Int, _ frame: Int) { cell(i).set32(0, UInt32(frame)) }
 
     /// Within a transaction: changes a frame's state. `isNewHead`: its segment's header is written as well.
@@ -178,7 +178,7 @@ struct Log {
             return noSpace("pinned entries fill the cache; unpin or remove some, or raise its capacity")
         }
         return noSpace(
-            header[Field.noSpace] > 0
+            header[Field.diskFullCountdown] > 0
                 ? "the disk is full; free space on it, or give the cache a smaller capacity"
                 : """
                 large values that are being written fill the cache; try again when they are stored, or raise its \

@@ -29,7 +29,7 @@ extension Log {
     }
 
     func beginPreparing() -> Preparation? {
-        if wantsFrame, header[Field.noSpace] == 0, header[Field.allocated] < budgetedFrames,
+        if wantsFrame, header[Field.diskFullCountdown] == 0, header[Field.allocated] < budgetedFrames,
             let frame = firstFrame(.absent)
         {
             header.beginChange()
@@ -54,6 +54,6 @@ extension Log {
             return
         }
         if result == .done { addFree(own.frame) } else { giveUp(own.frame) }
-        if result == .full { header[Field.noSpace] = Log.patience }
+        if result == .full { header[Field.diskFullCountdown] = Log.patience }
     }
 }

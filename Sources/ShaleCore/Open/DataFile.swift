@@ -142,8 +142,8 @@ extension Superblock {
             && shards >= 1 && shards <= Limits.shards
             && segmentSize >= Limits.segmentSizes.least && segmentSize <= Limits.segmentSizes.most
             && segmentSize & (segmentSize - 1) == 0
-            && rows >= Superblock.leastFrames && rows <= Limits.framesPerShard
-            && Int(rows) * Int(segmentSize) <= Limits.shardLogBytes
+            && framesPerShard >= Superblock.leastFrames && framesPerShard <= Limits.framesPerShard
+            && Int(framesPerShard) * Int(segmentSize) <= Limits.shardLogBytes
             && dictionaryFrames <= 16 && dictionarySize <= 64 << 10 && Int(dictionarySize) % pageSize == 0
             && (dictionarySize == 0) == (dictionaryFrames == 0)
             && expiryBase < 1 << 40 && mode & ~0o777 == 0

@@ -46,7 +46,7 @@ extension Engine {
         for i in 0..<geometry.shards {
             let shard = Shard(ref, i)
             index = max(index, geometry.indexEnd(i, pages: shard.header[ShardHeader.Field.tablePages]))
-            if let last = (0..<geometry.rows).last(where: { shard.log.state(ofFrame: $0) != .absent }) {
+            if let last = (0..<geometry.framesPerShard).last(where: { shard.log.state(ofFrame: $0) != .absent }) {
                 data = max(data, shard.log.offset(ofFrame: last) + geometry.segmentSize)
             }
         }

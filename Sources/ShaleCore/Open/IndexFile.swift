@@ -242,7 +242,7 @@ extension Engine {
         defer { shim_free(memory) }
         // (A dictionary's frame is allocated again when it is written.)
         try files.allocateData(0, geometry.dictionaries)
-        for frame in 0..<geometry.rows {
+        for frame in 0..<geometry.framesPerShard {
             for i in 0..<geometry.shards {
                 let shard = Shard(ref, i)
                 let offset = shard.log.offset(ofFrame: frame)

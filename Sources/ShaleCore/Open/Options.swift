@@ -41,6 +41,6 @@ extension Superblock {
         if capacity == before.capacity { return .limits }
         try fit()
         // Frames are never renumbered: a smaller budget uses fewer of them.
-        return rows > before.rows ? .grow : capacity > before.capacity ? .limits : .shrink
+        return framesPerShard > before.framesPerShard ? .grow : capacity > before.capacity ? .limits : .shrink
     }
 }

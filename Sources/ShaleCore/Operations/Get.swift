@@ -8,8 +8,8 @@ extension ShardReader {
     {
         var unreadable: UInt32 = 0
         while true {
-            let version = header.version
-            if version.isOfRebuild {
+            let moment = header.moment
+            if moment.isOfRebuild {
                 try shard.waitForRebuild()
                 continue
             }
@@ -23,7 +23,7 @@ extension ShardReader {
             table.probe(key.fraction, home: home) { slot, word0 in
                 if word0.isPart { return false }
                 location = word0.location
-                outcome = read(slot, word0, key, options, version.epoch, &buffer, &found)
+                outcome = read(slot, word0, key, options, moment.epoch, &buffer, &found)
                 return outcome != .otherKey
             }
             switch outcome {
@@ -36,7 +36,7 @@ extension ShardReader {
             case .invalidated:
                 return .miss(.invalidated, &found)
             case .absent, .otherKey:
-                if header.isStill(version) {
+                if header.isStill(moment) {
                     return unreadable == ShardReader.discarded
                         ? .miss(.damaged, &found) : Answer(.miss, IndexHead.misses)
                 }

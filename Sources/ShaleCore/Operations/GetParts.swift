@@ -48,8 +48,8 @@ extension ShardReader {
 
     private func readPart(_ key: Key, into out: Memory, _ size: Int) -> Outcome {
         while true {
-            let version = header.version
-            if version.isOfRebuild {
+            let moment = header.moment
+            if moment.isOfRebuild {
                 guard (try? shard.waitForRebuild()) != nil else { return .damaged }
                 continue
             }
@@ -63,7 +63,7 @@ extension ShardReader {
             switch outcome {
             case .moved: continue
             case .absent, .otherKey:
-                if header.isStill(version) { return .absent }
+                if header.isStill(moment) { return .absent }
             default: return outcome
             }
         }

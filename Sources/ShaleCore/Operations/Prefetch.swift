@@ -18,7 +18,7 @@ extension ShardReader {
     /// And where its record will be.
     @inline(__always) func prefetchHead(_ length: Int) {
         let frame = log.headFrame, offset = log.headOffset
-        guard UInt(bitPattern: frame) < UInt(bitPattern: geometry.rows),
+        guard UInt(bitPattern: frame) < UInt(bitPattern: geometry.framesPerShard),
             UInt(bitPattern: offset) < UInt(bitPattern: log.segmentSize)
         else { return }
         prefetchLines(engine.pointee.data + (log.offset(ofFrame: frame) &+ offset), to: length)

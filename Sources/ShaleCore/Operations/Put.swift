@@ -149,7 +149,7 @@ extension ShardWriter {
         }
         if !tableHasRoom, !evict(), !dropOrphans() {
             // The disk may have room again.
-            header[Field.noSpace] = 0
+            header[Field.diskFullCountdown] = 0
             let used = header[Field.used]
             if !growTable(table.shape) { try dropAllGone() }
             guard table.shape.mode != TableShape.Mode.steady || header[Field.used] < used else {

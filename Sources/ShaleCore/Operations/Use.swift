@@ -27,8 +27,8 @@ extension ShardReader {
     @inline(never)
     private func useAgain(_ key: Key, _ stamp: UInt64) {
         while true {
-            let version = header.version
-            if version.isOfRebuild { return } // all stamps are new after a rebuild
+            let moment = header.moment
+            if moment.isOfRebuild { return } // all stamps are new after a rebuild
             var isDone = false, isThere = false
             table.probe(key.fraction) { slot, word0 in
                 if word0.isPart { return false }
@@ -48,7 +48,7 @@ extension ShardReader {
                 return true
             }
             if isDone { return }
-            if !isThere, header.isStill(version) { return }
+            if !isThere, header.isStill(moment) { return }
         }
     }
 }

@@ -104,7 +104,7 @@ struct Recovery {
 
     /// Whether all that recovery goes by lies inside the shard.
     private var isRecoverable: Bool {
-        let rows = geometry.rows
+        let framesPerShard = geometry.framesPerShard
         func isOffset(_ field: ShardHeader.Count) -> Bool {
             let offset = header[field]
             return offset & 7 == 0 && offset >= 0
@@ -114,7 +114,7 @@ struct Recovery {
         }
         func isLogInside(_ saved: Int) -> Bool {
             LogWords(at: header.at + saved + LogWords.offset - ShardHeader.saved)
-                .isInside(rows: rows, segmentSize: log.segmentSize)
+                .isInside(framesPerShard: framesPerShard, segmentSize: log.segmentSize)
         }
         // (A table that has become smaller since the last transaction may have had its slots beyond.)
         let isOpen = header[Field.transaction] != 0
@@ -127,7 +127,7 @@ struct Recovery {
     /// A head that never was took a free frame, which lies inside the file.
     private var isFrameRecoverable: Bool {
         let noted = header[Field.frame], frame = Int(noted & 0xFFFF_FFFF)
-        guard frame < geometry.rows else { return false }
+        guard frame < geometry.framesPerShard else { return false }
         let state = log.state(ofFrame: frame)
         return noted >> 40 & 1 == 0 || state == .free || state == .inLog
     }

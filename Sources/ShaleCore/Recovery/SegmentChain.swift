@@ -19,13 +19,13 @@ struct SegmentChain {
 
     /// Finds the log's segments and sets the ring. Returns how many are missing.
     func link(_ fileSize: Int, lead: UInt64) throws(Failure) -> Int {
-        guard let memory = shim_malloc(geometry.rows * MemoryLayout<SegmentHeader>.stride + SegmentHeader.size) else {
+        guard let memory = shim_malloc(geometry.framesPerShard * MemoryLayout<SegmentHeader>.stride + SegmentHeader.size) else {
             throw Failure.outOfMemory
         }
         defer { shim_free(memory) }
         let found = UnsafeMutableBufferPointer(
-            start: (memory + SegmentHeader.size).bindMemory(to: SegmentHeader.self, capacity: geometry.rows),
-            count: geometry.rows)
+            start: (memory + SegmentHeader.size).bindMemory(to: SegmentHeader.self, capacity: geometry.framesPerShard),
+            count: geometry.framesPerShard)
         log.first = 0
         log.count = 0
         header[Field.freeCount] = 0
@@ -78,7 +78,7 @@ struct SegmentChain {
     /// Before the ring holds any of the log.
     private func addLastFree(_ frame: Int) {
         log.setQueued(0, frame)
-        log.first = (log.first + 1) % geometry.rows
+        log.first = (log.first + 1) % geometry.framesPerShard
         header[Field.freeCount] += 1
         log.setState(ofFrame: frame, .free)
     }
@@ -88,7 +88,7 @@ struct SegmentChain {
         _ fileSize: Int, page: Memory, _ found: UnsafeMutableBufferPointer<SegmentHeader>
     ) throws(Failure) -> Int {
         var count = 0, allocated = 0
-        for frame in 0..<geometry.rows {
+        for frame in 0..<geometry.framesPerShard {
             let known = log.state(ofFrame: frame)
             if !afterPowerLoss, known == .absent { continue }
             if log.offset(ofFrame: frame) >= fileSize {

@@ -52,14 +52,14 @@ extension ShardReader {
     }
 
     func isLogConsistent(dataSize: Int, isQuiet: Bool) -> Bool {
-        let rows = geometry.rows, count = log.count, free = header[Field.freeCount]
-        guard log.first < rows, count <= rows, free <= rows, log.headFrame < rows,
+        let framesPerShard = geometry.framesPerShard, count = log.count, free = header[Field.freeCount]
+        guard log.first < framesPerShard, count <= framesPerShard, free <= framesPerShard, log.headFrame < framesPerShard,
             log.isOffset(log.headOffset), log.isOffset(log.tailOffset),
             log.provenTail <= log.tailNumber,
             log.tailNumber <= log.nextNumber
         else { return false }
         var allocated = 0, inLog = 0, isFree = 0
-        for frame in 0..<rows {
+        for frame in 0..<framesPerShard {
             let state = (header.at + geometry.states + frame).load(as: UInt8.self),
                 number = log.numberWord(frame).u64(0)
             // A frame that is read or written is inside the file.

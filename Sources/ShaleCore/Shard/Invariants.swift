@@ -113,7 +113,7 @@ extension ShardWriter {
         if count > 0, log.queued(count - 1) != log.headFrame || previous != log.headNumber {
             broken.append("the head is not the last of the queue")
         }
-        let states = (0..<geometry.rows).map { log.state(ofFrame: $0) }
+        let states = (0..<geometry.framesPerShard).map { log.state(ofFrame: $0) }
         if states.filter({ $0 == .inLog }).count != count { broken.append("frames in the log and queue differ") }
         if states.filter({ $0 != .absent }).count != header[Field.allocated] {
             broken.append("allocated is \(header[Field.allocated]), frames \(states.filter { $0 != .absent }.count)")
@@ -121,7 +121,7 @@ extension ShardWriter {
         if header[Field.allocated] * log.segmentSize + header[Field.tablePages] > geometry.shardBudget {
             broken.append("the budget is overdrawn")
         }
-        if header[Field.noSpace] == 0, count > 0, log.availableFrames < Log.reserve {
+        if header[Field.diskFullCountdown] == 0, count > 0, log.availableFrames < Log.reserve {
             broken.append("\(log.availableFrames) frames are left for the cleaner")
         }
         return broken

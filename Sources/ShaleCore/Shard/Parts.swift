@@ -17,8 +17,8 @@ extension ShardReader {
     /// `othersAreKnown`: also of a shard that is being rebuilt, since all manifests were replayed.
     func isOwned(_ key: PartKey, othersAreKnown: Bool = false) -> Bool {
         let shard = Shard(engine, keyHash: key.owner).reader
-        let version = shard.header.version
-        if shard.number != number, !othersAreKnown, version.isOfRebuild { return true }
+        let moment = shard.header.moment
+        if shard.number != number, !othersAreKnown, moment.isOfRebuild { return true }
         let fraction = UInt32(truncatingIfNeeded: key.owner)
         var owned = false
         shard.table.probe(fraction) { slot, word0 in
@@ -26,7 +26,7 @@ extension ShardReader {
             owned = shard.manifest(at: word0.location)?.blob == key.blob || slot.acquiredEntry != word0
             return owned
         }
-        return owned || !shard.header.isStill(version) || isBeingWritten(key.blob)
+        return owned || !shard.header.isStill(moment) || isBeingWritten(key.blob)
     }
 
     func isBeingWritten(_ blob: UInt64) -> Bool {
@@ -47,13 +47,13 @@ extension ShardReader {
     }
 
     private func hasPart(_ part: Key) -> Bool {
-        let version = header.version
-        var isThere = version.isOfRebuild
+        let moment = header.moment
+        var isThere = moment.isOfRebuild
         table.probe(part.fraction) { slot, word0 in
             isThere = isThere || isPart(slot, word0, part)
             return isThere
         }
-        return isThere || !header.isStill(version)
+        return isThere || !header.isStill(moment)
     }
     @inline(never) // five calls in the probe
     private func isPart(_ slot: Slot, _ word0: SlotEntry, _ part: Key) -> Bool {

@@ -1,6 +1,6 @@
 import CShalePlatform
 
-/// Who may be pinned, and what the cleaner may copy beside it. How much room it takes: `Log.loss`.
+/// Who may be pinned, and what the cleaner may copy beside it. How much room it takes: `Log.pinLoss`.
 extension ShardReader {
     /// What a large value takes of a shard.
     struct Need {
@@ -27,7 +27,7 @@ extension ShardReader {
         // (If the disk was full lately, the attempt says whether it still is.)
         let frames = log.budgetedFrames(beside: max(tables, geometry.shardIndexBytes(buckets: buckets)))
         let bytes = pinned + need.bytes
-        if bytes > log.liveLimit(of: frames, log.loss) { return false }
+        if bytes > log.liveLimit(of: frames, log.pinLoss) { return false }
         if isPinned, !log.pinsFit(bytes, most: max(header[Field.pinnedMost], need.longest), in: frames) { return false }
         return pinned == 0 || !isKept
             || log.frames(for: bytes + need.kept, most: max(header[Field.pinnedMost], need.longest)) <= frames
@@ -38,10 +38,10 @@ extension ShardWriter {
     /// Whether the cleaner may copy what it may as well evict: the last frames are for what is pinned.
     func spares(_ length: Int) -> Bool {
         if header[Field.pinnedBytes] == 0 { return true }
-        let loss = log.loss
+        let pinLoss = log.pinLoss
         // (While the cache is made smaller, more frames are free than there may be.)
-        return max(log.availableFrames, log.freeFrames) > loss
-            && (length <= log.headRoom || log.freeFrames > loss || (try? log.provide(loss + 1)) != nil)
+        return max(log.availableFrames, log.freeFrames) > pinLoss
+            && (length <= log.headRoom || log.freeFrames > pinLoss || (try? log.provide(pinLoss + 1)) != nil)
     }
 
     /// What is gone does not count, nor what damage has added.
@@ -140,6 +140,6 @@ extension ShardWriter {
         }
         let bytes = header[Field.pinnedBytes] - change.replaced + length, most = max(header[Field.pinnedMost], longest)
         try log.provide(log.frames(for: bytes, most: most) - log.count)
-        return log.reserve(log.loss(bytes, most: most))
+        return log.reserve(log.pinLoss(bytes, most: most))
     }
 }

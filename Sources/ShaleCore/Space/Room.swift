@@ -11,8 +11,8 @@ extension ShardWriter {
 
     /// As if the disk had room again; if it has not, the next attempt says why.
     private func limitAnew() -> Int {
-        header[Field.noSpace] = 0
-        return log.mostLive(of: log.usableFrames, log.loss)
+        header[Field.diskFullCountdown] = 0
+        return log.mostLive(of: log.usableFrames, log.pinLoss)
     }
 
     /// Makes room for a record of `length` bytes at the head; `live` where it will be current, `pins`: what may not be
@@ -22,19 +22,19 @@ extension ShardWriter {
         let needed = pins > 0 ? try admitPin(length, most: pins) : 0
         change.pinning = pins > 0 ? length - change.replaced : 0
         let usable = log.usableFrames
-        var loss = log.loss, own = change.replaced, ownBytes = 0
+        var pinLoss = log.pinLoss, own = change.replaced, ownBytes = 0
         // (An entry that replaces a pinned one of its length needs nothing.)
         if live, own == 0 || length > own {
             var hasSwept = false
-            var limit = log.mostLive(of: usable, loss) + own
+            var limit = log.mostLive(of: usable, pinLoss) + own
             if length > limit {
                 limit = limitAnew() + own
                 if length > limit { throw engine.pointee.tooLarge(length, most: limit - own, .shard) }
             }
             while header[Field.live] - ownBytes + length > limit {
                 if header[Field.pinnedMost] & 1 != 0, lookForLongestPin() {
-                    loss = log.loss
-                    limit = log.mostLive(of: usable, loss) + own
+                    pinLoss = log.pinLoss
+                    limit = log.mostLive(of: usable, pinLoss) + own
                     continue
                 }
                 let canEvict = header[Field.pinnedBytes] + length <= limit
@@ -44,11 +44,11 @@ extension ShardWriter {
                 if !canEvict, !hasSwept {
                     hasSwept = true
                     try dropAllGone()
-                    (loss, own) = (log.loss, change.replaced)
-                    limit = log.mostLive(of: usable, loss) + own
+                    (pinLoss, own) = (log.pinLoss, change.replaced)
+                    limit = log.mostLive(of: usable, pinLoss) + own
                     continue
                 }
-                if header[Field.noSpace] > 0 || shrinkTable() {
+                if header[Field.diskFullCountdown] > 0 || shrinkTable() {
                     limit = limitAnew() + own
                     continue
                 }
@@ -63,7 +63,7 @@ extension ShardWriter {
                 victims.sweep(buckets: 64) { dropIfGone($0) }
             }
         }
-        let wanted = max(log.wantedFree(of: usable, loss), change.keepsOwn ? reserve + 1 : 0)
+        let wanted = max(log.wantedFree(of: usable, pinLoss), change.keepsOwn ? reserve + 1 : 0)
         if usable - log.count < wanted {
             // (Here the adaptive policy evicts: the next call has the frames.)
             if isAdaptive, header[Field.pinnedMost] & 1 != 0 { _ = lookForLongestPin() }
@@ -110,7 +110,7 @@ extension ShardWriter {
                     break
                 } catch {
                     // On a full disk, what there is has to do; for a process that may not make the file larger, too.
-                    guard error.status == .full, header[Field.noSpace] > 0 || error.isFileLimit else { throw error }
+                    guard error.status == .full, header[Field.diskFullCountdown] > 0 || error.isFileLimit else { throw error }
                 }
             }
             // Rare: a run of segments with nothing to gain. Clean whole ones, and evict where that is not enough.
@@ -128,7 +128,7 @@ extension ShardWriter {
             // With nothing left to evict, a round of the log gains all that can be gained.
             if cleaned == 0 || idle > 2 * log.count + 2 {
                 // The disk may have room again; if not, the attempt says why.
-                header[Field.noSpace] = 0
+                header[Field.diskFullCountdown] = 0
                 // More is pinned than may be: a power cut has brought it back. What makes it less is not refused.
                 let reserve = max(log.reserve, needed)
                 guard log.availableFrames > reserve else {

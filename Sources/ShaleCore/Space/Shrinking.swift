@@ -24,7 +24,7 @@ extension ShardWriter {
     /// other shards first. Whether it holds.
     @inline(never)
     func evictToBudget() throws(Failure) -> Bool {
-        header[Field.noSpace] = 0
+        header[Field.diskFullCountdown] = 0
         let limit = geometry.entriesPerShard
         while limit > 0, header[Field.entries] > limit, change.blobCount < Change.mostBlobs, evict() {}
         while header[Field.live] > log.liveLimit, change.blobCount < Change.mostBlobs {
@@ -57,7 +57,7 @@ extension ShardWriter {
                 }
             }
             rounds += 1
-            let aim = rounds > 2 * geometry.rows ? max(0, header[Field.live] - log.segmentSize) : header[Field.live]
+            let aim = rounds > 2 * geometry.framesPerShard ? max(0, header[Field.live] - log.segmentSize) : header[Field.live]
             while header[Field.live] > min(aim, log.liveLimit), evict() {}
             let tail = log.count > 0 ? log.queued(0) : 0
             var cleaned = 0
@@ -66,7 +66,7 @@ extension ShardWriter {
                 if step == 0 { break }
                 cleaned += step
             }
-            if cleaned == 0 || rounds > 8 * geometry.rows {
+            if cleaned == 0 || rounds > 8 * geometry.framesPerShard {
                 if isOver { throw reader.cannotShrink() }
                 break
             }
@@ -78,7 +78,7 @@ extension ShardWriter {
     /// to other entries, it is made smaller, and what is not pinned leaves for that.
     @inline(never) func shrinkTableForPins() {
         if !log.pinsFit(in: log.budgetedFrames) { _ = shrinkTable() }
-        var isCrowded: Bool { header[Field.pinnedBytes] > log.liveLimit(of: log.budgetedFrames, log.loss) / 16 * 15 }
+        var isCrowded: Bool { header[Field.pinnedBytes] > log.liveLimit(of: log.budgetedFrames, log.pinLoss) / 16 * 15 }
         while isCrowded, !shrinkTable(fullest: TableLoad.full + 1) {
             let aim = header[Field.used] - max(1, table.shape.buckets / 8)
             while header[Field.used] > aim, evict() {}

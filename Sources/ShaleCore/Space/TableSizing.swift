@@ -37,17 +37,17 @@ extension ShardWriter {
     func growTable(_ shape: TableShape) -> Bool {
         let next = TableShape.grown(shape.buckets)
         // (With every insertion on a full disk, the attempt would cost more than the insertion.)
-        guard header[Field.noSpace] == 0, allocateTable(next, pinning: change.pinning) else { return false }
+        guard header[Field.diskFullCountdown] == 0, allocateTable(next, pinning: change.pinning) else { return false }
         table.begin(TableShape.Mode.growing)
         return true
     }
 
     /// A larger table at once, while it is empty and the lock is held.
     func growTable(to buckets: Int) -> Bool {
-        header[Field.noSpace] = 0
+        header[Field.diskFullCountdown] = 0
         guard header[Field.used] == 0, allocateTable(buckets) else {
             // Less may fit.
-            header[Field.noSpace] = 0
+            header[Field.diskFullCountdown] = 0
             return false
         }
         header.release(Field.shape, TableShape(buckets: buckets, frontier: 0, mode: TableShape.Mode.steady).word)
@@ -88,7 +88,7 @@ extension ShardWriter {
             try chunks.allocate(from: Table.chunksEnd(header), to: Table.bytes(of: buckets))
             return true
         } catch {
-            if error.isDiskFull { header[Field.noSpace] = Log.patience }
+            if error.isDiskFull { header[Field.diskFullCountdown] = Log.patience }
             shrinkPages(table.shape.buckets)
             return false
         }
