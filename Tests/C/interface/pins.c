@@ -362,8 +362,8 @@ static void test_smaller_and_smaller(void) {
     }
 }
 
-/* Large values are in one of eight shards: where that has no room for both beside its pins, the new value is in all. So a
- * third of the capacity can be pinned, although each third pin replaces a value that is not. */
+/* Large values are in one of eight shards: where that has no room for both beside its pins, the new value is in all. So more
+ * than a third of the capacity can be pinned, although each third pin replaces a value that is not. */
 static void test_pins_that_replace(void) {
     static char noise[190 << 10];
     random_source source = {3};
@@ -371,7 +371,9 @@ static void test_pins_that_replace(void) {
         uint64_t word = random_next(&source);
         memcpy(noise + i, &word, 8);
     }
-    for (int round = 0; round < 10; round++) {
+    enum { rounds = 10 };
+    size_t all = 0;
+    for (int round = 0; round < rounds; round++) {
         cache = require_open(NULL, (shale_options){.capacity = 24 << 20, .shards = 8, .segment_size = 128 << 10});
         uint32_t small = 1 << 20, pinned = 0;
         for (; small < (1 << 20) + 140000; small++)
@@ -384,10 +386,12 @@ static void test_pins_that_replace(void) {
             for (uint32_t end = small + 300; small < end; small++)
                 CHECK_STATUS(SHALE_OK, put_number(small, 40, 0));
         }
-        check_that((pinned - 1) * sizeof noise > 8 << 20, __FILE__, __LINE__, "refused too early", ": %u pinned",
-                   pinned - 1);
+        all += (pinned - 1) * sizeof noise;
         CHECK_STATUS(SHALE_OK, shale_close(cache));
     }
+    /* (Chance says which shard a key is in: of 120 rounds the worst had 34 % pinned, and all in the mean 44 %.) */
+    check_that(all / rounds > 9 << 20, __FILE__, __LINE__, "refused too early", ": %zu bytes pinned in the mean",
+               all / rounds);
 }
 
 /* One small pin makes no set dearer: what is copied for each byte is as much as without it, and a half at most. */
