@@ -143,6 +143,7 @@ struct Geometry {
         chunkStride = shards * Table.chunkBytes
         chunkGap = chunkStride - Table.chunkBuckets * Table.bucketSize
         // The smallest record, a byte of key and no value, takes 56 bytes.
-        maxBuckets = min(Table.mostBuckets, max(Table.leastBuckets, framesPerShard * segmentSize / 56 / 2) + Sizes.spareBuckets)
+        maxBuckets = min(
+            Table.mostBuckets, max(Table.leastBuckets, framesPerShard * segmentSize / 56 / 2) + Sizes.spareBuckets)
     }
 }

@@ -26,7 +26,8 @@ struct LogWords: MappedWords {
     func isInside(framesPerShard: Int, segmentSize: Int) -> Bool {
         let offset = int(Field.headOffset)
         return int(Field.headFrame) >= 0 && int(Field.headFrame) < framesPerShard && int(Field.count) >= 0
-            && int(Field.count) <= framesPerShard && int(Field.first) >= 0 && int(Field.first) < framesPerShard && offset >= 0
+            && int(Field.count) <= framesPerShard && int(Field.first) >= 0 && int(Field.first) < framesPerShard
+            && offset >= 0
             && offset <= segmentSize && offset & 7 == 0
     }
 }

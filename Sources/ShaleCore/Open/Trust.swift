@@ -52,7 +52,8 @@ enum Trust {
 
     static func check(of g: Geometry) -> UInt64 {
         var words = (
-            UInt64(g.shards), UInt64(g.segmentSize), UInt64(g.framesPerShard), UInt64(g.region), UInt64(shim_mutex_size())
+            UInt64(g.shards), UInt64(g.segmentSize), UInt64(g.framesPerShard), UInt64(g.region),
+            UInt64(shim_mutex_size())
         )
         return withUnsafeBytes(of: &words) { shim_hash($0.start, 40, IndexHead.magicValue) }
     }

@@ -19,7 +19,9 @@ struct SegmentChain {
 
     /// Finds the log's segments and sets the ring. Returns how many are missing.
     func link(_ fileSize: Int, lead: UInt64) throws(Failure) -> Int {
-        guard let memory = shim_malloc(geometry.framesPerShard * MemoryLayout<SegmentHeader>.stride + SegmentHeader.size) else {
+        guard
+            let memory = shim_malloc(geometry.framesPerShard * MemoryLayout<SegmentHeader>.stride + SegmentHeader.size)
+        else {
             throw Failure.outOfMemory
         }
         defer { shim_free(memory) }

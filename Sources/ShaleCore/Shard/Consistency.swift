@@ -53,7 +53,8 @@ extension ShardReader {
 
     func isLogConsistent(dataSize: Int, isQuiet: Bool) -> Bool {
         let framesPerShard = geometry.framesPerShard, count = log.count, free = header[Field.freeCount]
-        guard log.first < framesPerShard, count <= framesPerShard, free <= framesPerShard, log.headFrame < framesPerShard,
+        guard log.first < framesPerShard, count <= framesPerShard, free <= framesPerShard,
+            log.headFrame < framesPerShard,
             log.isOffset(log.headOffset), log.isOffset(log.tailOffset),
             log.provenTail <= log.tailNumber,
             log.tailNumber <= log.nextNumber

@@ -110,7 +110,9 @@ extension ShardWriter {
                     break
                 } catch {
                     // On a full disk, what there is has to do; for a process that may not make the file larger, too.
-                    guard error.status == .full, header[Field.diskFullCountdown] > 0 || error.isFileLimit else { throw error }
+                    guard error.status == .full, header[Field.diskFullCountdown] > 0 || error.isFileLimit else {
+                        throw error
+                    }
                 }
             }
             // Rare: a run of segments with nothing to gain. Clean whole ones, and evict where that is not enough.

@@ -57,7 +57,8 @@ extension ShardWriter {
                 }
             }
             rounds += 1
-            let aim = rounds > 2 * geometry.framesPerShard ? max(0, header[Field.live] - log.segmentSize) : header[Field.live]
+            let aim =
+                rounds > 2 * geometry.framesPerShard ? max(0, header[Field.live] - log.segmentSize) : header[Field.live]
             while header[Field.live] > min(aim, log.liveLimit), evict() {}
             let tail = log.count > 0 ? log.queued(0) : 0
             var cleaned = 0
