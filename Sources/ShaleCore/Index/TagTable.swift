@@ -27,7 +27,7 @@ struct TagTable {
     }
 
     /// What its tags make of an entry.
-    enum Verdict {
+    enum Effect {
         case untouched, invalidated
         /// Since when it is stale.
         case expired(UInt64)
@@ -70,7 +70,7 @@ struct TagTable {
     /// Whether one of the record's tags was invalidated or expired after it was written. A tag's last expiry counts;
     /// where several were expired, the first time does.
     @inline(__always)
-    func verdict(on record: RecordHeader, at p: Memory) -> Verdict {
+    func effect(on record: RecordHeader, at p: Memory) -> Effect {
         let generations = self.generations
         let cells = (generations.cells(generations.newer), generations.cells(generations.older))
         var time = UInt64.max

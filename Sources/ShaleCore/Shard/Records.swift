@@ -114,7 +114,7 @@ extension ShardReader {
     @inline(never)
     func standing(_ record: RecordView, _ value: RecordView) -> Standing {
         let lifetime = record.header.lifetime(at: record.at)
-        switch tags.verdict(on: value.header, at: value.at) {
+        switch tags.effect(on: value.header, at: value.at) {
         case .untouched: return Standing(lifetime: lifetime)
         case .invalidated: return Standing(lifetime: lifetime, isInvalidated: true)
         case .expired(let time):

@@ -55,16 +55,16 @@ struct Cleaner {
                 shard.drop(slot)
                 break
             }
-            let verdict = chance.judgePart(slot, key, view.length, shard)
+            let choice = chance.judgePart(slot, key, view.length, shard)
             // Its owner, in another shard, goes first: a reader that finds one without a part has to lock its shard.
-            if verdict == .leaves, isAhead, Shard(shard.engine, keyHash: key.owner).number != shard.number {
+            if choice == .leaves, isAhead, Shard(shard.engine, keyHash: key.owner).number != shard.number {
                 shard.change.add(Change.Blob(blob: key.blob, owner: key.owner))
                 return false
             }
-            if verdict == .stays {
+            if choice == .stays {
                 try copy(slot, record, shard)
             } else {
-                shard.evictWhole(slot, isForced: verdict == .forcedOut)
+                shard.evictWhole(slot, isForced: choice == .forcedOut)
             }
         case .touch:
             // Its target came before it and took the age along, unless the record's body names another.
@@ -100,9 +100,9 @@ struct Cleaner {
         } else if standing.isGone(at: shard.change.now) {
             shard.drop(slot, counting: Field.expirations)
         } else {
-            let verdict = chance.judge(slot, value.length, shard)
-            if verdict != .stays {
-                shard.evictWhole(slot, isForced: verdict == .forcedOut)
+            let choice = chance.judge(slot, value.length, shard)
+            if choice != .stays {
+                shard.evictWhole(slot, isForced: choice == .forcedOut)
             } else if isTouched || standing.lifetime.expires != latest.header.expires {
                 // (What the expiry of a tag has ended, its record says from here on: that of the expiry will go before it.)
                 try merge(slot, found, standing.lifetime, shard)

@@ -29,15 +29,15 @@ struct SecondChance {
 
     /// What becomes of an entry, or of a part, that the cleaner has come to; with LRU it stays. `forcedOut`: whatever its
     /// uses, as its copy would take the last frame, which is for what has to stay.
-    enum Verdict { case stays, leaves, forcedOut }
+    enum Choice { case stays, leaves, forcedOut }
 
     /// If an entry's uses are why it stays, that takes one of them.
     @inline(__always)
-    func judge(_ slot: Slot, _ length: Int, _ shard: borrowing ShardWriter) -> Verdict {
+    func judge(_ slot: Slot, _ length: Int, _ shard: borrowing ShardWriter) -> Choice {
         shard.isAdaptive ? judgeEntry(slot, length, shard) : .stays
     }
     @inline(never)
-    private func judgeEntry(_ slot: Slot, _ length: Int, _ shard: borrowing ShardWriter) -> Verdict {
+    private func judgeEntry(_ slot: Slot, _ length: Int, _ shard: borrowing ShardWriter) -> Choice {
         if slot.entry.isPinned || shard.isOwn(slot) { return .stays }
         if isTight(length, isAmple: shard.change.keepsOwn) { return .forcedOut }
         return !mustEvict && log.isSparse || takeUse(slot) > 0 ? .stays : .leaves
@@ -45,7 +45,7 @@ struct SecondChance {
 
     /// Of a large value's part: it goes by the uses of its manifest, which takes them where it is itself.
     @inline(never)
-    func judgePart(_ slot: Slot, _ key: PartKey, _ length: Int, _ shard: borrowing ShardWriter) -> Verdict {
+    func judgePart(_ slot: Slot, _ key: PartKey, _ length: Int, _ shard: borrowing ShardWriter) -> Choice {
         guard shard.isAdaptive else { return .stays }
         if slot.entry.isPinned || key.owner == shard.change.key?.hash { return .stays }
         if isTight(length, isAmple: shard.change.keepsOwn) { return .forcedOut }
