@@ -6,8 +6,10 @@ import CShalePlatform
 /// Three words, and passed as they are: what a change knows of itself is behind a pointer, so that a call that is not
 /// inlined reloads nothing else.
 struct ShardWriter: ~Copyable, ShardParts {
-    let log: Log
+    /// The first word: ThreadSanitizer takes that of a borrowed value for the address of what is changed through it, and
+    /// this one belongs to the call alone.
     private let state: UnsafeMutablePointer<Change>
+    let log: Log
 
     @inline(__always) fileprivate init(locked log: Log, _ state: UnsafeMutablePointer<Change>) {
         self.log = log
