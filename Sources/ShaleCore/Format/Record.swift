@@ -147,6 +147,10 @@ struct RecordHeader {
     @inline(__always)
     func seal(at p: Memory) { p.release(16, word2) }
 
+    /// Of its lifetime, for a reader, which needs no more of that.
+    @inline(__always) func deadline(at p: Memory) -> UInt64 {
+        keepsStale && expires != Age.neverPoint ? p.u64(RecordHeader.size) : expires
+    }
     @inline(__always) func lifetime(at p: Memory) -> Lifetime {
         Lifetime(expires: expires, keepsStale: keepsStale, staleWord: keepsStale ? p.u64(RecordHeader.size) : 0)
     }

@@ -148,11 +148,11 @@ extension ShardReader {
     {
         let expires = record.header.expires
         if expires == Age.neverPoint || engine.pointee.clock.isWellBefore(expires) { return false }
-        let lifetime = record.header.lifetime(at: record.spot.at), now = engine.pointee.clock.now48,
-            isStale = !lifetime.isFresh(at: now)
+        let deadline = record.header.deadline(at: record.spot.at), now = engine.pointee.clock.now48,
+            isStale = now >= expires
         // (What has replaced it meanwhile may be fresh.)
         if isStale, !stands(sighting, epoch) { throw .moved }
-        if lifetime.isOver(at: now) || isStale && !options.contains(.stale) { throw .expired }
+        if now >= deadline || isStale && !options.contains(.stale) { throw .expired }
         return isStale
     }
 
