@@ -59,7 +59,7 @@ lint: ## formatters, linters, the layers of the core, the mutants' texts; Script
 mutants: setup ## breaks the engine on purpose in each known way, and expects the tests to notice
 	Tests/Mutants/run
 
-mutants-changed: setup ## the same in what differs from BASE, and in 20 more places; five minutes of two cores at most
+mutants-changed: setup ## the same in what differs from BASE, and in 20 more places; ten minutes of two cores at most
 	Tests/Mutants/run --changed $(or $(BASE),HEAD~10)
 
 stress: all ## kills, power cuts, faults and damaged files; SECONDS=600 for each part
