@@ -4,8 +4,8 @@
  * code: Sources/ShaleCore/Index/TableMoves.swift: func announceMove()
  * code: Sources/ShaleCore/Index/TableMoves.swift: header.release(Field.moves, header[Field.moves] &+ 1)
  * code: Sources/ShaleCore/Index/TableInsertion.swift: vacate(slot, copied: word1, to: target)
- * code: Sources/ShaleCore/Index/ShardHeader.swift: return acquire(Field.moves) == version.moves
- * code: Sources/ShaleCore/Operations/Get.swift: if header.isStill(version) { */
+ * code: Sources/ShaleCore/Index/ShardHeader.swift: return acquire(Field.moves) == moment.moves
+ * code: Sources/ShaleCore/Operations/Get.swift: if header.isStill(moment) { */
 #include "memory.inc"
 
 byte here = 1, there = 0, moves = 0;

@@ -1,9 +1,9 @@
 /* Publish: whoever sees a new entry's slot sees its second word and the whole record.
  *
- * code: Sources/ShaleCore/Index/TableInsertion.swift: slot.release(8, word1)
- * code: Sources/ShaleCore/Index/TableInsertion.swift: slot.release(0, word0)
- * code: Sources/ShaleCore/Index/Table.swift: line.acquire(0), b = line.acquire(16)
- * code: Sources/ShaleCore/Operations/ReadSteps.swift: let word1 = slot.acquire(8) */
+ * code: Sources/ShaleCore/Index/TableInsertion.swift: slot.release(word1)
+ * code: Sources/ShaleCore/Index/TableInsertion.swift: slot.release(word0)
+ * code: Sources/ShaleCore/Index/Table.swift: let a = Slot(line).acquiredEntry, b = Slot(line + 16).acquiredEntry
+ * code: Sources/ShaleCore/Operations/ReadSteps.swift: let word1 = slot.acquiredUse */
 #include "memory.inc"
 
 byte word0 = 0, word1 = 0, record = 0, check = 0;

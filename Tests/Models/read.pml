@@ -3,9 +3,9 @@
  *
  * code: Sources/ShaleCore/Log/Append.swift: numberWord(frame).release(0, newNumber)
  * code: Sources/ShaleCore/Log/Append.swift: shim_fence_release()
- * code: Sources/ShaleCore/Index/TableMoves.swift: slot.release(0, slot.u64(0) & Slot.reachBit)
+ * code: Sources/ShaleCore/Index/TableMoves.swift: slot.release(slot.entry.freed)
  * code: Sources/ShaleCore/Log/RecordView.swift: address: RecordAddress(number: word.acquire(0)
- * code: Sources/ShaleCore/Operations/ReadSteps.swift: if (slot.acquire(0) ^ word0) & ~Slot.reachBit != 0 { throw .moved }
+ * code: Sources/ShaleCore/Operations/ReadSteps.swift: if !slot.acquiredEntry.isSame(as: word0) { throw .moved }
  * code: Sources/ShaleCore/Operations/Get.swift: guard sighting.spot.isUnchanged, value.spot.isUnchanged */
 #include "memory.inc"
 

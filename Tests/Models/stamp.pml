@@ -1,9 +1,9 @@
 /* Stamp: a reader gives the slot that it saw a fresh stamp, while a writer puts another entry there. The entry keeps its
  * own second word (its stamp and expiry), but for a stamp that a reader of itself has given.
  *
- * code: Sources/ShaleCore/Operations/Use.swift: if !shim_cas64(slot + 8, word1, Slot.used(word1, stamp: stamp))
- * code: Sources/ShaleCore/Index/TableInsertion.swift: slot.release(8, word1)
- * code: Sources/ShaleCore/Operations/ReadSteps.swift: if (slot.acquire(0) ^ word0) & ~Slot.reachBit != 0 { throw .moved } */
+ * code: Sources/ShaleCore/Operations/Use.swift: if !slot.replace(word1, with: word1.used(stamp: stamp))
+ * code: Sources/ShaleCore/Index/TableInsertion.swift: slot.release(word1)
+ * code: Sources/ShaleCore/Operations/ReadSteps.swift: if !slot.acquiredEntry.isSame(as: word0) { throw .moved } */
 #include "memory.inc"
 
 /* The second word is the entry's number, and 10 more once it is stamped. */
