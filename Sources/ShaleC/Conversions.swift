@@ -224,6 +224,11 @@ extension SetOptions {
             return nil
         }
         result.meta = meta
+        // (Before any is read. What is above the highest Int is negative here.)
+        if options.tag_count < 0 || options.tag_count > SHALE_MAX_TAGS {
+            ErrorText.set("an entry carries at most 8 tags")
+            return nil
+        }
         if options.tag_count > 0 {
             guard let tags = options.tags else {
                 ErrorText.set("tags is NULL and tag_count is not 0")

@@ -321,6 +321,10 @@ static void test_full_of_pins(void) {
         uint32_t count = 0;
         while (put_number(count, size, SHALE_SET_PINNED) == SHALE_OK)
             count++;
+        /* A touch takes no slot. (Where bytes are the limit, its record has no room either.) */
+        uint32_t first = 0;
+        if (capacity == 1148576)
+            CHECK_STATUS(SHALE_OK, shale_touch(cache, &first, sizeof first, SHALE_NEVER));
         set_all_again(count, size, capacity);
         CHECK_STATUS(SHALE_OK, shale_close(cache));
         remove_index(directory);
