@@ -1,4 +1,4 @@
-/// The error for what is larger than a cache takes, and the bounds that there are.
+/// The error for a value or an entry that is too large for a cache.
 extension EngineState {
     enum SizeBound {
         /// Of a value alone.

@@ -41,7 +41,7 @@ extension Shard {
         }
     }
 
-    /// Stamps of a shard that is only read come to their end too: now and then a reader takes the lock for them.
+    /// A shard that is only read runs out of stamps too, so now and then a reader takes the lock.
     @inline(never)
     func requestRebase() {
         var change = Change.withoutTime

@@ -1,6 +1,6 @@
 import CShalePlatform
 
-/// What a call holds a shard's lock for. The call that takes it after a killed writer settles what that one was changing.
+/// How calls take a shard's lock. The next holder after a killed writer first settles what that one was changing.
 extension Shard {
     /// What is asked under the lock without a change of entries: `state` stays quiet.
     @inline(__always)

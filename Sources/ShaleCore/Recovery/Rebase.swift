@@ -14,8 +14,7 @@ import CShalePlatform
 ///
 /// Where a writer was killed here, some slots have their ranks, some their old
 /// stamps, and some stamps that were drawn since. Who comes next ranks the second.
-struct Rebase {
-    private typealias Field = ShardHeader.Field
+struct Rebase: ShardParts {
     private static let bases: (UInt64, UInt64) = (1, Sizes.laterStamps)
 
     /// What the slots are given: the ranks, a gap for those who are late, and the stamps that are drawn from then on.
@@ -31,10 +30,9 @@ struct Rebase {
     }
     private struct Item { var stamp: UInt64, slot: UInt64 }
 
-    let reader: ShardReader
-    var header: ShardHeader { reader.header }
+    let log: Log
 
-    @inline(__always) init(_ shard: borrowing ShardWriter) { reader = shard.reader }
+    @inline(__always) init(_ shard: borrowing ShardWriter) { log = shard.log }
 
     @inline(__always) func runIfNeeded() {
         if header[Field.stamp] >= Sizes.rebaseStampsAt { run() }
@@ -61,8 +59,8 @@ struct Rebase {
             rebasing: items[0..<collect(into: items, isSecond: !mustSetBack, &stamps)])
         sorted.sort { $0.stamp < $1.stamp }
         for i in 0..<sorted.count { rank(sorted[i], stamps.ranks.lowerBound + UInt64(i), &stamps) }
-        reader.victims.reset()
-        reader.useTimes.removeAll()
+        victims.reset()
+        useTimes.removeAll()
         header[Field.rebases] += 1
         header.finish(ShardHeader.Pending.rebase)
     }

@@ -4,15 +4,10 @@ import CShalePlatform
 /// that it takes. Recency becomes the order of writing, and entries that had
 /// been evicted may come back. Removed, replaced and invalidated ones do not:
 /// what removed them comes later in the log.
-struct Rebuild {
-    private typealias Field = ShardHeader.Field
+struct Rebuild: ShardParts {
+    let log: Log
 
-    let reader: ShardReader
-    var header: ShardHeader { reader.header }
-    var log: Log { reader.log }
-    private var geometry: Geometry { reader.geometry }
-
-    init(_ shard: borrowing ShardWriter) { reader = shard.reader }
+    init(_ shard: borrowing ShardWriter) { log = shard.log }
 
     /// What a killed writer was changing; the lock is held.
     @inline(never)
@@ -52,7 +47,7 @@ struct Rebuild {
     /// may be missing and states unknown.
     private func begin(afterPowerLoss: Bool, lead: UInt64 = 0, _ shard: borrowing ShardWriter) throws(Failure) -> Bool {
         // Before anything is changed: the program may have closed the descriptor.
-        let fileSize = try reader.engine.pointee.files.dataSize()
+        let fileSize = try engine.pointee.files.dataSize()
         #if SHALE_FAULTS
         shim_tell(SHIM_REPLAYED, header.at)
         #endif
@@ -67,7 +62,7 @@ struct Rebuild {
             header[Field.tablePages] = geometry.shardIndexBytes(buckets: Table.leastBuckets)
         }
         shard.resetIndex()
-        reader.useTimes.removeAll()
+        useTimes.removeAll()
         header[Field.corrupt] += try SegmentChain(shard, afterPowerLoss: afterPowerLoss).link(fileSize, lead: lead)
         presizeTable(shard)
         var replay = Replay(shard)
@@ -83,7 +78,7 @@ struct Rebuild {
     /// What is pinned and has expired or been invalidated is nobody's victim, and would be in the way of all others.
     private func dropGonePins(_ shard: borrowing ShardWriter) {
         if header[Field.pinnedBytes] == 0 { return }
-        shard.with(Change(now: reader.engine.pointee.clock.now48)) { $0.dropGone() }
+        shard.with(Change(now: engine.pointee.clock.now48)) { $0.dropGone() }
     }
 
     private func finish(_ shard: borrowing ShardWriter) {
@@ -106,7 +101,7 @@ struct Rebuild {
         let count = log.count
         guard count > 1 else { return }
         var offset = SegmentHeader.size, records = 0
-        let base = reader.engine.pointee.data + log.offset(ofFrame: log.queued(count / 2))
+        let base = engine.pointee.data + log.offset(ofFrame: log.queued(count / 2))
         while offset <= log.segmentSize - RecordHeader.size {
             let record = RecordHeader(at: base + offset)
             guard record.isPlausible(room: log.segmentSize - offset), !record.isKind(.end) else { break }
@@ -127,7 +122,7 @@ struct Rebuild {
     /// and goes at once, so that the cleaner finds the room that it had. (With the adaptive policy what had left is back,
     /// nothing is known of uses, and cleaning evicts: no more of that than the cleaner needs.)
     private func reclaimDeadTail(_ shard: borrowing ShardWriter) {
-        if reader.engine.pointee.isReadOnly { return }
+        if engine.pointee.isReadOnly { return }
         // Once round at most: with pinned entries over the limit it would never end.
         var left = log.count * log.segmentSize
         let wanted = reader.isAdaptive ? log.reserve : log.wantedFree

@@ -6,16 +6,10 @@ import CShalePlatform
 /// that it does can be done again.
 ///
 /// What the victims' heaps and a sweep held is forgotten; stamps, and so the order of use, are in the slots.
-struct Recovery {
-    private typealias Field = ShardHeader.Field
+struct Recovery: ShardParts {
+    let log: Log
 
-    let reader: ShardReader
-    var header: ShardHeader { reader.header }
-    var log: Log { reader.log }
-    var table: Table { reader.table }
-    private var geometry: Geometry { reader.geometry }
-
-    init(_ shard: borrowing ShardWriter) { reader = shard.reader }
+    init(_ shard: borrowing ShardWriter) { log = shard.log }
 
     @inline(never)
     func run(_ shard: borrowing ShardWriter) throws(Failure) {
@@ -34,7 +28,7 @@ struct Recovery {
         guard isLogAgreed else { return try Rebuild(shard).run(shard) }
         discardUnfinishedRecord()
         header.release(Field.entriesHint, header[Field.entries.word])
-        reader.victims.reset()
+        victims.reset()
         try finishPending(shard)
         header.endChange()
     }
@@ -64,7 +58,7 @@ struct Recovery {
             let frame = Int(noted & 0xFFFF_FFFF)
             if noted >> 40 & 1 != 0 {
                 // A head that never was: a rebuild would take its header for one. The frame holds no segment any more.
-                SegmentHeader.destroy(at: reader.engine.pointee.data + log.offset(ofFrame: frame))
+                SegmentHeader.destroy(at: engine.pointee.data + log.offset(ofFrame: frame))
                 log.numberWord(frame).release(0, 0)
             }
             log.setState(ofFrame: frame, Log.FrameState(rawValue: UInt8(truncatingIfNeeded: noted >> 32)) ?? .absent)
@@ -110,7 +104,7 @@ struct Recovery {
             return offset & 7 == 0 && offset >= 0
                 && (offset <= geometry.region - 16
                     || offset < geometry.indexSize
-                        && (table.isSlot(header.at + offset) || reader.tags.isCell(header.at + offset)))
+                        && (table.isSlot(header.at + offset) || tags.isCell(header.at + offset)))
         }
         func isLogInside(_ saved: Int) -> Bool {
             LogWords(at: header.at + saved + LogWords.offset - ShardHeader.saved)
@@ -135,7 +129,7 @@ struct Recovery {
     /// What was put back may be damaged too, and the log is written to next. (A program that has closed the descriptor
     /// has nobody to ask for the file's size, and an index that was sound when it was attached.)
     private var isLogAgreed: Bool {
-        guard let size = try? reader.engine.pointee.files.dataSize() else { return true }
+        guard let size = try? engine.pointee.files.dataSize() else { return true }
         return reader.isLogConsistent(dataSize: size, isQuiet: true)
     }
 }

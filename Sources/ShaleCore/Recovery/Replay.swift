@@ -1,16 +1,8 @@
 import CShalePlatform
 
 /// A shard's log, read in order: each record supersedes what its key had before.
-struct Replay {
-    typealias Field = ShardHeader.Field
-
-    let reader: ShardReader
-    var engine: EngineRef { reader.engine }
-    var header: ShardHeader { reader.header }
-    var log: Log { reader.log }
-    var table: Table { reader.table }
-    var tags: TagTable { reader.tags }
-    var secret: UInt64 { reader.secret }
+struct Replay: ShardParts {
+    let log: Log
 
     /// How far the log was certainly on the disk.
     var synced = SyncedPosition(number: 0, offset: 0)
@@ -23,7 +15,7 @@ struct Replay {
     /// Whether there are parts of large values.
     var hasParts = false
 
-    init(_ shard: borrowing ShardWriter) { reader = shard.reader }
+    init(_ shard: borrowing ShardWriter) { log = shard.log }
 
     /// What a record makes of the index.
     @inline(never)

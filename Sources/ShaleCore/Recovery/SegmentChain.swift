@@ -1,19 +1,13 @@
 import CShalePlatform
 
 /// The segments of a shard's log, as the headers in the data file tell: which there are, and where the log begins.
-struct SegmentChain {
-    private typealias Field = ShardHeader.Field
-
-    private let shard: ShardReader
+struct SegmentChain: ShardParts {
+    let log: Log
     /// Memory is gone, so pages may be missing and states unknown.
     private let afterPowerLoss: Bool
-    var engine: EngineRef { shard.engine }
-    var header: ShardHeader { shard.header }
-    var log: Log { shard.log }
-    private var geometry: Geometry { shard.geometry }
 
     init(_ shard: borrowing ShardWriter, afterPowerLoss: Bool) {
-        self.shard = shard.reader
+        log = shard.log
         self.afterPowerLoss = afterPowerLoss
     }
 
@@ -38,7 +32,7 @@ struct SegmentChain {
         // (A synced tail may name a number that was about to be given, and nothing below it would count.)
         let last = max(
             newest, afterPowerLoss ? 0 : header[Field.lastNumber],
-            SyncedPosition.tail(engine, shard: shard.number).number)
+            SyncedPosition.tail(engine, shard: number).number)
         header[Field.lastNumber] = last + lead
         log.headNumber = newest
         log.headOffset = log.segmentSize
@@ -103,7 +97,7 @@ struct SegmentChain {
             if log.offset(ofFrame: frame) + log.segmentSize <= fileSize,
                 try engine.pointee.files.readData(log.offset(ofFrame: frame), into: page, SegmentHeader.size)
             {
-                sound = SegmentHeader(at: page, shard: shard.number, frame: frame, secret: shard.secret)
+                sound = SegmentHeader(at: page, shard: number, frame: frame, secret: secret)
             }
             if let sound {
                 found[count] = sound
@@ -129,7 +123,7 @@ struct SegmentChain {
     /// Where the log begins: at the furthest tail that anything proves. What is older is dead, and some of it may be
     /// gone.
     private func beginLog(_ all: UnsafeMutableBufferPointer<SegmentHeader>) {
-        var proven = SyncedPosition.tail(engine, shard: shard.number)
+        var proven = SyncedPosition.tail(engine, shard: number)
         for segment in all where proven.isBefore(segment.tail) { proven = segment.tail }
         let isKnown = !afterPowerLoss && proven.isBefore(log.tail)
         if !isKnown { log.setTail(proven) }

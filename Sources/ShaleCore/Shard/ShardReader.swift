@@ -14,6 +14,6 @@ struct ShardReader: ShardParts {
     func drawLSN() -> UInt64 { shim_add64(engine.pointee.head.address(IndexHead.lsn), 1) &+ 1 }
 }
 
-extension Shard {
+extension ShardParts where Self: ~Copyable {
     @inline(__always) var reader: ShardReader { ShardReader(log: log) }
 }

@@ -1,7 +1,7 @@
 import CShalePlatform
 
-/// A shard whose lock is held. What the lock guards is changed through it alone, and only `Shard.hold` makes one, for as
-/// long as it holds the lock.
+/// A shard whose lock is held. Only this file makes one: `hold`, for as long as it holds the lock, and `unshared`, for a
+/// shard that nothing else can see. What changes a shard takes one, or is a part of it (its log, table or header).
 ///
 /// Three words, and passed as they are: what a change knows of itself is behind a pointer, so that a call that is not
 /// inlined reloads nothing else.
@@ -16,7 +16,6 @@ struct ShardWriter: ~Copyable, ShardParts {
         self.state = state
     }
 
-    @inline(__always) var reader: ShardReader { ShardReader(log: log) }
     @inline(__always) var change: Change {
         unsafeAddress { UnsafePointer(state) }
         nonmutating unsafeMutableAddress { state }

@@ -3,20 +3,14 @@ import CShalePlatform
 /// Space comes back at the tail, in order: what the index still points at is
 /// copied to the head as it is, everything else is skipped. No older version of
 /// a key outlives a newer one that way, and a tombstone can go when it gets here.
-struct Cleaner {
-    private typealias Field = ShardHeader.Field
-
-    private let reader: ShardReader
+struct Cleaner: ShardParts {
+    let log: Log
     private let chance: SecondChance
     /// It may stop before a record that had better wait.
     private let isAhead: Bool
-    private var header: ShardHeader { reader.header }
-    private var log: Log { reader.log }
-    private var table: Table { reader.table }
-    private var secret: UInt64 { reader.secret }
 
     @inline(__always) init(_ shard: borrowing ShardWriter, isAhead: Bool = false, mustEvict: Bool = false) {
-        reader = shard.reader
+        log = shard.log
         chance = SecondChance(shard, mustEvict: mustEvict)
         self.isAhead = isAhead
     }
@@ -78,7 +72,7 @@ struct Cleaner {
     @inline(__always)
     private func prefetchSlot(_ frame: Int, _ offset: Int) {
         guard offset <= log.segmentSize - RecordHeader.size else { return }
-        let p = reader.engine.pointee.data + (log.offset(ofFrame: frame) + offset)
+        let p = engine.pointee.data + (log.offset(ofFrame: frame) + offset)
         let record = RecordHeader(at: p)
         guard record.isPlausible(room: log.segmentSize - offset), record.keyLength <= 256 else { return }
         let hash = shim_hash(p + record.keyOffset, record.keyLength, secret)

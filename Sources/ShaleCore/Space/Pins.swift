@@ -120,10 +120,10 @@ extension ShardWriter {
             }
             guard fits(in: log.budgetedFrames) else { return false }
             // An eighth of the slots is left to other entries as well, or the table can become larger.
-            // (What changes an entry that is pinned, or its parts, takes no slot of them.)
-            if let slot = change.key.flatMap({ reader.lookup($0) }), slot.entry.isPinned { return true }
             let slots = table.shape.extent * 4, pinned = header[Field.pinned] + 1
             if pinned * 64 <= slots / 8 * 7 * TableLoad.grow { return true }
+            // (An entry that is pinned already has its slot.)
+            if let slot = change.key.flatMap({ reader.lookup($0) }), slot.entry.isPinned { return true }
             let grown = TableShape.grown(table.shape.extent)
             return grown <= geometry.maxBuckets - Table.spill
                 && fits(in: log.budgetedFrames(beside: geometry.shardIndexBytes(buckets: grown)))

@@ -29,7 +29,7 @@ extension ShardWriter {
             var limit = log.mostLive(of: usable, pinLoss) + own
             if length > limit {
                 limit = limitAnew() + own
-                if length > limit { throw engine.pointee.tooLarge(length, most: limit - own, .shard) }
+                if length > limit { throw engine.pointee.tooLarge(length, most: limit, .shard) }
             }
             while header[Field.live] - ownBytes + length > limit {
                 if header[Field.pinnedMost] & 1 != 0, lookForLongestPin() {

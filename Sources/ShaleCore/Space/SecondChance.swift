@@ -9,19 +9,16 @@ import CShalePlatform
 ///
 /// Where overwrites and removals leave holes, what was not used is copied as well, as long as a tenth of the log is dead:
 /// that is cleaning, and no reason to evict.
-struct SecondChance {
-    private typealias Field = ShardHeader.Field
+struct SecondChance: ShardParts {
     /// Entries that are looked at for one victim, at most, and that far from the tail.
     static let patience = 64
 
-    private let reader: ShardReader
+    let log: Log
     /// Nobody is kept because the log is sparse.
     private let mustEvict: Bool
-    private var header: ShardHeader { reader.header }
-    private var log: Log { reader.log }
 
     @inline(__always) init(_ shard: borrowing ShardWriter, mustEvict: Bool = false) {
-        reader = shard.reader
+        log = shard.log
         self.mustEvict = mustEvict
     }
 
@@ -70,7 +67,7 @@ struct SecondChance {
 
     /// Of the value that a part belongs to. Reads another shard without its lock; in doubt, it is used.
     private func uses(ofOwner key: PartKey) -> UInt64 {
-        let owner = Shard(reader.engine, keyHash: key.owner).reader
+        let owner = Shard(engine, keyHash: key.owner).reader
         var uses = SlotUse.mostHits
         owner.table.probe(UInt32(truncatingIfNeeded: key.owner)) { slot, word0 in
             guard owner.manifest(at: word0.location)?.blob == key.blob, slot.acquiredEntry == word0 else {
