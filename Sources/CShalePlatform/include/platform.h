@@ -276,6 +276,15 @@ static inline int shim_mutex_lock(void *p) {
     return e;
 }
 static inline void shim_mutex_unlock(void *p) { pthread_mutex_unlock((pthread_mutex_t *)p); }
+/* Whether others wait for a mutex that this thread holds. (Both libcs mark it in the futex, by its highest bit.) */
+static inline int shim_mutex_is_wanted(const void *p) {
+#if defined(__GLIBC__)
+    const int *futex = (const int *)p;
+#else
+    const int *futex = (const int *)p + 1;
+#endif
+    return __atomic_load_n(futex, __ATOMIC_RELAXED) < 0;
+}
 static inline size_t shim_mutex_size(void) { return sizeof(pthread_mutex_t); }
 static inline int shim_owner_dead(void) { return EOWNERDEAD; }
 

@@ -43,8 +43,8 @@ struct LargeSet {
         if isConditional {
             var tags = options.tags
             let mayBegin = try withUnsafeBytes(of: &tags) { tags throws(Failure) in
-                try write(to: shard, &change) { shard in
-                    shard.mayReplace(
+                try write(to: shard, &change) { shard throws(Failure) in
+                    try shard.mayReplace(
                         entry.key, options.condition, tags.start.assumingMemoryBound(to: UInt64.self), options.tagCount,
                         now: shard.change.now)
                 }

@@ -208,7 +208,8 @@ extension Engine {
         for i in 0..<ref.pointee.geometry.shards where result == 0 {
             let shard = Shard(ref, i)
             result = shim_mutex_init(shard.header.at + ShardHeader.Field.mutex)
-            shard.header[ShardHeader.Field.unsure] = 1
+            shard.header[ShardHeader.Field.auditAt] = 0
+            shard.header[ShardHeader.Field.unsure] = ShardHeader.Unsure.attached
             // Of processes that are gone.
             shard.leases.removeAll()
         }

@@ -12,7 +12,7 @@ extension ShardWriter {
             var draft = Draft(record, keyHash: shim_hash(key.start, 8, secret), key: key.start)
             try makeRoom(draft.record.length, live: false)
             // (Last: what makes room may forget all tags.)
-            makeTagRoom(for: tag)
+            try makeTagRoom(for: tag)
             let lsn = reader.drawLSN()
             noteChange(ofTag: tag, lsn)
             header.begin()

@@ -6,9 +6,10 @@ extension Shard {
     @inline(__always)
     func write<R>(_ change: inout Change, _ body: (borrowing ShardWriter) throws(Failure) -> R) throws(Failure) -> R {
         var crowded = 0
+        change.begin()
         while true {
             do throws(Failure) {
-                let result = try writeOnce(&change, body)
+                let result = try writeInHolds(&change, body)
                 if change.blobCount > 0 || change.wantsFrame { follow(&change) }
                 return result
             } catch {
@@ -22,6 +23,25 @@ extension Shard {
                 guard error.status == .full, part != nil || settled, crowded < 4096 else { throw error }
                 crowded += 1
                 if let part { try Shard.evictOwner(part, engine, &change) }
+                change.begin()
+            }
+        }
+    }
+
+    /// Again in another hold of the lock, where one does not suffice.
+    @inline(__always)
+    private func writeInHolds<R>(_ change: inout Change, _ body: (borrowing ShardWriter) throws(Failure) -> R)
+        throws(Failure) -> R
+    {
+        while true {
+            change.left = change.share
+            do throws(Failure) { return try writeOnce(&change, body) } catch {
+                guard error.isPause else { throw error }
+                #if SHALE_FAULTS
+                shim_tell(SHIM_PAUSED, nil)
+                #endif
+                // Who waits for the lock gets it now and then: a thread that wakes up is slower than this one.
+                if change.isLockWanted, change.pauses & 3 == 0 { shim_sleep_us(1) }
             }
         }
     }
@@ -37,6 +57,7 @@ extension Shard {
                 shard.useTimes.note(shard.change.now, lowest: shard.victims.lowest)
             }
             defer { shard.header.endChange() }
+            if shard.isAuditing { shard.continueAudit() }
             return try body(shard)
         }
     }
@@ -77,8 +98,9 @@ extension Shard {
     @inline(never)
     private static func evictOwner(_ part: PartKey, _ engine: EngineRef, _ change: inout Change) throws(Failure) {
         let owner = Shard(engine, keyHash: part.owner)
-        try owner.writeOnce(&change) { shard throws(Failure) in
-            if shard.reader.isOwnerGone(part, shard.change.now) { shard.dropGone() } else { shard.evictOwner(part) }
+        change.begin()
+        try owner.writeInHolds(&change) { shard throws(Failure) in
+            if shard.reader.isOwnerGone(part, shard.change.now) { try shard.dropGone() } else { shard.evictOwner(part) }
         }
         owner.follow(&change)
     }

@@ -48,11 +48,15 @@ extension ShardWriter {
             guard let manifest = reader.manifest(at: location), !reader.isBeingWritten(manifest.blob) else {
                 return false
             }
-            if reader.isWhole(location, key) { return true }
+            if try isWhole(location, key) { return true }
         }
         let segment = log.segment(of: location), version = reader.lsn(of: found)
         var draft = Draft(RecordHeader(kind: .tombstone, keyLength: key.length), keyHash: key.hash, key: key.bytes)
-        let hasRoom = (try? makeRoom(max(Loss.length, draft.record.length), live: false)) != nil
+        var hasRoom = true
+        do throws(Failure) { try makeRoom(max(Loss.length, draft.record.length), live: false) } catch {
+            if error.isPause { throw error }
+            hasRoom = false
+        }
         // Cleaning may have moved it, or let it go; something else may be where it was. (To look again instead would
         // have no end on a full disk, where all that makes room moves it again.)
         var current: Slot?
@@ -67,11 +71,13 @@ extension ShardWriter {
         guard let slot = current else { return true }
         if !hasRoom {
             // Then it is a miss from now on, if not for those who make the index anew. When it was set is not known.
-            if isDamaged { noteLoss(of: slot) }
+            if isDamaged {
+                noteLoss(of: slot)
+                if reader.soundMeasure(slot.entry.location) == nil { doubtSums() }
+            }
             drop(slot)
-            if isDamaged { recount() }
         } else if isDamaged {
-            try loseOne(slot)
+            try lose(slot)
         } else {
             bury(&draft, slot)
         }

@@ -17,7 +17,7 @@ struct Rebuild: ShardParts {
         defer { shim_leave(outer) }
         #endif
         if try begin(afterPowerLoss: false, shard) { try replayParts(othersAreKnown: false, shard) }
-        finish(shard)
+        try finish(shard)
     }
 
     /// All of a cache's shards, whose index is gone: no part is judged before all manifests are known, and nothing
@@ -37,10 +37,10 @@ struct Rebuild: ShardParts {
             if try rebuild.begin(afterPowerLoss: true, lead: lead, shard) { hasParts = true }
         }
         if hasParts {
-            try each { $0.dropGonePins($1) }
+            try each { rebuild, shard throws(Failure) in try rebuild.dropGonePins(shard) }
             try each { rebuild, shard throws(Failure) in try rebuild.replayParts(othersAreKnown: true, shard) }
         }
-        try each { $0.finish($1) }
+        try each { rebuild, shard throws(Failure) in try rebuild.finish(shard) }
     }
 
     /// Everything but the parts of large values; whether there are such. `afterPowerLoss`: memory is gone, so pages
@@ -76,17 +76,17 @@ struct Rebuild: ShardParts {
     }
 
     /// What is pinned and has expired or been invalidated is nobody's victim, and would be in the way of all others.
-    private func dropGonePins(_ shard: borrowing ShardWriter) {
+    private func dropGonePins(_ shard: borrowing ShardWriter) throws(Failure) {
         if header[Field.pinnedBytes] == 0 { return }
-        shard.with(Change(now: engine.pointee.clock.now48)) { $0.dropGone() }
+        try shard.with(Change(now: engine.pointee.clock.now48)) { shard throws(Failure) in try shard.dropGone() }
     }
 
-    private func finish(_ shard: borrowing ShardWriter) {
-        dropGonePins(shard)
-        shard.with(Change.withoutTime) { shard in
+    private func finish(_ shard: borrowing ShardWriter) throws(Failure) {
+        try dropGonePins(shard)
+        try shard.with(Change.withoutTime) { shard throws(Failure) in
             // Its size was guessed before anything was known of pins.
-            shard.shrinkTableForPins()
-            enforceLimits(shard)
+            try shard.shrinkTableForPins()
+            try enforceLimits(shard)
             reclaimDeadTail(shard)
         }
         header[Field.rebuilds] += 1
@@ -134,10 +134,10 @@ struct Rebuild: ShardParts {
     }
 
     /// What a smaller capacity, or evicted entries that came back, put over the limits.
-    private func enforceLimits(_ shard: borrowing ShardWriter) {
+    private func enforceLimits(_ shard: borrowing ShardWriter) throws(Failure) {
         let limit = geometry.entriesPerShard, evictions = header[Field.evictions]
-        while limit > 0, header[Field.entries] > limit, shard.evict() {}
-        while header[Field.live] > log.liveLimit, shard.evict() {}
+        while limit > 0, header[Field.entries] > limit, try shard.evict() {}
+        while header[Field.live] > log.liveLimit, try shard.evict() {}
         // (They had been evicted before.)
         header[Field.evictions] = evictions
     }

@@ -22,9 +22,26 @@ struct ShardWriter: ~Copyable, ShardParts {
     }
 
     /// The same lock, and another change.
-    func with<R>(_ other: Change, _ body: (borrowing ShardWriter) -> R) -> R {
+    func with<R>(_ other: Change, _ body: (borrowing ShardWriter) throws(Failure) -> R) throws(Failure) -> R {
         var other = other
-        return withUnsafeMutablePointer(to: &other) { body(ShardWriter(locked: log, $0)) }
+        return try withUnsafeMutablePointer(to: &other) { state throws(Failure) in
+            try body(ShardWriter(locked: log, state))
+        }
+    }
+
+    /// Takes from the hold's share.
+    @inline(__always) func spend(_ looks: Int, bytes: Int = 0) {
+        change.left &-= looks &+ bytes / Share.bytes
+    }
+
+    /// Where a call can pause: nothing is half done.
+    @inline(__always) func rest() throws(Failure) {
+        if change.left <= 0 { try pause() }
+    }
+    @inline(never) private func pause() throws(Failure) {
+        change.pauses += 1
+        change.isLockWanted = shim_mutex_is_wanted(header.at + Field.mutex) != 0
+        throw .pause
     }
 
     func raiseEpoch(by step: UInt64) {
