@@ -146,7 +146,7 @@ struct Victims {
                 // Keep the other heap's sweep ahead of the consumption of this one.
                 let unswept = max(0, table.positions.upperBound - header[Field.sweepAt])
                 let buckets = max(16, unswept / (count(current) + 1) + 1)
-                search.left -= sweep(looks: buckets * Table.bucketSlots, expired: expired)
+                search.left -= sweep(looks: min(buckets * Table.bucketSlots, Victims.looksAtOnce), expired: expired)
                 search.left -= Victims.looksForItem
                 if let slot = entry(of: item) {
                     search.barren = 0

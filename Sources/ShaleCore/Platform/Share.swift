@@ -9,9 +9,7 @@ enum Share {
     /// Bytes that are read in the time of a look.
     static let bytes = 128
     /// Looks for a key, where its neighbourhood is as full as usual.
-    static let lookup = 8
-    /// A bucket that is laid out anew.
-    static let migration = 24
+    static let lookup = 10
 }
 
 extension Failure {

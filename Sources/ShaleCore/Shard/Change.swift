@@ -53,6 +53,8 @@ struct Change {
         var scannedSegment: UInt64 = 0, scanned = 0, scannedEntries = 0
         /// Segments that were cleaned so that the table can grow.
         var cleanedForTable = 0
+        /// Steps of the tags' sweep that the call still owes.
+        var tagSteps = 0, hasTagSteps = false
         /// A large value, and how many of its parts are there.
         var wholeBlob: UInt64 = 0, wholeParts = 0
         /// Damage that is being taken out of the index, and how many entries of it were.

@@ -19,7 +19,7 @@ extension ShardWriter {
         return dropIfGoneByTags(found)
     }
     /// In both generations, which may be three quarters full.
-    func looks(atTagsOf found: Entry) -> Int { (1 + 2 * found.value.header.tagCount) * Share.lookup }
+    func looks(atTagsOf found: Entry) -> Int { (1 + 3 * found.value.header.tagCount) * Share.lookup }
     func dropIfGoneByTags(_ found: Entry) -> Bool {
         if found.standing.isInvalidated {
             drop(found.slot)

@@ -27,7 +27,7 @@ extension ShardWriter {
         }
         if header[Field.sets] & (Sizes.givesPagesBackEvery - 1) == 0,
             header[Field.tablePages] > geometry.shardIndexBytes(buckets: shape.buckets),
-            fitTags(to: shape.buckets, steps: Sizes.stepsPerTag)
+            fitTags(to: shape.buckets, steps: Sizes.tagStepsPerSet)
         {
             shrinkPages(shape.buckets)
         }
@@ -36,8 +36,7 @@ extension ShardWriter {
 
     /// A few buckets more of the pass that is under way.
     private func advanceTable() {
-        table.advance(TableLoad.pace) { evict($0) }
-        spend(TableLoad.pace * Share.migration)
+        spend(table.advance(TableLoad.pace, looks: Share.ofHold / 2) { evict($0) })
     }
 
     /// Ends the pass that is under way, if one is.

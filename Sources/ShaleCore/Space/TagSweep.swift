@@ -7,8 +7,6 @@ import CShalePlatform
 extension ShardWriter {
     /// Homes that are swept at once.
     private static let homesPerBatch = Sizes.homesPerStep
-    /// More are left to the next changes, or to the one that finds the newer generation full.
-    private static let mostStepsPerTag = Sizes.stepsPerTag
     /// Cells that are emptied in the time of a home.
     private static let cellsPerStep = 8
 
@@ -16,7 +14,15 @@ extension ShardWriter {
     @inline(never)
     func makeTagRoom(for tag: UInt64) throws(Failure) {
         if tags.has(tag) { return }
-        sweepTags(steps: min(stepsPerTag, ShardWriter.mostStepsPerTag))
+        if !change.progress.hasTagSteps {
+            change.progress.hasTagSteps = true
+            change.progress.tagSteps = stepsPerTag
+        }
+        while change.progress.tagSteps > 0, tags.generations.hasOlder {
+            try rest()
+            sweepTags(steps: ShardWriter.homesPerBatch)
+            change.progress.tagSteps -= ShardWriter.homesPerBatch
+        }
         let isFull = tags.isFull || !tags.hasRoom(for: tag)
         // (A table that has grown much faster than its tags changed is swept by one call.)
         if isFull { try sweepTags() }
