@@ -194,6 +194,9 @@ extern _Thread_local struct shim_error shim_thread_error
 static inline char *shim_error_text(void) { return shim_thread_error.text; }
 static inline int shim_error_code(void) { return shim_thread_error.code; }
 static inline void shim_set_error_code(int code) { shim_thread_error.code = code; }
+static inline const char *shim_text_of(const struct shim_error *error) { return error->text; }
+static inline void shim_save_error(struct shim_error *out) { *out = shim_thread_error; }
+static inline void shim_restore_error(const struct shim_error *saved) { shim_thread_error = *saved; }
 /* A number that differs between threads that run at the same time. */
 static inline uintptr_t shim_thread_number(void) { return (uintptr_t)&shim_thread_error >> 6; }
 /* Appends " (No such file or directory)"-like text for an errno. */
@@ -262,22 +265,26 @@ static inline int shim_mutex_init(void *p) {
     pthread_mutexattr_destroy(&a);
     return e;
 }
-int shim_mutex_wait(void *p);
-
-/* 0, or EOWNERDEAD where the owner died (the lock is held and consistent then), or an error. */
-static inline int shim_mutex_lock(void *p) {
+/* Without waiting: 0, EBUSY, EOWNERDEAD where the owner died (the lock is held and consistent then), or an error. */
+static inline int shim_mutex_try(void *p) {
 #ifdef SHALE_FAULTS
     long fault = shim_fault("mutex_lock");
     if (fault < 0) return (int)-fault;
 #endif
     int e = pthread_mutex_trylock((pthread_mutex_t *)p);
-    if (e == EBUSY) e = shim_mutex_wait(p);
     if (e == EOWNERDEAD) pthread_mutex_consistent((pthread_mutex_t *)p);
     return e;
 }
+/* The same after waiting; ETIMEDOUT where others had it for `ms` milliseconds, or for the 20 that a wait lasts at most. */
+int shim_mutex_wait(void *p, int64_t ms);
+/* The thread that holds it; 0: none. */
+uint32_t shim_mutex_owner(const void *p);
+/* In a sentence, the process of a thread of this PID namespace: "process 4711 (name)". 0: a thread that is not known.
+ * Takes no memory. */
+void shim_describe_process(uint32_t thread, char *text, size_t size);
 static inline void shim_mutex_unlock(void *p) { pthread_mutex_unlock((pthread_mutex_t *)p); }
 static inline size_t shim_mutex_size(void) { return sizeof(pthread_mutex_t); }
-static inline int shim_owner_dead(void) { return EOWNERDEAD; }
+enum { SHIM_EBUSY = EBUSY, SHIM_EOWNERDEAD = EOWNERDEAD, SHIM_ETIMEDOUT = ETIMEDOUT };
 
 /* ---- system calls: the result, or -errno ------------------------------ */
 
@@ -438,6 +445,15 @@ static inline _Bool shim_sys_is_locked(int fd, int64_t byte) {
     l.l_start = byte;
     l.l_len = 1;
     return fcntl(fd, F_OFD_GETLK, &l) < 0 || l.l_type != F_UNLCK;
+}
+/* The first byte from this one on that another description has locked; -1: none, or that cannot be told. */
+static inline int64_t shim_sys_next_locked(int fd, int64_t byte) {
+    struct flock l;
+    memset(&l, 0, sizeof l);
+    l.l_type = F_WRLCK;
+    l.l_whence = SEEK_SET;
+    l.l_start = byte;
+    return fcntl(fd, F_OFD_GETLK, &l) < 0 || l.l_type == F_UNLCK ? -1 : l.l_start;
 }
 enum { SHIM_HUGE_PAGE = 2 << 20 };
 /* The mapping, or NULL with -errno in *error. fd < 0: anonymous, shared with forked children. */

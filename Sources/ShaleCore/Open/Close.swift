@@ -22,10 +22,10 @@ extension Engine {
             if !CacheFiles.isOurs(files.index, files.indexIdentity) { ref.pointee.files.index = -1 }
             return
         }
-        var fresh: Int32 = -1
-        defer { FileLock.releaseAll(fresh) }
+        var isFresh = false
+        defer { if isFresh { FileLock.releaseAll(ref.pointee.files) } }
         // 0: the sole writer; -EAGAIN: there are others; another error: nobody knows.
-        guard let exclusive = lockAsSoleWriter(&fresh) else { return }
+        guard let exclusive = lockAsSoleWriter(&isFresh) else { return }
         if !ref.pointee.syncsAtClose || exclusive == -SHIM_EAGAIN { return }
         // In doubt what was written is made durable, and the files are not marked.
         try sync()
@@ -35,7 +35,7 @@ extension Engine {
 
     /// A forked child shares its parent's lock description, so whether it is the sole writer is asked of a new one, which becomes the
     /// handle's. Nil where the path leads to another file.
-    private func lockAsSoleWriter(_ fresh: inout Int32) -> Int? {
+    private func lockAsSoleWriter(_ isFresh: inout Bool) -> Int? {
         let files = ref.pointee.files
         let opened = files.open(CacheFiles.dataName, SHIM_O_RDWR)
         if opened == -SHIM_ENOENT { return nil }
@@ -45,10 +45,13 @@ extension Engine {
             _ = shim_sys_close(fd)
             return nil
         }
-        let locked = FileLock.setup.take(fd, waits: true)
+        var locked = -Int(SHIM_ETIMEDOUT)
+        do throws(Failure) {
+            locked = try FileLock.beginSetup(files, fd, sharing: false, ref.pointee.waits)
+        } catch {}
         _ = shim_sys_close(locked == 0 ? files.data : fd)
         if locked != 0 { return locked }
-        fresh = fd
+        isFresh = true
         ref.pointee.files.data = fd
         return FileLock.writers.take(fd)
     }

@@ -35,8 +35,7 @@ extension CacheFiles {
             guard let fd = try openOrCreateData(configuration) else { continue }
             data = fd
             dataIdentity = try checkOwner(data, CacheFiles.dataName)
-            let locked =
-                isReadOnly ? FileLock.setup.share(data, waits: true) : FileLock.setup.take(data, waits: true)
+            let locked = try FileLock.beginSetup(self, data, sharing: isReadOnly, configuration.waits)
             if locked < 0 { throw Failure.system("lock", path, CacheFiles.dataName, locked) }
             var s = shim_stat()
             let found = shim_sys_fstatat(directory, CacheFiles.dataName.cString, &s)

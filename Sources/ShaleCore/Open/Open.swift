@@ -47,17 +47,17 @@ extension Attachment {
         files.path = copy
         do throws(Failure) {
             try files.openDirectory(configuration)
-            try files.openData(configuration)
             try files.identifySystem()
+            try files.openData(configuration)
             let engine = try attach(&files, configuration)
-            let released = FileLock.setup.release(files.data)
+            let released = FileLock.endSetup(files)
             if released == 0 { return engine }
             // Kept, it would let nobody else in.
             engine.unmap()
             engine.freeState()
             throw Failure.system("unlock", files.path, CacheFiles.dataName, released)
         } catch {
-            FileLock.releaseAll(files.data)
+            FileLock.releaseAll(files)
             files.closeAll()
             throw error
         }
