@@ -419,15 +419,15 @@ static inline long shim_sys_truncate(int fd, int64_t end) {
     SHIM_FAIL("truncate");
     SHIM_RESULT(ftruncate(fd, end));
 }
-/* Byte-range lock of the open file description. kind: F_RDLCK, F_WRLCK, F_UNLCK. */
-static inline long shim_sys_lock(int fd, int64_t byte, int kind, _Bool wait) {
+/* Lock of the open file description on n bytes; 0: on all from there on. kind: F_RDLCK, F_WRLCK, F_UNLCK. */
+static inline long shim_sys_lock(int fd, int64_t at, int64_t n, int kind, _Bool wait) {
     SHIM_FAIL("lock");
     struct flock l;
     memset(&l, 0, sizeof l);
     l.l_type = (short)kind;
     l.l_whence = SEEK_SET;
-    l.l_start = byte;
-    l.l_len = 1;
+    l.l_start = at;
+    l.l_len = n;
     int r;
     do r = fcntl(fd, wait ? F_OFD_SETLKW : F_OFD_SETLK, &l);
     while (r < 0 && errno == EINTR);

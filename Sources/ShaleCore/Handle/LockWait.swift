@@ -25,7 +25,12 @@ enum Patience {
 
 /// A wait for a lock, from the moment that it is found taken.
 struct LockWait {
-    enum Lock { case ofShard, ofSetup }
+    enum Lock {
+        case ofShard, ofSetup
+
+        var file: StaticString { self == .ofShard ? "/shale.index" : "/shale.data" }
+        var name: StaticString { self == .ofShard ? "a shard's lock" : "the lock of opening and closing" }
+    }
 
     /// Milliseconds of a wait that is worth a word.
     static let long: Int64 = 1000
@@ -62,6 +67,7 @@ struct LockWait {
     var isEndless: Bool { isTold && limit == .max }
 
     /// After a while in which the lock was not free. `thread`: who has it, or 0.
+    @inline(never)
     mutating func goOn(heldBy thread: UInt32) throws(Failure) {
         let waited = waited, isOver = waited >= limit
         if waited >= LockWait.long, !isTold {
@@ -88,12 +94,12 @@ struct LockWait {
 
     private func sentence(_ thread: UInt32, _ waited: Int64) -> Message {
         var file = Message().adding(path)
-        if path != nil { file = file.adding(lock == .ofShard ? "/shale.index" : "/shale.data") }
-        let start = file.adding(": a call has waited ").adding(Int(waited)).adding(
-            lock == .ofShard ? " ms for a shard's lock, which " : " ms for the lock of opening and closing, which ")
+        if path != nil { file = file.adding(lock.file) }
+        let start = file.adding(": a call has waited ").adding(Int(waited)).adding(" ms for ").adding(lock.name)
         return withUnsafeTemporaryAllocation(of: CChar.self, capacity: 64) { holder in
             shim_describe_process(thread, holder.baseAddress, holder.count)
-            return start.adding(holder.baseAddress.map { UnsafePointer($0) }).adding(" holds; continue or end it")
+            return start.adding(", which ").adding(holder.baseAddress.map { UnsafePointer($0) }).adding(
+                " holds; continue or end it")
         }
     }
 }

@@ -22,10 +22,10 @@ extension Engine {
             if !CacheFiles.isOurs(files.index, files.indexIdentity) { ref.pointee.files.index = -1 }
             return
         }
-        var isFresh = false
-        defer { if isFresh { FileLock.releaseAll(ref.pointee.files) } }
+        var fresh: Int32 = -1
+        defer { FileLock.releaseAll(fresh) }
         // 0: the sole writer; -EAGAIN: there are others; another error: nobody knows.
-        guard let exclusive = lockAsSoleWriter(&isFresh) else { return }
+        guard let exclusive = lockAsSoleWriter(&fresh) else { return }
         if !ref.pointee.syncsAtClose || exclusive == -SHIM_EAGAIN { return }
         // In doubt what was written is made durable, and the files are not marked.
         try sync()
@@ -35,7 +35,7 @@ extension Engine {
 
     /// A forked child shares its parent's lock description, so whether it is the sole writer is asked of a new one, which becomes the
     /// handle's. Nil where the path leads to another file.
-    private func lockAsSoleWriter(_ isFresh: inout Bool) -> Int? {
+    private func lockAsSoleWriter(_ fresh: inout Int32) -> Int? {
         let files = ref.pointee.files
         let opened = files.open(CacheFiles.dataName, SHIM_O_RDWR)
         if opened == -SHIM_ENOENT { return nil }
@@ -45,13 +45,11 @@ extension Engine {
             _ = shim_sys_close(fd)
             return nil
         }
-        var locked = -Int(SHIM_ETIMEDOUT)
-        do throws(Failure) {
-            locked = try FileLock.beginSetup(files, fd, sharing: false, ref.pointee.waits)
-        } catch {}
+        let lock = SetupLock(fd, pidNamespace: files.pidNamespace)
+        let locked = (try? lock.take(sharing: false, files.path, ref.pointee.waits)) ?? -Int(SHIM_ETIMEDOUT)
         _ = shim_sys_close(locked == 0 ? files.data : fd)
         if locked != 0 { return locked }
-        isFresh = true
+        fresh = fd
         ref.pointee.files.data = fd
         return FileLock.writers.take(fd)
     }

@@ -50,14 +50,14 @@ extension Attachment {
             try files.identifySystem()
             try files.openData(configuration)
             let engine = try attach(&files, configuration)
-            let released = FileLock.endSetup(files)
+            let released = SetupLock(files.data, pidNamespace: files.pidNamespace).release()
             if released == 0 { return engine }
             // Kept, it would let nobody else in.
             engine.unmap()
             engine.freeState()
             throw Failure.system("unlock", files.path, CacheFiles.dataName, released)
         } catch {
-            FileLock.releaseAll(files)
+            FileLock.releaseAll(files.data)
             files.closeAll()
             throw error
         }

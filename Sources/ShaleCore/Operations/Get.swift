@@ -42,10 +42,8 @@ extension ShardReader {
                 }
             case .moved:
                 continue
-            case .noMemory:
-                throw Failure.outOfMemory
-            case .busy:
-                throw Failure.lockIsTaken
+            case .noMemory, .busy:
+                throw ShardReader.failure(outcome)
             case .damaged, .incomplete:
                 // Look twice at the same place, then let it go for good. (It takes the lock: a value that is replaced
                 // again and again must not lead here.) The key's entry may be behind one whose key is damaged.
@@ -59,6 +57,11 @@ extension ShardReader {
                 }
             }
         }
+    }
+
+    @inline(never)
+    private static func failure(_ outcome: Outcome) -> Failure {
+        outcome == .noMemory ? Failure.outOfMemory : Failure.lockIsTaken
     }
 
     /// No record's location: something damaged was let go of, and nothing was found since.
