@@ -14,7 +14,15 @@ extension Cache {
     /// As with those, each call gives a sequence of its own, which ends with the cache object, and one that is not read keeps
     /// the newest 1,024 events. They are read in a task of the reader's own, so it may use the cache, or fail, as it likes. While
     /// nobody listens, a read pays for one look whether somebody does.
-    public var events: AsyncStream<Event> { told.stream() }
+    public var events: AsyncStream<Event> {
+        waits.withLock { observed in
+            guard observed == nil else { return }
+            // Not the cache: its last reference must not go where the store calls.
+            let told = told
+            observed = store.observeWaits { told.send(.waiting($0)) }
+        }
+        return told.stream()
+    }
 
     /// A read, or a step of a load, of this object.
     public enum Event: Sendable {
@@ -31,6 +39,10 @@ extension Cache {
         case loadEnded(Key, after: Duration, error: (any Error)?)
         /// What was loaded is not stored, as something had happened to its key or its tags meanwhile.
         case conflict(Key)
+        /// A call has waited for a second for a lock of the store, and waits on; the sentence names the process that holds
+        /// it. Nobody else hears of it, unless the store has an `onWait`. (While the events of no cache are read, it is
+        /// written to standard error.)
+        case waiting(String)
     }
 
     @usableFromInline

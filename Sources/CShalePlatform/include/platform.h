@@ -272,7 +272,7 @@ static inline int shim_mutex_try(void *p) {
     if (fault < 0) return (int)-fault;
 #endif
     int e = pthread_mutex_trylock((pthread_mutex_t *)p);
-    if (e == EOWNERDEAD) pthread_mutex_consistent((pthread_mutex_t *)p);
+    if (__builtin_expect(e == EOWNERDEAD, 0)) pthread_mutex_consistent((pthread_mutex_t *)p);
     return e;
 }
 /* The same after waiting; ETIMEDOUT where others had it for `ms` milliseconds, or for the 20 that a wait lasts at most. */

@@ -76,7 +76,7 @@ struct LockWait {
         }
         if !isOver { return }
         if patience != .ofCall { throw Failure.lockIsTaken }
-        throw sentence(thread, waited).adding(", or raise lock_timeout_ms").failure(.busy)
+        throw sentence(thread, waited, "; continue or end it, or raise lock_timeout_ms").failure(.busy)
     }
 
     /// The thread's last error stays.
@@ -85,21 +85,21 @@ struct LockWait {
         withUnsafeTemporaryAllocation(of: shim_error.self, capacity: 2) { errors in
             let before = errors.baseAddress.unsafelyUnwrapped, text = before + 1
             shim_save_error(before)
-            _ = sentence(thread, waited)
+            _ = sentence(thread, waited, "; continue or end it")
             shim_save_error(text)
             listener(options.context, shim_text_of(text))
             shim_restore_error(before)
         }
     }
 
-    private func sentence(_ thread: UInt32, _ waited: Int64) -> Message {
+    private func sentence(_ thread: UInt32, _ waited: Int64, _ advice: StaticString) -> Message {
         var file = Message().adding(path)
         if path != nil { file = file.adding(lock.file) }
         let start = file.adding(": a call has waited ").adding(Int(waited)).adding(" ms for ").adding(lock.name)
         return withUnsafeTemporaryAllocation(of: CChar.self, capacity: 64) { holder in
             shim_describe_process(thread, holder.baseAddress, holder.count)
-            return start.adding(", which ").adding(holder.baseAddress.map { UnsafePointer($0) }).adding(
-                " holds; continue or end it")
+            return start.adding(", which ").adding(holder.baseAddress.map { UnsafePointer($0) }).adding(" holds")
+                .adding(advice)
         }
     }
 }

@@ -31,5 +31,12 @@ extension Store {
     }
 
     package func stopObserving(_ id: Int) { evictionObservers.remove(id) }
+
+    /// Calls `observer` as ``Options/onWait`` says, until `stopObservingWaits`.
+    package func observeWaits(_ observer: @escaping @Sendable (_ sentence: String) -> Void) -> Int {
+        waitObservers.add(observer)
+    }
+
+    package func stopObservingWaits(_ id: Int) { waitObservers.remove(id) }
 }
 #endif

@@ -66,15 +66,10 @@ extension Shard {
         }
     }
 
+    @inline(__always)
     private func lock(_ patience: Patience) throws(Failure) {
-        var result = shim_mutex_try(header.at + Field.mutex)
-        if result == SHIM_EBUSY { result = try wait(patience) }
-        guard result == 0 || result == SHIM_EOWNERDEAD else {
-            throw Message().adding("cannot lock a shard of ").adding(engine.pointee.files.path).adding(": ").adding(
-                errno: result
-            )
-            .adding("; close every user of the cache and open it again").failure(.io, errno: result)
-        }
+        let result = shim_mutex_try(header.at + Field.mutex)
+        if result != 0 { try settleLock(result, patience) }
         #if SHALE_FAULTS
         let engine = engine.pointee
         shim_hold_begins(
@@ -83,7 +78,18 @@ extension Shard {
         #endif
     }
 
+    /// Where the lock was not to be had at once, or its owner has died.
     @inline(never)
+    private func settleLock(_ result: Int32, _ patience: Patience) throws(Failure) {
+        let result = result == SHIM_EBUSY ? try wait(patience) : result
+        guard result == 0 || result == SHIM_EOWNERDEAD else {
+            throw Message().adding("cannot lock a shard of ").adding(engine.pointee.files.path).adding(": ").adding(
+                errno: result
+            )
+            .adding("; close every user of the cache and open it again").failure(.io, errno: result)
+        }
+    }
+
     private func wait(_ patience: Patience) throws(Failure) -> Int32 {
         if patience == .none { throw Failure.lockIsTaken }
         let mutex = header.at + Field.mutex, engine = engine
