@@ -19,7 +19,10 @@ extension Cache {
             guard observed == nil else { return }
             // Not the cache: its last reference must not go where the store calls.
             let told = told
-            observed = store.observeWaits { told.send(.waiting($0)) }
+            observed = store.observeWaits { sentence in
+                told.send(.waiting(sentence))
+                return told.isHeard
+            }
         }
         return told.stream()
     }
@@ -39,9 +42,8 @@ extension Cache {
         case loadEnded(Key, after: Duration, error: (any Error)?)
         /// What was loaded is not stored, as something had happened to its key or its tags meanwhile.
         case conflict(Key)
-        /// A call has waited for a second for a lock of the store, and waits on; the sentence names the process that holds
-        /// it. Nobody else hears of it, unless the store has an `onWait`. (While the events of no cache are read, it is
-        /// written to standard error.)
+        /// A call has waited for a lock of the store for a second, see `Store.Options.onWait`. The sentence names the process
+        /// that holds it. While no stream of events is open, it is written to standard error.
         case waiting(String)
     }
 

@@ -32,8 +32,8 @@ extension Store {
 
     package func stopObserving(_ id: Int) { evictionObservers.remove(id) }
 
-    /// Calls `observer` as ``Options/onWait`` says, until `stopObservingWaits`.
-    package func observeWaits(_ observer: @escaping @Sendable (_ sentence: String) -> Void) -> Int {
+    /// Calls `observer`, which says whether somebody listens, as ``Options/onWait`` is called, until `stopObservingWaits`.
+    package func observeWaits(_ observer: @escaping @Sendable (_ sentence: String) -> Bool) -> Int {
         waitObservers.add(observer)
     }
 
