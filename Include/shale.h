@@ -121,7 +121,7 @@ enum {
     SHALE_E_IO = -5,          /* a system call failed: shale_last_errno() */
     SHALE_E_FORMAT = -6,      /* the directory holds something that is not a cache */
     SHALE_E_VERSION = -7,     /* a cache of another version's format */
-    SHALE_E_BUSY = -8,        /* in use elsewhere in a way that rules this call out */
+    SHALE_E_BUSY = -8,        /* in use elsewhere in a way that rules this call out, or lock_timeout_ms is over */
     SHALE_E_FILESYSTEM = -9,  /* this file system cannot share mappings (NFS and the like) */
     SHALE_E_PERMISSION = -10  /* the files are not this user's, or a read-only handle was asked to write */
 };

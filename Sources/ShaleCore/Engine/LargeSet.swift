@@ -240,7 +240,7 @@ struct LargeSet {
             var wasKept = true
             turn.renew()
             for i in 0..<count where try !hasPart(i, turn.number, isStored ? .short : .ofCall) {
-                if isStored, !(try isCurrent(turn.number)) { return }
+                if isStored, try !isCurrent(turn.number) { return }
                 _ = try putPart(i, turn.number, &change)
                 wasKept = turn.renew() && wasKept
             }
