@@ -47,10 +47,10 @@ extension Attachment {
         files.path = copy
         do throws(Failure) {
             try files.openDirectory(configuration)
-            try files.openData(configuration)
             try files.identifySystem()
+            try files.openData(configuration)
             let engine = try attach(&files, configuration)
-            let released = FileLock.setup.release(files.data)
+            let released = SetupLock(files.data, pidNamespace: files.pidNamespace).release()
             if released == 0 { return engine }
             // Kept, it would let nobody else in.
             engine.unmap()

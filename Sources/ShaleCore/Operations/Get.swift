@@ -42,13 +42,13 @@ extension ShardReader {
                 }
             case .moved:
                 continue
-            case .noMemory:
-                throw Failure.outOfMemory
+            case .noMemory, .busy:
+                throw ShardReader.failure(outcome)
             case .damaged, .incomplete:
                 // Look twice at the same place, then let it go for good. (It takes the lock: a value that is replaced
                 // again and again must not lead here.) The key's entry may be behind one whose key is damaged.
                 if unreadable == location {
-                    guard discard(key, location, isDamaged: outcome == .damaged) else {
+                    guard try discard(key, location, isDamaged: outcome == .damaged) else {
                         return .miss(.damaged, &found)
                     }
                     unreadable = ShardReader.discarded
@@ -59,17 +59,26 @@ extension ShardReader {
         }
     }
 
+    @inline(never)
+    private static func failure(_ outcome: Outcome) -> Failure {
+        outcome == .noMemory ? Failure.outOfMemory : Failure.lockIsTaken
+    }
+
     /// No record's location: something damaged was let go of, and nothing was found since.
     private static var discarded: UInt32 { .max }
 
-    /// Whether it is worth looking again.
+    /// Whether it is worth looking again. An error where the lock is not free in time.
     @inline(never)
-    private func discard(_ key: Key, _ location: UInt32, isDamaged: Bool) -> Bool {
-        guard var change = try? Change(engine) else { return false }
-        return
-            (try? shard.write(&change) { shard throws(Failure) in
+    private func discard(_ key: Key, _ location: UInt32, isDamaged: Bool) throws(Failure) -> Bool {
+        do throws(Failure) {
+            var change = try Change(engine)
+            return try shard.write(&change) { shard throws(Failure) in
                 try shard.dropUnreadable(key, location: location, isDamaged: isDamaged)
-            }) ?? false
+            }
+        } catch {
+            if error.status == .busy { throw error }
+            return false
+        }
     }
 
     @inline(never) // a miss needs none of it
@@ -196,7 +205,7 @@ extension ShardReader {
             spot.numberWord, spot.address.number, key, options, &buffer, &found)
         switch outcome {
         case .hit: break
-        case .moved, .noMemory: throw outcome
+        case .moved, .noMemory, .busy: throw outcome
         case let lost: throw unreadable(sighting, spot, lost)
         }
     }

@@ -41,7 +41,7 @@ extension ShardReader {
                 shard.reader.readPart(part, into: out, length)
             }
             // A part that is not there: the manifest was replaced meanwhile, or the value is lost.
-            if outcome != .hit { return outcome == .damaged ? .damaged : .incomplete }
+            if outcome != .hit { return outcome == .damaged || outcome == .busy ? outcome : .incomplete }
         }
         return .hit
     }
@@ -50,7 +50,9 @@ extension ShardReader {
         while true {
             let moment = header.moment
             if moment.isOfRebuild {
-                guard (try? shard.waitForRebuild()) != nil else { return .damaged }
+                do throws(Failure) { try shard.waitForRebuild() } catch {
+                    return error.status == .busy ? .busy : .damaged
+                }
                 continue
             }
             var outcome = Outcome.absent

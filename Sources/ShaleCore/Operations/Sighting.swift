@@ -10,6 +10,8 @@ enum Outcome: Error {
     /// A part of a large value is not there.
     case incomplete
     case noMemory
+    /// A part's shard is being rebuilt for too long; the thread's error slot has the sentence.
+    case busy
 }
 
 /// A slot that was read without the lock, and where it pointed.

@@ -4,15 +4,18 @@ import CShalePlatform
 extension Shard {
     /// What is asked under the lock without a change of entries: `state` stays quiet.
     @inline(__always)
-    func locked<R>(_ body: (borrowing ShardWriter) throws(Failure) -> R) throws(Failure) -> R {
+    func locked<R>(waiting patience: Patience = .ofCall, _ body: (borrowing ShardWriter) throws(Failure) -> R)
+        throws(Failure) -> R
+    {
         var change = Change.withoutTime
-        return try withLock(&change, body)
+        return try withLock(&change, waiting: patience, body)
     }
 
     @inline(__always)
-    func withLock<R>(_ change: inout Change, _ body: (borrowing ShardWriter) throws(Failure) -> R) throws(Failure) -> R
-    {
-        try hold(&change, settle: Shard.recover, body)
+    func withLock<R>(
+        _ change: inout Change, waiting patience: Patience, _ body: (borrowing ShardWriter) throws(Failure) -> R
+    ) throws(Failure) -> R {
+        try hold(&change, waiting: patience, settle: Shard.recover, body)
     }
 
     @inline(never)
@@ -31,10 +34,11 @@ extension Shard {
     func waitForRebuild() throws(Failure) {
         if engine.pointee.isReadOnly {
             // Its mapping cannot take the lock; the rebuild takes a tenth of a second.
-            for _ in 0..<20_000 {
+            let limit = engine.pointee.waits.limit, end = shim_uptime_ms() &+ (limit == 0 ? 10_000 : limit)
+            repeat {
                 if !header.isBeingRebuilt { return }
                 shim_sleep_us(500)
-            }
+            } while shim_uptime_ms() < end
             throw Failure.because(
                 .busy, "the cache is being rebuilt and its writer does not go on; open it for writing to recover it")
         }
