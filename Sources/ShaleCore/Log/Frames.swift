@@ -97,6 +97,14 @@ extension Log {
         }
     }
 
+    /// What was admitted with pinned entries: a rebuild has given back the frames that held nothing. (A disk that was
+    /// filled meanwhile does not give them again.)
+    func providePinned() {
+        let bytes = header[Field.pinnedBytes]
+        if bytes == 0 || engine.pointee.isReadOnly { return }
+        try? provide(min(budgetedFrames, frames(for: bytes, most: header[Field.pinnedMost])) - count)
+    }
+
     /// Gives free frames back to the file system until the budget holds with `extra` more bytes.
     func trim(extra: Int = 0) {
         while header[Field.allocated] * segmentSize + indexBytes + extra > geometry.shardBudget,

@@ -112,7 +112,7 @@ struct Cleaner: ShardParts {
         throws(Failure)
         -> Bool
     {
-        if !isPinned, !shard.spares(length) {
+        if !isPinned, !shard.spares() {
             if shard.keeps(slot) { throw log.filled() }
             shard.evictWhole(slot)
             return false

@@ -143,7 +143,12 @@ extension ShardWriter {
                     if length > log.headRoom { try log.roll(overdraws: true) }
                     break
                 }
-                try provideHead(length, reserve)
+                do throws(Failure) { try provideHead(length, reserve) } catch {
+                    guard error.status == .full, needed == 0, log.count == 1, emptyTail() else { throw error }
+                    // One frame is all there is, and nothing in it counts any more: the log begins there again.
+                    log.releaseTail()
+                    try log.roll()
+                }
                 break
             }
         }
@@ -180,22 +185,20 @@ extension ShardWriter {
         let cleaner = Cleaner(self, isAhead: isAhead, mustEvict: mustEvict)
         do throws(Failure) { return try cleaner.cleanRecord(self) } catch {
             if isAhead, error.isFileLimit { return 0 }
-            guard error.status == .full, evictTail() else { throw error }
+            guard error.status == .full, emptyTail() else { throw error }
             return try cleaner.cleanRecord(self)
         }
     }
 
-    /// Evicts what is left in the tail's segment. False where nothing is, or where some of it has to stay.
-    private func evictTail() -> Bool {
+    /// Evicts what is left in the tail's segment. False where some of it has to stay.
+    private func emptyTail() -> Bool {
         let low = log.location(frame: log.queued(0), offset: log.tailOffset),
             high = log.location(frame: log.queued(0), offset: log.segmentSize - 8)
-        var found = 0, kept = 0
+        var stays = false
         reader.forEachSlot { slot, word0 in
-            guard reader.needs(word0, from: low, through: high) else { return }
-            found += 1
-            if word0.isPinned || keeps(slot) { kept += 1 }
+            if reader.needs(word0, from: low, through: high), word0.isPinned || keeps(slot) { stays = true }
         }
-        if found == 0 || kept > 0 { return false }
+        if stays { return false }
         reader.forEachSlot { slot, word0 in
             // (A value goes with all its parts.)
             if reader.needs(word0, from: low, through: high) { evictWhole(slot) }
