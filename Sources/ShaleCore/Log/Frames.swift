@@ -91,7 +91,7 @@ extension Log {
     /// Allocates until so many frames are free, whatever the budget: while a cache shrinks, the larger one is in force.
     func provide(_ frames: Int) throws(Failure) {
         if freeFrames >= frames { return }
-        do throws(Failure) { try takeOverAll() } catch { if freeFrames < frames { throw error } }
+        try takeOverAll()
         while freeFrames < frames, let frame = firstFrame(.absent) {
             try allocate(frame)
         }

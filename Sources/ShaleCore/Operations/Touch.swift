@@ -36,21 +36,15 @@ extension ShardWriter {
         return .ok
     }
 
-    /// Makes a fresh entry stale. One that would not be kept then goes as by a removal, and so does one for whose new age
-    /// there is no room, and what the log may have of a key without one: nothing of it comes back fresh.
+    /// Makes a fresh entry stale. One that would not be kept then goes as by a removal, and so does what the log may have of
+    /// a key without one: nothing of it comes back fresh.
     func expire(_ key: Key) throws(Failure) -> Status {
         guard let before = reader.entry(key, now: change.now), !before.isGone, before.lifetime.stale > 0 else {
             return try remove(key, version: 0)
         }
         noteRemoval(of: key)
         if !before.isFresh { return .ok }
-        var aged = Status.miss
-        do throws(Failure) { aged = try age(key, before, before.lifetime.ended(at: change.now)) } catch {
-            // (Where others can make room in their shards, the call is made again.)
-            guard error.status == .full, change.crowdedBy == nil, change.blobCount == 0 else { throw error }
-        }
-        if aged == .miss {
-            change.keepsOwn = false
+        if try age(key, before, before.lifetime.ended(at: change.now)) == .miss {
             change.replaced = 0
             _ = try remove(key, version: 0)
         }

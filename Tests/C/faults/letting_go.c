@@ -110,14 +110,14 @@ int main(int argument_count, char **arguments) {
     static const size_t pinned[] = {300, largest};
     char *root = path_to("disk"), *directory = path_to("disk/cache");
     REQUIRE(mkdir(root, 0700) == 0);
-    for (int i = 0; i < 8; i++) {
+    for (int i = 0; i < 24; i++) {
         pid_t child = fork();
         if (child == 0) {
             begin_child(120);
             if (!mount_own_disk(root, disks[i & 1]))
                 _exit(SKIPPED);
             fill(directory, disks[i & 1], pinned[i >> 1 & 1],
-                 i >> 2 ? SHALE_EVICTION_ADAPTIVE : SHALE_EVICTION_LRU, seed * 100 + (uint64_t)i * 10);
+                 i >> 2 & 1 ? SHALE_EVICTION_ADAPTIVE : SHALE_EVICTION_LRU, seed * 100 + (uint64_t)i * 10);
             _exit(check_failures != 0);
         }
         int code = wait_for(child);
