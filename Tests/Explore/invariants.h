@@ -125,7 +125,7 @@ static void check_files(void) {
         return;
     uint64_t capacity = l.capacity;
     checks++;
-    if (disk_bytes() > most(capacity, handle() ? 0 : capacity_of(2)))
+    if (disk_bytes() > most(capacity, handle() ? 0 : capacity_of(2)) + (size_t)model.uncounted * l.segment)
         complain("du is %u of a capacity of %llu", disk_bytes(), (unsigned long long)capacity);
     for (size_t s = 0; s < l.shards; s++) {
         shard_view v = view_of(&l, bytes_of(data), bytes_of(index), s);

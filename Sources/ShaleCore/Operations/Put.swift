@@ -84,8 +84,10 @@ extension ShardWriter {
             if let found {
                 found
             } else {
-                // (Where the entry itself has made room, its slot is free.)
-                try makeSlot(for: draft.record, key, tableHasRoom: tableHasRoom || change.ownIsGone)
+                // (Where the entry itself has made room, its slot is free; what else has left was in the table too.)
+                try makeSlot(
+                    for: draft.record, key,
+                    tableHasRoom: tableHasRoom || change.ownIsGone || maintainTable(mayShrink: false))
             }
         let before = log.headOffset
         header.begin()

@@ -34,7 +34,7 @@ extension ShardWriter {
 
     /// Whether a rebuild could find records that the index does not know: it begins at the tail that the file proves,
     /// not at the one of the moment.
-    private var mayHaveGhosts: Bool {
+    var mayHaveGhosts: Bool {
         let ghost = header[Field.ghost]
         return ghost != 0 && ghost >= log.provenTail
     }

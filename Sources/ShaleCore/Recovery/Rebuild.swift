@@ -88,6 +88,7 @@ struct Rebuild: ShardParts {
             try shard.shrinkTableForPins()
             try enforceLimits(shard)
             reclaimDeadTail(shard)
+            log.providePinned()
         }
         header[Field.rebuilds] += 1
         shard.forgetChanges()

@@ -47,10 +47,9 @@ struct Change {
         var forced = 0, idle = 0
         /// The one that is being cleaned, how much of it, and the live bytes down to which entries are evicted first.
         var forcedSegment: UInt64 = 0, forcedBytes = 0, forcedAim = Int.max
-        /// The segment whose entries leave because nothing can be copied from it.
-        var evictedSegment: UInt64 = 0
-        /// The one that is looked through for what has to stay, up to where, and how many entries are there.
-        var scannedSegment: UInt64 = 0, scanned = 0, scannedEntries = 0
+        /// The segment that is emptied because nothing can be copied from it, up to where, and whether what is in it leaves
+        /// already: first it is looked through for what has to stay.
+        var emptiedSegment: UInt64 = 0, emptiedOffset = 0, isEmptying = false
         /// Segments that were cleaned so that the table can grow.
         var cleanedForTable = 0
         /// Steps of the tags' sweep that the call still owes.

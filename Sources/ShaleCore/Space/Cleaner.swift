@@ -8,14 +8,11 @@ struct Cleaner: ShardParts {
     private let chance: SecondChance
     /// It may stop before a record that had better wait.
     private let isAhead: Bool
-    /// Nothing of this segment is copied that may leave.
-    private let evictedSegment: UInt64
 
     @inline(__always) init(_ shard: borrowing ShardWriter, isAhead: Bool = false, mustEvict: Bool = false) {
         log = shard.log
         chance = SecondChance(shard, mustEvict: mustEvict)
         self.isAhead = isAhead
-        evictedSegment = shard.change.progress.evictedSegment
     }
 
     /// Cleans one record at the tail; returns the bytes looked at, 0 where the tail is the head, or the record waits.
@@ -53,7 +50,7 @@ struct Cleaner: ShardParts {
                 shard.drop(slot)
                 break
             }
-            let choice = leaves(slot, shard) ? .forcedOut : chance.judgePart(slot, key, view.length, shard)
+            let choice = chance.judgePart(slot, key, view.length, shard)
             // Its owner, in another shard, goes first: a reader that finds one without a part has to lock its shard.
             if choice == .leaves, isAhead, Shard(shard.engine, keyHash: key.owner).number != shard.number {
                 shard.change.add(Change.Blob(blob: key.blob, owner: key.owner))
@@ -70,10 +67,6 @@ struct Cleaner: ShardParts {
         case .tombstone, .invalidate, .expire, .gap, .loss, .end: break
         }
         return true
-    }
-
-    private func leaves(_ slot: Slot, _ shard: borrowing ShardWriter) -> Bool {
-        evictedSegment != 0 && evictedSegment == log.tailNumber && !slot.entry.isPinned && !shard.keeps(slot)
     }
 
     /// The next record's slot is on its way while this one is copied.
@@ -102,7 +95,7 @@ struct Cleaner: ShardParts {
         } else if standing.isGone(at: shard.change.now) {
             shard.drop(slot, counting: Field.expirations)
         } else {
-            let choice = leaves(slot, shard) ? .forcedOut : chance.judge(slot, value.length, shard)
+            let choice = chance.judge(slot, value.length, shard)
             if choice != .stays {
                 shard.evictWhole(slot, isForced: choice == .forcedOut)
             } else if isTouched || standing.lifetime.expires != latest.header.expires {
@@ -120,7 +113,7 @@ struct Cleaner: ShardParts {
         throws(Failure)
         -> Bool
     {
-        if !isPinned, !shard.spares(length) {
+        if !isPinned, !shard.spares() {
             if shard.keeps(slot) { throw log.filled() }
             shard.evictWhole(slot)
             return false

@@ -36,12 +36,11 @@ extension ShardReader {
 
 extension ShardWriter {
     /// Whether the cleaner may copy what it may as well evict: the last frames are for what is pinned.
-    func spares(_ length: Int) -> Bool {
+    func spares() -> Bool {
         if header[Field.pinnedBytes] == 0 { return true }
         let pinLoss = log.pinLoss
         // (While the cache is made smaller, more frames are free than there may be.)
-        return max(log.availableFrames, log.freeFrames) > pinLoss
-            && (length <= log.headRoom || log.freeFrames > pinLoss || (try? log.provide(pinLoss + 1)) != nil)
+        return log.freeFrames > pinLoss || log.availableFrames > pinLoss && (try? log.provide(pinLoss + 1)) != nil
     }
 
     /// What is gone does not count, nor what damage has added.

@@ -136,7 +136,12 @@ extension ShardWriter {
                     if length > log.headRoom { try log.roll(overdraws: true) }
                     break
                 }
-                try provideHead(length, reserve)
+                do throws(Failure) { try provideHead(length, reserve) } catch {
+                    guard error.status == .full, needed == 0, log.count == 1, try emptyTail() else { throw error }
+                    // One frame is all there is, and nothing in it counts any more: the log begins there again.
+                    log.releaseTail()
+                    try log.roll()
+                }
                 break
             }
         }
@@ -191,38 +196,53 @@ extension ShardWriter {
         let cleaner = Cleaner(self, isAhead: isAhead, mustEvict: mustEvict)
         do throws(Failure) { return try cleaner.cleanRecord(self) } catch {
             if isAhead, error.isFileLimit { return 0 }
-            guard error.status == .full, try mayEvictTail() else { throw error }
-            return try Cleaner(self, isAhead: isAhead, mustEvict: mustEvict).cleanRecord(self)
+            guard error.status == .full, try emptyTail() else { throw error }
+            return try cleaner.cleanRecord(self)
         }
     }
 
-    /// Whether what is left in the tail's segment leaves. Not where there is nothing, or where some of it has to stay.
-    private func mayEvictTail() throws(Failure) -> Bool {
-        let segment = log.tailNumber, frame = log.queued(0)
-        if change.progress.evictedSegment == segment { return false }
-        if change.progress.scannedSegment != segment {
-            (change.progress.scannedSegment, change.progress.scanned, change.progress.scannedEntries) = (segment, log.tailOffset, 0)
+    /// Evicts what is left in the tail's segment, which may be the head's: the only one. False where some of it has to stay.
+    /// First it looks, then it evicts, from one hold to the next.
+    private func emptyTail() throws(Failure) -> Bool {
+        if change.progress.emptiedSegment != log.tailNumber {
+            change.progress.emptiedSegment = log.tailNumber
+            (change.progress.emptiedOffset, change.progress.isEmptying) = (log.tailOffset, false)
         }
-        change.progress.scanned = max(change.progress.scanned, log.tailOffset)
-        while change.progress.scanned <= log.segmentSize - RecordHeader.size {
+        while try walkTail(evicts: change.progress.isEmptying) {
+            if change.progress.isEmptying { return try dropDamaged() }
+            change.progress.isEmptying = true
+            change.progress.emptiedOffset = log.tailOffset
+        }
+        return false
+    }
+
+    /// False where an entry of it has to stay.
+    private func walkTail(evicts: Bool) throws(Failure) -> Bool {
+        let frame = log.queued(0)
+        var end: Int { log.count == 1 ? log.headOffset : log.segmentSize }
+        while change.progress.emptiedOffset < end {
             try rest()
-            guard let record = log.nextRecord(frame: frame, from: change.progress.scanned, within: Log.mostSkipped) else {
+            let from = max(change.progress.emptiedOffset, log.tailOffset)
+            guard let record = log.nextRecord(frame: frame, from: from, within: Log.mostSkipped) else {
                 spend(0, bytes: Log.mostSkipped)
-                change.progress.scanned += Log.mostSkipped
+                change.progress.emptiedOffset = from + Log.mostSkipped
                 continue
             }
             spend(Share.lookup)
-            let fraction = UInt32(truncatingIfNeeded: record.keyHash), location = record.view.location
-            if let slot = record.kind == .part ? table.find(fraction, location: location)
-                : reader.slot(pointingTo: location, fraction)
-            {
+            // (A value goes with all its parts.)
+            let fraction = UInt32(truncatingIfNeeded: record.keyHash)
+            if let slot = reader.slot(pointingTo: record.view.location, fraction) {
                 if slot.entry.isPinned || keeps(slot) { return false }
-                change.progress.scannedEntries += 1
+                if evicts { evictWhole(slot) }
             }
-            change.progress.scanned = record.kind == .end ? log.segmentSize : record.end
+            change.progress.emptiedOffset = record.end
         }
-        if change.progress.scannedEntries == 0 { return false }
-        change.progress.evictedSegment = segment
+        return true
+    }
+
+    /// Entries of the only segment that cannot be read.
+    private func dropDamaged() throws(Failure) -> Bool {
+        while log.count == 1, header[Field.used] > 0, try walk(.damage, { drop($0); return true }) {}
         return true
     }
 
