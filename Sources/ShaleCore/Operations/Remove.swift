@@ -52,6 +52,8 @@ extension ShardWriter {
         }
         let segment = log.segment(of: location), version = reader.lsn(of: found)
         var draft = Draft(RecordHeader(kind: .tombstone, keyLength: key.length), keyHash: key.hash, key: key.bytes)
+        // (When it was set, a damaged record does not say; and it may leave to make the room.)
+        if isDamaged { noteLoss(of: found) }
         var hasRoom = true
         do throws(Failure) { try makeRoom(max(Loss.length, draft.record.length), live: false) } catch {
             if error.isPause { throw error }
@@ -70,11 +72,8 @@ extension ShardWriter {
         }
         guard let slot = current else { return true }
         if !hasRoom {
-            // Then it is a miss from now on, if not for those who make the index anew. When it was set is not known.
-            if isDamaged {
-                noteLoss(of: slot)
-                if reader.soundMeasure(slot.entry.location) == nil { doubtSums() }
-            }
+            // Then it is a miss from now on, if not for those who make the index anew.
+            if isDamaged, reader.soundMeasure(slot.entry.location) == nil { doubtSums() }
             drop(slot)
         } else if isDamaged {
             try lose(slot)
