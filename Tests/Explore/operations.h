@@ -51,7 +51,7 @@ typedef struct {
     char what;
     uint8_t key, size;
     bool is_silent; /* nobody looks afterwards */
-    uint8_t elsewhere; /* so many of the operations that follow happen in the other process, while this one prepares a place */
+    uint8_t elsewhere; /* so many that follow happen in the other process, while this one prepares a place */
     bool is_after;     /* and has taken the space */
     uint32_t kill;     /* before the n-th store or call; 0: not */
 } operation;
@@ -69,7 +69,7 @@ static bool allows_no_forced_out; /* in known sequences, which have to pass with
 static bool is_forced; /* evictions of this operation need not follow the order of use */
 static int replays; /* of logs, in this operation */
 static uint16_t new_id; /* of the value that it sets, or 0 */
-static int own_key;     /* the one that it is about; -1: none, or one that is none of the configuration's */
+static int own_key; /* the one that it is about; -1: none, or one that is none of the configuration's */
 static bool is_about_z;
 static bool sets_large, own_is_evicted;
 static bool new_is_evicted; /* as soon as it was stored: a large value whose parts push each other out */
@@ -1325,8 +1325,14 @@ static void go_on_elsewhere(bool is_after) {
         int process, replays, key;
         bool is_forced, is_displaced;
         uint16_t id;
-    } mine = {.op = *stopping, .stopping = stopping, .events = events, .kill_at = kill_at, .process = current_process,
-              .replays = replays, .key = own_key, .id = new_id};
+    } mine = {.op = *stopping,
+              .stopping = stopping,
+              .events = events,
+              .kill_at = kill_at,
+              .process = current_process,
+              .replays = replays,
+              .key = own_key,
+              .id = new_id};
     mine.is_forced = is_forced, mine.is_displaced = is_displaced;
     memcpy(mine.escape, escape, sizeof escape);
     current_process = -1;

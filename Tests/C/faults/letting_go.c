@@ -116,8 +116,8 @@ int main(int argument_count, char **arguments) {
             begin_child(120);
             if (!mount_own_disk(root, disks[i & 1]))
                 _exit(SKIPPED);
-            fill(directory, disks[i & 1], pinned[i >> 1 & 1],
-                 i >> 2 & 1 ? SHALE_EVICTION_ADAPTIVE : SHALE_EVICTION_LRU, seed * 100 + (uint64_t)i * 10);
+            fill(directory, disks[i & 1], pinned[i >> 1 & 1], i >> 2 & 1 ? SHALE_EVICTION_ADAPTIVE : SHALE_EVICTION_LRU,
+                 seed * 100 + (uint64_t)i * 10);
             _exit(check_failures != 0);
         }
         int code = wait_for(child);
