@@ -552,7 +552,17 @@ WRAP(int, fcntl, int fd, int command, ...) {
     descriptor *d = descriptor_of(fd);
     if (!d)
         return fail(EBADF);
+    /* (The marks by which a process names itself as a lock's holder are further on.) */
+    if (l->l_start >= lock_base + lock_bytes) {
+        if (command == 36 /* F_OFD_GETLK */)
+            l->l_type = F_UNLCK;
+        return 0;
+    }
     int byte = (int)(l->l_start - lock_base);
+    if (l->l_len == 0 && l->l_type == F_UNLCK) {
+        memset(d->locks + byte, 0, (size_t)(lock_bytes - byte));
+        return 0;
+    }
     bool is_taken = false;
     int wanted = l->l_type == F_WRLCK ? 2 : l->l_type == F_RDLCK ? 1 : 0;
     for (int p = 0; p < processes; p++)

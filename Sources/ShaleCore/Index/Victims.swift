@@ -137,7 +137,6 @@ struct Victims {
     func next(_ search: inout Search, expired: (Slot) -> Bool) throws(Failure) -> Slot? {
         while header[Field.entries] > header[Field.pinned], search.barren < 4 {
             while count(current) > 0 {
-                if search.left <= 0 { throw .pause }
                 // (Items above the limit are left of a sweep that had to lower it.)
                 guard let item = pop(current), Item.rank(item) <= header[Field.heapLimit] else {
                     setCount(current, 0)
@@ -152,10 +151,11 @@ struct Victims {
                     search.barren = 0
                     return slot
                 }
+                if search.left <= 0 { throw .pause }
             }
             while header[Field.sweepState] != ShardHeader.SweepState.complete {
+                search.left -= sweep(looks: Victims.looksAtOnce, expired: expired)
                 if search.left <= 0 { throw .pause }
-                search.left -= sweep(looks: min(search.left, Victims.looksAtOnce), expired: expired)
             }
             header[Field.heapCurrent] = 1 - current
             header[Field.heapLimit] = header[Field.sweepLimit]

@@ -106,9 +106,10 @@ extension ShardWriter {
     @inline(never)
     func finishAudit() throws(Failure) {
         if !isAuditing { beginAudit() }
-        while isAuditing {
-            try rest()
+        while true {
             continueAudit()
+            if !isAuditing { return }
+            try rest()
         }
     }
 

@@ -31,6 +31,8 @@ struct Change {
     var share = Int.max
     /// How often it has paused, and whether others waited for the lock then.
     var pauses = 0, isLockWanted = false
+    /// In this hold.
+    var hasSoughtVictim = false
     var progress = Progress()
     private var isUsed = false
 

@@ -71,13 +71,13 @@ extension ShardWriter {
         guard let manifest = reader.manifest(at: location), manifest.isPlausible else { return true }
         if change.progress.wholeBlob != manifest.blob { (change.progress.wholeBlob, change.progress.wholeParts) = (manifest.blob, 0) }
         while change.progress.wholeParts < Int(manifest.partCount) {
-            try rest()
             let isThere = PartKey(blob: manifest.blob, owner: key.hash, part: change.progress.wholeParts).withKey(engine) {
                 $0.reader.hasPart($1)
             }
             if !isThere { return false }
             spend(Share.lookup)
             change.progress.wholeParts += 1
+            try rest()
         }
         return true
     }

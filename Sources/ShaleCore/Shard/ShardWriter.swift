@@ -34,7 +34,7 @@ struct ShardWriter: ~Copyable, ShardParts {
         change.left &-= looks &+ bytes / Share.bytes
     }
 
-    /// Where a call can pause: nothing is half done.
+    /// Where a call can pause: nothing is half done, and it has come further in this hold.
     @inline(__always) func rest() throws(Failure) {
         if change.left <= 0 { try pause() }
     }

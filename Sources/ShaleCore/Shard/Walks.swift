@@ -36,7 +36,6 @@ extension ShardWriter {
         if change.progress.walks.vain & bit != 0 { return false }
         if change.progress.walks.kind != kind { change.progress.walks.begin(kind, at: first) }
         while change.progress.walks.left > 0 {
-            try rest()
             let at = change.progress.walks.at, table = self.table
             let homes = table.homes(from: at, atMost: Walks.step)
             var found = false
@@ -50,6 +49,7 @@ extension ShardWriter {
                 change.progress.walks.left = Table.allFractions
                 return true
             }
+            if change.progress.walks.left > 0 { try rest() }
         }
         if change.hasShare { change.progress.walks.vain |= bit }
         change.progress.walks.kind = .none

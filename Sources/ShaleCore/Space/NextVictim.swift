@@ -5,7 +5,9 @@ extension ShardWriter {
     /// Evicts the entry that the cache's policy names, or finds that expired ones have made room. False where all that is
     /// left is pinned.
     func evict() throws(Failure) -> Bool {
-        try rest()
+        // (The first in a hold is for progress, whatever the call has done before.)
+        if change.hasSoughtVictim { try rest() }
+        change.hasSoughtVictim = true
         let before = header[Field.entries]
         var victim = try nextVictim()
         if victim == nil, header[Field.unsure] != 0 {

@@ -70,10 +70,10 @@ extension ShardWriter {
             // (Here the adaptive policy evicts: the next call has the frames.)
             if isAdaptive, header[Field.pinnedMost] & 1 != 0 { _ = try lookForLongestPin() }
             while change.progress.cleaned < length * ShardWriter.cleanedForEach + log.segmentSize / 256 {
-                try rest()
                 let cleaned = try clean(isAhead: true)
                 if cleaned == 0 { break }
                 change.progress.cleaned += cleaned
+                try rest()
             }
             if change.keepsOwn { try regainReserve() }
         }
@@ -95,8 +95,8 @@ extension ShardWriter {
         while log.availableFrames < reserve, change.regained < 2 * log.count {
             let tail = log.queued(0)
             while log.count > 1, log.queued(0) == tail {
-                try rest()
                 if try clean(isAhead: true) == 0 { return }
+                try rest()
             }
             change.regained += 1
         }
@@ -105,7 +105,6 @@ extension ShardWriter {
     /// A head that has room for `length` bytes, and `needed` free frames.
     private func makeHeadRoom(_ length: Int, live: Bool, needed: Int) throws(Failure) {
         while length > log.headRoom || log.freeFrames < needed {
-            try rest()
             let reserve = max(self.reserve, needed)
             if log.availableFrames > reserve {
                 do throws(Failure) {
@@ -159,8 +158,8 @@ extension ShardWriter {
         while header[Field.live] > change.progress.forcedAim, try evict() { change.progress.idle = 0 }
         change.progress.forcedAim = .max
         while log.count > 1, log.tailNumber == change.progress.forcedSegment {
-            try rest()
             change.progress.forcedBytes += try clean()
+            try rest()
         }
         change.progress.forcedSegment = 0
         return change.progress.forcedBytes
@@ -221,11 +220,11 @@ extension ShardWriter {
         let frame = log.queued(0)
         var end: Int { log.count == 1 ? log.headOffset : log.segmentSize }
         while change.progress.emptiedOffset < end {
-            try rest()
             let from = max(change.progress.emptiedOffset, log.tailOffset)
             guard let record = log.nextRecord(frame: frame, from: from, within: Log.mostSkipped) else {
                 spend(0, bytes: Log.mostSkipped)
                 change.progress.emptiedOffset = from + Log.mostSkipped
+                try rest()
                 continue
             }
             spend(Share.lookup)
@@ -236,6 +235,7 @@ extension ShardWriter {
                 if evicts { evictWhole(slot) }
             }
             change.progress.emptiedOffset = record.end
+            try rest()
         }
         return true
     }
@@ -257,11 +257,11 @@ extension ShardWriter {
         while log.count > 1, change.progress.cleanedForTable < log.count {
             let tail = log.queued(0)
             while log.count > 1, log.queued(0) == tail {
-                try rest()
                 do throws(Failure) { if try clean() == 0 { return false } } catch {
                     if error.isPause { throw error }
                     return false
                 }
+                try rest()
             }
             change.progress.cleanedForTable += 1
             if growTable(table.shape) { return true }
@@ -273,8 +273,8 @@ extension ShardWriter {
     /// at that somebody else has to choose.
     func makeEntryRoom() throws(Failure) {
         for _ in 0..<SecondChance.patience where header[Field.entries] >= geometry.entriesPerShard {
-            try rest()
             if try clean(isAhead: true, mustEvict: true) == 0 { break }
+            try rest()
         }
     }
 }

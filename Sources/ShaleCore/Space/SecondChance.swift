@@ -89,14 +89,16 @@ struct SecondChance: ShardParts {
     func next(_ shard: borrowing ShardWriter) throws(Failure) -> Slot? {
         if log.count == 0 { return nil }
         var seen = 0, fewest = UInt64.max, best: Slot?
-        var (i, offset) = hand
+        var (i, offset) = hand, hasMoved = false
         // (Once round, and the rest of where it began, from one hold to the next.)
         while shard.change.progress.handSegments <= log.count, seen < SecondChance.patience {
-            if shard.change.left <= 0 {
+            // (With a candidate, it goes on for a while to find a better one.)
+            if hasMoved, shard.change.left <= (best == nil ? 0 : -Share.ofHold) {
                 if best != nil { break }
                 setHand(i, offset)
                 try shard.rest()
             }
+            hasMoved = true
             let frame = log.queued(i), isHead = i == log.count - 1
             let end = isHead ? log.headOffset : log.segmentSize
             let next = offset < end ? log.nextRecord(frame: frame, from: offset, within: Log.mostSkipped) : nil

@@ -42,8 +42,8 @@ extension ShardWriter {
     /// Ends the pass that is under way, if one is.
     func finishPass() throws(Failure) {
         while table.shape.mode != TableShape.Mode.steady {
-            try rest()
             advanceTable()
+            try rest()
         }
     }
 

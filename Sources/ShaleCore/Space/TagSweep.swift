@@ -19,9 +19,9 @@ extension ShardWriter {
             change.progress.tagSteps = stepsPerTag
         }
         while change.progress.tagSteps > 0, tags.generations.hasOlder {
-            try rest()
             sweepTags(steps: ShardWriter.homesPerBatch)
             change.progress.tagSteps -= ShardWriter.homesPerBatch
+            try rest()
         }
         let isFull = tags.isFull || !tags.hasRoom(for: tag)
         // (A table that has grown much faster than its tags changed is swept by one call.)
@@ -56,7 +56,7 @@ extension ShardWriter {
     @inline(never)
     func sweepTags(steps: Int) {
         var left = steps
-        while left > 0, change.left > 0, tags.generations.hasOlder {
+        while left > 0, tags.generations.hasOlder {
             let at = header[Field.tagSweep]
             if at < Table.allFractions {
                 left -= sweepHomes(from: at, atMost: min(left, ShardWriter.homesPerBatch))
@@ -64,14 +64,15 @@ extension ShardWriter {
                 emptyCells(at)
                 left -= 1
             }
+            if change.left <= 0 { return }
         }
     }
 
     /// To its end.
     func sweepTags() throws(Failure) {
         while tags.generations.hasOlder {
-            try rest()
             sweepTags(steps: ShardWriter.homesPerBatch)
+            try rest()
         }
     }
 
