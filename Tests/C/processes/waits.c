@@ -12,11 +12,8 @@
 
 enum { limit = 30, hour = 60 * 60 * 1000, large = 1 << 20, spread = 700 << 10 };
 
-static const shale_options two_shards = {.capacity = 8 << 20,
-                                         .shards = 2,
-                                         .segment_size = 128 << 10,
-                                         .flags = SHALE_OPEN_NO_SYNC,
-                                         .lock_timeout_ms = limit};
+static const shale_options two_shards = {
+    .capacity = 8 << 20, .shards = 2, .segment_size = 128 << 10, .flags = SHALE_OPEN_NO_SYNC, .lock_timeout_ms = limit};
 
 static unsigned char bytes[large];
 
