@@ -207,7 +207,8 @@ typedef struct {
     uint32_t reserved;    /* 0 */
     int64_t lock_timeout_ms; /* for how long a call waits for a lock that another process or thread holds, before it
                              fails with SHALE_E_BUSY; 0: without end. "Waiting for locks" says more. */
-    void (*SHALE_NULLABLE on_wait)(void *SHALE_NULLABLE context, const char *SHALE_NONNULL message); /* NULL: not told */
+    void (*SHALE_NULLABLE on_wait)(void *SHALE_NULLABLE context,
+                                   const char *SHALE_NONNULL message); /* NULL: not told */
     void *SHALE_NULLABLE wait_context;
 } shale_options;
 

@@ -57,7 +57,7 @@ static unsigned process_of(uint32_t thread) {
     return found ? (unsigned)atoi(found + 6) : 0;
 }
 
-void shim_describe_process(uint32_t thread, char *text, size_t size) {
+static void describe_process(uint32_t thread, char *text, size_t size) {
     char path[40], name[20];
     unsigned process = thread ? process_of(thread) : 0;
     if (!process) {
@@ -75,4 +75,12 @@ void shim_describe_process(uint32_t thread, char *text, size_t size) {
     for (char *c = name; *c; c++)
         if ((unsigned char)*c < ' ' || *c == 127) *c = c[1] ? '?' : 0; /* a name may hold anything; it ends a line */
     snprintf(text, size, "process %u (%s)", process, name);
+}
+
+void shim_describe_wait(char *text, size_t size, const char *path, const char *file, const char *lock, int64_t ms,
+                        uint32_t thread, const char *advice) {
+    char holder[64];
+    describe_process(thread, holder, sizeof holder);
+    snprintf(text, size, "%s%s: a call has waited %lld ms for %s, which %s holds; %s", path ? path : "memory", file,
+             (long long)ms, lock, holder, advice);
 }

@@ -128,7 +128,8 @@ public final class Cache<Key: Hashable & Codable & Sendable, Value: Codable & Se
     public convenience init(in store: Store, named name: String, options: Options) throws(ShaleError) {
         if options.isOfStore {
             throw ShaleError(
-                "maxEntries, capacity, eviction, lockTimeout and now are the store's: give them to it", in: store.directory,
+                "maxEntries, capacity, eviction, lockTimeout and now are the store's: give them to it",
+                in: store.directory,
                 named: name)
         }
         try self.init(in: store, name, options)

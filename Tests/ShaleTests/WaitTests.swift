@@ -34,7 +34,8 @@ struct WaitTests {
                 #expect(error?.code == .busy)
                 let said = try #require(error?.message)
                 #expect(said.hasPrefix("\(directory.path)/shale.index: a call has waited "))
-                #expect(said.hasSuffix("another thread of this process holds; continue or end it, or raise lockTimeout"))
+                #expect(
+                    said.hasSuffix("another thread of this process holds; continue or end it, or raise lockTimeout"))
                 #expect(try store.value(for: "key") == Array("before".utf8))
             }
             try store.set("after", for: "key")

@@ -87,11 +87,11 @@ def test_limits(tmp_path: Path) -> None:
         shale.Cache(tmp_path, lock_timeout="1")  # type: ignore[arg-type]
     # None is the default, and none at all is the least that there is.
     with shale.Cache[str, str](tmp_path, capacity=SMALL, lock_timeout=0) as cache:
-        with pickle.loads(pickle.dumps(cache)) as same, held(tmp_path):
-            with pytest.raises(shale.BusyError):
-                cache["key"] = "value"
-            with pytest.raises(shale.BusyError):
-                same["key"] = "value"
+        same = pickle.loads(pickle.dumps(cache))
+        with same, held(tmp_path):
+            for each in (cache, same):
+                with pytest.raises(shale.BusyError):
+                    each["key"] = "value"
 
 
 def test_logged_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -149,7 +149,11 @@ def test_opening(tmp_path: Path) -> None:
     """Beside a process that holds the setup lock."""
     shale.Cache(tmp_path, capacity=SMALL).close()
     with held(tmp_path, HOLD_SETUP):
-        options: list[Any] = [{}, {"read_only": True}, {"capacity": "16MiB", "accept_capacity": True}]
+        options: list[Any] = [
+            {},
+            {"read_only": True},
+            {"capacity": "16MiB", "accept_capacity": True},
+        ]
         for each in options:
             with pytest.raises(shale.BusyError, match="cannot be found holds; continue or end it"):
                 shale.Cache(tmp_path, lock_timeout=0.03, **each)

@@ -194,9 +194,6 @@ extern _Thread_local struct shim_error shim_thread_error
 static inline char *shim_error_text(void) { return shim_thread_error.text; }
 static inline int shim_error_code(void) { return shim_thread_error.code; }
 static inline void shim_set_error_code(int code) { shim_thread_error.code = code; }
-static inline const char *shim_text_of(const struct shim_error *error) { return error->text; }
-static inline void shim_save_error(struct shim_error *out) { *out = shim_thread_error; }
-static inline void shim_restore_error(const struct shim_error *saved) { shim_thread_error = *saved; }
 /* A number that differs between threads that run at the same time. */
 static inline uintptr_t shim_thread_number(void) { return (uintptr_t)&shim_thread_error >> 6; }
 /* Appends " (No such file or directory)"-like text for an errno. */
@@ -279,9 +276,10 @@ static inline int shim_mutex_try(void *p) {
 int shim_mutex_wait(void *p, int64_t ms);
 /* The thread that holds it; 0: none. */
 uint32_t shim_mutex_owner(const void *p);
-/* In a sentence, the process of a thread of this PID namespace: "process 4711 (name)". 0: a thread that is not known.
- * Takes no memory. */
-void shim_describe_process(uint32_t thread, char *text, size_t size);
+/* The sentence of a wait, with the process of the thread that holds the lock; 0: a thread that is not known. It is one of
+ * this PID namespace. Takes no memory. */
+void shim_describe_wait(char *text, size_t size, const char *path, const char *file, const char *lock, int64_t ms,
+                        uint32_t thread, const char *advice);
 static inline void shim_mutex_unlock(void *p) { pthread_mutex_unlock((pthread_mutex_t *)p); }
 /* Whether others wait for a mutex that this thread holds. (Both libcs mark it in the futex, by its highest bit.) */
 static inline int shim_mutex_is_wanted(const void *p) {

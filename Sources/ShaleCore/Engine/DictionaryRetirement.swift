@@ -63,7 +63,9 @@ struct DictionaryRetirement {
     /// Or one of a set that is under way. Nil where that cannot be known soon.
     private func isNeededByWriters(_ number: UInt16) -> Bool? {
         for i in 0..<engine.pointee.geometry.shards {
-            guard let isNamed = try? Shard(engine, i).locked(waiting: .short, { isNamed(number, $0.reader) }) else { return nil }
+            guard let isNamed = try? Shard(engine, i).locked(waiting: .short, { isNamed(number, $0.reader) }) else {
+                return nil
+            }
             if isNamed { return true }
         }
         return false

@@ -25,12 +25,7 @@ enum Patience {
 
 /// A wait for a lock, from the moment that it is found taken.
 struct LockWait {
-    enum Lock {
-        case ofShard, ofSetup
-
-        var file: StaticString { self == .ofShard ? "/shale.index" : "/shale.data" }
-        var name: StaticString { self == .ofShard ? "a shard's lock" : "the lock of opening and closing" }
-    }
+    enum Lock { case ofShard, ofSetup }
 
     /// Milliseconds of a wait that is worth a word.
     static let long: Int64 = 1000
@@ -75,32 +70,30 @@ struct LockWait {
             tell(thread, waited)
         }
         if !isOver { return }
-        if patience != .ofCall { throw Failure.lockIsTaken }
-        throw sentence(thread, waited, "; continue or end it, or raise lock_timeout_ms").failure(.busy)
+        if patience == .ofCall {
+            shim_set_error_code(0)
+            describe(thread, waited, "continue or end it, or raise lock_timeout_ms", shim_error_text())
+        }
+        throw Failure.lockIsTaken
     }
 
-    /// The thread's last error stays.
     private func tell(_ thread: UInt32, _ waited: Int64) {
         guard let listener = options.listener, told.map({ ToldWaits.isNew(thread, $0) }) ?? true else { return }
-        withUnsafeTemporaryAllocation(of: shim_error.self, capacity: 2) { errors in
-            let before = errors.baseAddress.unsafelyUnwrapped, text = before + 1
-            shim_save_error(before)
-            _ = sentence(thread, waited, "; continue or end it")
-            shim_save_error(text)
-            listener(options.context, shim_text_of(text))
-            shim_restore_error(before)
+        // (More would not be on the stack, and the thread's last error stays.)
+        withUnsafeTemporaryAllocation(of: CChar.self, capacity: Int(SHIM_ERROR_TEXT)) {
+            let text = $0.baseAddress.unsafelyUnwrapped
+            describe(thread, waited, "continue or end it", text)
+            listener(options.context, text)
         }
     }
 
-    private func sentence(_ thread: UInt32, _ waited: Int64, _ advice: StaticString) -> Message {
-        var file = Message().adding(path)
-        if path != nil { file = file.adding(lock.file) }
-        let start = file.adding(": a call has waited ").adding(Int(waited)).adding(" ms for ").adding(lock.name)
-        return withUnsafeTemporaryAllocation(of: CChar.self, capacity: 64) { holder in
-            shim_describe_process(thread, holder.baseAddress, holder.count)
-            return start.adding(", which ").adding(holder.baseAddress.map { UnsafePointer($0) }).adding(" holds")
-                .adding(advice)
-        }
+    private func describe(
+        _ thread: UInt32, _ waited: Int64, _ advice: StaticString, _ text: UnsafeMutablePointer<CChar>?
+    ) {
+        let file: StaticString = path == nil ? "" : lock == .ofShard ? "/shale.index" : "/shale.data"
+        let name: StaticString = lock == .ofShard ? "a shard's lock" : "the lock of opening and closing"
+        shim_describe_wait(
+            text, Int(SHIM_ERROR_TEXT), path, file.cString, name.cString, waited, thread, advice.cString)
     }
 }
 
@@ -120,6 +113,6 @@ struct ToldWaits {
 }
 
 extension Failure {
-    /// Without a sentence: nobody is told of it.
+    /// Where it reaches a caller, the thread's error slot has the sentence already.
     static var lockIsTaken: Failure { Failure(status: .busy, errno: 0) }
 }

@@ -48,7 +48,8 @@ extension Shard {
 
     @inline(__always)
     private func writeOnce<R>(
-        _ change: inout Change, waiting patience: Patience = .ofCall, _ body: (borrowing ShardWriter) throws(Failure) -> R
+        _ change: inout Change, waiting patience: Patience = .ofCall,
+        _ body: (borrowing ShardWriter) throws(Failure) -> R
     ) throws(Failure) -> R {
         try withLock(&change, waiting: patience) { shard throws(Failure) in
             shard.header.beginChange()
@@ -84,7 +85,8 @@ extension Shard {
             if blob.parts > 0 {
                 Shard.clearParts(blob, engine)
             } else {
-                try? Shard.evictOwner(PartKey(blob: blob.blob, owner: blob.owner, part: 0), engine, &change, waiting: .short)
+                try? Shard.evictOwner(
+                    PartKey(blob: blob.blob, owner: blob.owner, part: 0), engine, &change, waiting: .short)
             }
         }
     }

@@ -83,7 +83,7 @@ class VersionError(Error):
 
 
 class BusyError(Error):
-    """The cache is open elsewhere in a way that rules this call out, or ``lock_timeout`` is over."""
+    """In use elsewhere in a way that rules this call out, or ``lock_timeout`` is over."""
 
     code = _abi.E_BUSY
 

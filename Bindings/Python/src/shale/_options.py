@@ -182,7 +182,9 @@ def open_options(
         compression=COMPRESSIONS[compression],
         eviction=EVICTIONS[eviction or "lru"],
         # To the library 0 is no limit, as None is here.
-        lock_timeout_ms=0 if lock_timeout is None else max(1, duration_ms("lock_timeout", lock_timeout)),
+        lock_timeout_ms=0
+        if lock_timeout is None
+        else max(1, duration_ms("lock_timeout", lock_timeout)),
         on_wait=_waits.LISTENER,
         wait_context=_waits.CONTEXT,
     )
