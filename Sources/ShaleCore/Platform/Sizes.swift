@@ -26,7 +26,7 @@ enum Sizes {
     static let growth = 1, shrinkage = 1
     /// In sixty-fourths of the slots.
     static let grow = 24, full = 40, shrink = 10, shrunk = 16
-    static let pace = 1, share = 96, homesPerStep = 2, partsAtOnce = 2, tagStepsPerSet = 8
+    static let pace = 1, share = 192, homesPerStep = 2, partsAtOnce = 2, tagStepsPerSet = 8
     static let givesPagesBackEvery = 4
 
     static let chunkBuckets = 8, tagBytes = 64, heap = 3, aim = 1, sample = 2

@@ -52,8 +52,8 @@ struct Change {
         /// The segment that is emptied because nothing can be copied from it, up to where, and whether what is in it leaves
         /// already: first it is looked through for what has to stay.
         var emptiedSegment: UInt64 = 0, emptiedOffset = 0, isEmptying = false
-        /// Segments that were cleaned so that the table can grow.
-        var cleanedForTable = 0
+        /// Segments that were cleaned so that the table can grow; records, so that an entry leaves.
+        var cleanedForTable = 0, cleanedForEntry = 0
         /// Steps of the tags' sweep that the call still owes.
         var tagSteps = 0, hasTagSteps = false
         /// A large value, and how many of its parts are there.

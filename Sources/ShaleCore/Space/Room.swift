@@ -96,9 +96,10 @@ extension ShardWriter {
             let tail = log.queued(0)
             while log.count > 1, log.queued(0) == tail {
                 if try clean(isAhead: true) == 0 { return }
-                try rest()
+                if log.queued(0) == tail { try rest() }
             }
             change.regained += 1
+            try rest()
         }
     }
 
@@ -261,10 +262,11 @@ extension ShardWriter {
                     if error.isPause { throw error }
                     return false
                 }
-                try rest()
+                if log.queued(0) == tail { try rest() }
             }
             change.progress.cleanedForTable += 1
             if growTable(table.shape) { return true }
+            try rest()
         }
         return false
     }
@@ -272,7 +274,10 @@ extension ShardWriter {
     /// Room for one more entry below a limit of entries: cleans until one has left, or until so many records were looked
     /// at that somebody else has to choose.
     func makeEntryRoom() throws(Failure) {
-        for _ in 0..<SecondChance.patience where header[Field.entries] >= geometry.entriesPerShard {
+        while header[Field.entries] >= geometry.entriesPerShard,
+            change.progress.cleanedForEntry < SecondChance.patience
+        {
+            change.progress.cleanedForEntry += 1
             if try clean(isAhead: true, mustEvict: true) == 0 { break }
             try rest()
         }
