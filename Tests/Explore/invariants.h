@@ -58,14 +58,15 @@ static void check_shard(const shard_view *v) {
     } sums[] = {{"entries", w_entries, entries}, {"used", w_used, used},
                 {"live", w_live, live},          {"raw", w_raw, raw},
                 {"stored", w_stored, stored},    {"pinned", w_pinned, pinned}};
+    bool in_doubt = field(v, w_audit_at) || field(v, w_unsure) == 2;
     for (size_t i = 0; i < sizeof sums / sizeof *sums; i++)
         /* (Until an audit has ended, the sizes of what was lost may be in them.) */
-        if (field(v, sums[i].at) < sums[i].sum || (field(v, sums[i].at) > sums[i].sum && !field(v, w_audit_at)))
+        if (field(v, sums[i].at) < sums[i].sum || (field(v, sums[i].at) > sums[i].sum && !in_doubt))
             complain("%s is %llu, its sum is %llu", sums[i].name, (unsigned long long)field(v, sums[i].at),
                      (unsigned long long)sums[i].sum);
     for (size_t i = 0; i < 16; i++)
         if (field(v, w_dictionaries + i * 8) < dictionaries[i] ||
-            (field(v, w_dictionaries + i * 8) > dictionaries[i] && !field(v, w_audit_at)))
+            (field(v, w_dictionaries + i * 8) > dictionaries[i] && !in_doubt))
             complain("dictionary place %zu has %llu records, counted %llu", i,
                      (unsigned long long)field(v, w_dictionaries + i * 8), (unsigned long long)dictionaries[i]);
 

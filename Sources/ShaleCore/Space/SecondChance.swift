@@ -94,7 +94,12 @@ struct SecondChance: ShardParts {
         while shard.change.progress.handSegments <= log.count, seen < SecondChance.patience {
             // (With a candidate, it goes on for a while to find a better one.)
             if hasMoved, shard.change.left <= (best == nil ? 0 : -Share.ofHold) {
-                if best != nil { break }
+                if best != nil {
+                    #if SHALE_FAULTS
+                    shim_tell(SHIM_FORCED, nil)
+                    #endif
+                    break
+                }
                 setHand(i, offset)
                 try shard.rest()
             }
