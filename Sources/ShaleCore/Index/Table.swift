@@ -233,6 +233,10 @@ struct Table {
 
     @inline(__always) var positions: Range<Int> { shape.positions }
 
+    /// Slots that a search for a fraction looks at, if it finds nothing.
+    @inline(__always)
+    func looks(for fraction: UInt32) -> Int { (reach(ofHome: shape.home(fraction)) &+ 1) &* Table.bucketSlots }
+
     // MARK: In the order of fractions
 
     /// Behind the last one.

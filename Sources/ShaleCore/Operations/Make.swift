@@ -34,7 +34,7 @@ extension Shard {
         _ change: inout Change, waiting patience: Patience = .ofCall, _ body: (borrowing ShardWriter) throws(Failure) -> R
     ) throws(Failure) -> R {
         while true {
-            (change.left, change.hasSoughtVictim) = (change.share, false)
+            (change.left, change.hasSoughtVictim, change.hasWalked) = (change.share, false, false)
             do throws(Failure) { return try writeOnce(&change, waiting: patience, body) } catch {
                 guard error.isPause else { throw error }
                 #if SHALE_FAULTS

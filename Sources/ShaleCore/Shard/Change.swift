@@ -32,7 +32,7 @@ struct Change {
     /// How often it has paused, and whether others waited for the lock then.
     var pauses = 0, isLockWanted = false
     /// In this hold.
-    var hasSoughtVictim = false
+    var hasSoughtVictim = false, hasWalked = false
     var progress = Progress()
     private var isUsed = false
 

@@ -36,6 +36,9 @@ extension ShardWriter {
         if change.progress.walks.vain & bit != 0 { return false }
         if change.progress.walks.kind != kind { change.progress.walks.begin(kind, at: first) }
         while change.progress.walks.left > 0 {
+            // (The first step in a hold is for progress, whatever the call has done before.)
+            if change.hasWalked { try rest() }
+            change.hasWalked = true
             let at = change.progress.walks.at, table = self.table
             let homes = table.homes(from: at, atMost: Walks.step)
             var found = false
@@ -49,7 +52,6 @@ extension ShardWriter {
                 change.progress.walks.left = Table.allFractions
                 return true
             }
-            if change.progress.walks.left > 0 { try rest() }
         }
         if change.hasShare { change.progress.walks.vain |= bit }
         change.progress.walks.kind = .none

@@ -31,10 +31,11 @@ struct Cleaner: ShardParts {
         if record.kind == .end {
             finishTail()
         } else {
+            shard.spend(table.looks(for: UInt32(truncatingIfNeeded: record.keyHash)))
             guard try clean(record, shard) else { return 0 }
             log.tailOffset = record.end
         }
-        shard.spend(Share.lookup, bytes: record.view.length)
+        shard.spend(0, bytes: record.view.length)
         return record.view.length
     }
 

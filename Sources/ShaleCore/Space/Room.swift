@@ -167,7 +167,10 @@ extension ShardWriter {
     }
 
     /// A pace of the sweep for the next victims.
-    func sweepVictims() { spend(victims.sweep(looks: 64 * Table.bucketSlots) { dropIfGone($0) }) }
+    func sweepVictims() {
+        if change.left <= 0 { return }
+        spend(victims.sweep(looks: 64 * Table.bucketSlots) { dropIfGone($0) })
+    }
 
     /// Begins a segment where the head has no room for `length` bytes. What may not be evicted has to be moved,
     /// on a full disk too: where entries are pinned, the cleaner's reserve is there before the log grows.
@@ -228,7 +231,7 @@ extension ShardWriter {
                 try rest()
                 continue
             }
-            spend(Share.lookup)
+            spend(table.looks(for: UInt32(truncatingIfNeeded: record.keyHash)))
             // (A value goes with all its parts.)
             let fraction = UInt32(truncatingIfNeeded: record.keyHash)
             if let slot = reader.slot(pointingTo: record.view.location, fraction) {

@@ -12,8 +12,6 @@ import CShalePlatform
 struct SecondChance: ShardParts {
     /// Entries that are looked at for one victim, at most, and that far from the tail.
     static let patience = 64
-    /// Looks at slots for one record.
-    private static let looks = 8
 
     let log: Log
     /// Nobody is kept because the log is sparse.
@@ -118,7 +116,7 @@ struct SecondChance: ShardParts {
                 shard.change.progress.handSegments += 1
                 continue
             }
-            shard.spend(SecondChance.looks)
+            shard.spend(table.looks(for: UInt32(truncatingIfNeeded: record.keyHash)))
             offset = record.end
             guard record.kind == .value || record.kind == .manifest,
                 let slot = reader.slot(pointingTo: record.view.location, UInt32(truncatingIfNeeded: record.keyHash)),

@@ -36,7 +36,7 @@ extension ShardWriter {
 
     /// A few buckets more of the pass that is under way.
     private func advanceTable() {
-        spend(table.advance(TableLoad.pace, looks: Share.ofHold / 2) { evict($0) })
+        spend(table.advance(TableLoad.pace, looks: Share.ofHold / 4) { evict($0) })
     }
 
     /// Ends the pass that is under way, if one is.
