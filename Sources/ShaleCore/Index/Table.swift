@@ -233,9 +233,9 @@ struct Table {
 
     @inline(__always) var positions: Range<Int> { shape.positions }
 
-    /// Slots that a search for a fraction looks at, if it finds nothing.
+    /// Looks at slots for a search for a fraction, if it finds nothing: each bucket once, and the home three times.
     @inline(__always)
-    func looks(for fraction: UInt32) -> Int { (reach(ofHome: shape.home(fraction)) &+ 1) &* Table.bucketSlots }
+    func looks(for fraction: UInt32) -> Int { (reach(ofHome: shape.home(fraction)) &+ 3) &* Table.bucketSlots }
 
     // MARK: In the order of fractions
 

@@ -70,7 +70,7 @@ enum Sizes {
     static let grow = 54, full = 58, shrink = 14, shrunk = 40
     static let pace = 8
     /// Slots that a call looks at in one hold of a shard's lock.
-    static let share = 768
+    static let share = 640
     /// Homes that a walk over the table visits at once.
     static let homesPerStep = 2
     /// Parts of a large value that leave at once; homes that a set sweeps for tags whose cells are to be given back.

@@ -91,7 +91,7 @@ struct SecondChance: ShardParts {
         // (Once round, and the rest of where it began, from one hold to the next.)
         while shard.change.progress.handSegments <= log.count, seen < SecondChance.patience {
             // (With a candidate, it goes on for a while to find a better one.)
-            if hasMoved, shard.change.left <= (best == nil ? 0 : -Share.ofHold) {
+            if hasMoved, shard.change.left <= (best == nil ? 0 : -Share.ofHold / 4) {
                 if best != nil {
                     #if SHALE_FAULTS
                     shim_tell(SHIM_FORCED, nil)
