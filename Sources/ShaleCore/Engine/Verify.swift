@@ -31,6 +31,7 @@ extension Engine {
     private func check(_ shard: Shard, from start: Int) throws(Failure) -> (next: Int?, Report) {
         var report = Report(), corrupt = 0, next: Int?
         if ref.pointee.isReadOnly {
+            if shard.header.isBeingRebuilt { try shard.waitForRebuild() }
             next = try walk(shard.reader, start, &report) { _ throws(Failure) in corrupt += 1 }
         } else {
             var change = try Change(ref)

@@ -12,7 +12,8 @@ extension Shard {
     @inline(__always)
     func withLock<R>(_ change: inout Change, _ body: (borrowing ShardWriter) throws(Failure) -> R) throws(Failure) -> R
     {
-        try hold(&change, settle: Shard.recover, body)
+        if header[Field.state] >= ShardHeader.State.rebuilding { try rebuild() }
+        return try hold(&change, settle: Shard.recover, body)
     }
 
     @inline(never)
@@ -20,24 +21,68 @@ extension Shard {
         if shard.header[Field.state] == ShardHeader.State.writing {
             try Recovery(shard).run(shard)
         } else {
-            try Rebuild(shard).run(shard)
+            try Rebuild(shard, at: shard.engine.pointee.clock.now48).run(waits: false, shard)
         }
     }
 
     /// Locks once, and so settles what a killed writer left.
     func settle() throws(Failure) { try locked { _ in } }
 
+    // MARK: Rebuilding
+
+    /// Makes the shard's index anew, unless somebody else does meanwhile, who is waited for. Where it has parts of values
+    /// whose manifests other shards have, those come first: one lock at a time.
+    @inline(never)
+    private func rebuild() throws(Failure) {
+        let now = engine.pointee.clock.now48
+        try rebuild(at: now, waits: true)
+        guard header.lacksParts else { return }
+        for i in 0..<geometry.shards where i != number {
+            let other = Shard(engine, i)
+            // (Where it fails, its parts stay in doubt.)
+            if !other.header.hasManifests(other.header.moment) { try? other.rebuild(at: now, waits: true) }
+        }
+        try rebuild(at: now, waits: false)
+    }
+
+    /// One step, as `Rebuild.run` has it. Does nothing if the shard is in order by the time that it is locked.
+    @inline(never)
+    func rebuild(at now: UInt64, waits: Bool) throws(Failure) {
+        var change = Change.withoutTime
+        try hold(
+            &change,
+            settle: { shard throws(Failure) in
+                if shard.header[Field.state] == ShardHeader.State.writing {
+                    try Recovery(shard).run(shard)
+                } else {
+                    try Rebuild(shard, at: now).run(waits: waits, shard)
+                }
+            }
+        ) { _ in }
+    }
+
+    static func areSomeBeingRebuilt(_ engine: EngineRef) -> Bool {
+        for i in 0..<engine.pointee.geometry.shards where Shard(engine, i).header.isBeingRebuilt { return true }
+        return false
+    }
+
     /// A reader that meets a rebuild waits for it.
     func waitForRebuild() throws(Failure) {
-        if engine.pointee.isReadOnly {
-            // Its mapping cannot take the lock; the rebuild takes a tenth of a second.
-            for _ in 0..<20_000 {
-                if !header.isBeingRebuilt { return }
-                shim_sleep_us(500)
+        if !engine.pointee.isReadOnly { return try settle() }
+        // Its mapping cannot take the lock. The rebuild takes a tenth of a second, once its turn has come.
+        let most = 20_000
+        var left = most
+        while header.isBeingRebuilt {
+            if left == 0 {
+                guard FileLock.rebuilding.isHeld(engine.pointee.files.data) else {
+                    throw Failure.because(
+                        .busy,
+                        "the cache is being rebuilt and its writer does not go on; open it for writing to recover it")
+                }
+                left = most
             }
-            throw Failure.because(
-                .busy, "the cache is being rebuilt and its writer does not go on; open it for writing to recover it")
+            shim_sleep_us(500)
+            left -= 1
         }
-        try settle()
     }
 }

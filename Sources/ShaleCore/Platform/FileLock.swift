@@ -9,6 +9,8 @@ enum FileLock: Int64 {
     case writers
     /// Shared by read-only handles: nobody makes the files shorter meanwhile.
     case readers
+    /// Shared while the shards of a new index are rebuilt.
+    case rebuilding
 
     // Each answers 0 or -errno.
     func take(_ fd: Int32, waits: Bool = false) -> Int { shim_sys_lock(fd, rawValue, Int32(SHIM_WRITE_LOCK), waits) }
@@ -25,6 +27,7 @@ enum FileLock: Int64 {
         if fd < 0 { return }
         writers.release(fd)
         readers.release(fd)
+        rebuilding.release(fd)
         setup.release(fd)
     }
 }
