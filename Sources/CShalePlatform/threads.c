@@ -26,6 +26,7 @@ static size_t processors(void) {
 
 static int start(pthread_t *thread, struct work *work) {
 #ifdef SHALE_FAULTS
+    if ((shim_faults.call || shim_faults.store || shim_faults.event) && !shim_faults.may_start_threads) return EAGAIN;
     long fault = shim_fault("thread");
     if (fault < 0) return (int)-fault;
 #endif

@@ -103,8 +103,12 @@ struct ShardHeader: MappedWords {
         static let isNew: UInt64 = 4
         /// All but parts of large values was replayed; these are left until the manifests of all shards are known.
         static let lacksParts: UInt64 = 8
+        /// Beside `lacksParts`: they are being replayed. After a kill all begins anew.
+        static let replaysParts: UInt64 = 16
 
-        static func isOne(_ word: UInt64) -> Bool { word <= writing || word & ~(isNew | lacksParts) == rebuilding }
+        static func isOne(_ word: UInt64) -> Bool {
+            word <= writing || word & ~(isNew | lacksParts | replaysParts) == rebuilding
+        }
     }
 
     /// How far the sweep for victims is.

@@ -9,6 +9,10 @@ enum Outcome: Error {
     case damaged
     /// A part of a large value is not there.
     case incomplete
+    /// A large value was replaced before all its parts were read.
+    case replaced
+    /// The shard of a part cannot be rebuilt.
+    case unavailable
     case noMemory
 }
 

@@ -34,10 +34,10 @@ struct Rebuild: ShardParts {
         let outer = shim_part(("rebuild" as StaticString).utf8Start)
         defer { shim_leave(outer) }
         #endif
-        if header.lacksParts {
+        let state = header[Field.state]
+        if state & (State.lacksParts | State.replaysParts) == State.lacksParts {
             if waits, !othersHaveManifests { return }
-            // Whoever is killed from here on leaves a shard that is replayed anew.
-            header.release(Field.state, header[Field.state] & ~State.lacksParts)
+            header.release(Field.state, state | State.replaysParts)
             try replayParts(shard)
         } else {
             let replay = try replayAllButParts(shard)
