@@ -52,11 +52,8 @@ extension Shard {
         try hold(
             &change,
             settle: { shard throws(Failure) in
-                if shard.header[Field.state] == ShardHeader.State.writing {
-                    try Recovery(shard).run(shard)
-                } else {
-                    try Rebuild(shard, at: now).run(waits: waits, shard)
-                }
+                guard shard.header[Field.state] >= ShardHeader.State.rebuilding else { return try Shard.recover(shard) }
+                try Rebuild(shard, at: now).run(waits: waits, shard)
             }
         ) { _ in }
     }
