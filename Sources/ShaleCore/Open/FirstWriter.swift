@@ -17,6 +17,7 @@ extension Engine {
 
     /// Rebuilds what is to be rebuilt, side by side, in threads that end with the call. Others may be attached: whoever
     /// needs a shard before its turn has come rebuilds it himself.
+    @inline(never)
     func rebuildShards() throws(Failure) {
         guard Shard.areSomeBeingRebuilt(ref) else { return }
         _ = FileLock.rebuilding.share(ref.pointee.files.data)

@@ -46,12 +46,10 @@ extension ShardReader {
                 throw Failure.outOfMemory
             case .unavailable:
                 try waitForRebuilds()
-            case .replaced:
+            case .damaged, .incomplete, .replaced:
                 attempts += 1
                 if attempts == ShardReader.mostAttempts { throw ShardReader.replacedTooOften }
-            case .damaged, .incomplete:
-                attempts += 1
-                if attempts == ShardReader.mostAttempts { throw ShardReader.replacedTooOften }
+                if outcome == .replaced { continue }
                 // Look twice at the same place, then let it go for good. (It takes the lock: a value that is replaced
                 // again and again must not lead here.) The key's entry may be behind one whose key is damaged.
                 if unreadable == location {
@@ -81,7 +79,9 @@ extension ShardReader {
     /// Throws what makes a rebuild fail.
     @inline(never)
     private func waitForRebuilds() throws(Failure) {
-        for i in 0..<geometry.shards { if Shard(engine, i).header.isBeingRebuilt { try Shard(engine, i).waitForRebuild() } }
+        for i in 0..<geometry.shards where Shard(engine, i).header.isBeingRebuilt {
+            try Shard(engine, i).waitForRebuild()
+        }
     }
 
     /// Whether it is worth looking again.

@@ -58,12 +58,14 @@ extension Shard {
         ) { _ in }
     }
 
+    @inline(never)
     static func areSomeBeingRebuilt(_ engine: EngineRef) -> Bool {
         for i in 0..<engine.pointee.geometry.shards where Shard(engine, i).header.isBeingRebuilt { return true }
         return false
     }
 
     /// A reader that meets a rebuild waits for it.
+    @inline(never)
     func waitForRebuild() throws(Failure) {
         if !engine.pointee.isReadOnly { return try settle() }
         // Its mapping cannot take the lock. The rebuild takes a tenth of a second, once its turn has come.
