@@ -21,7 +21,8 @@ static double now_ms(void) {
 }
 
 static void require(shale_status status) {
-    if (status >= 0) return;
+    if (status >= 0)
+        return;
     fprintf(stderr, "%s: %s\n", shale_status_text(status), shale_last_error());
     exit(1);
 }
@@ -38,7 +39,8 @@ static uint64_t fill(const char *directory, uint64_t capacity, size_t size) {
     unsigned char *value = malloc(size);
     uint64_t count = capacity / (size + 48), x = 1;
     for (uint64_t i = 0; value && i < count; i++) {
-        for (size_t j = 0; j < size; j++) value[j] = (unsigned char)((x = x * 6364136223846793005u + 1) >> 56);
+        for (size_t j = 0; j < size; j++)
+            value[j] = (unsigned char)((x = x * 6364136223846793005u + 1) >> 56);
         require(shale_set(cache, &i, sizeof i, value, size, NULL));
     }
     free(value);
@@ -60,11 +62,13 @@ static void use_meanwhile(const char *directory, uint64_t count) {
         double took = now_ms() - before;
         require(status);
         hits += status == SHALE_OK;
-        if (i == 0) first = took;
-        if (took > most) most = took;
+        if (i == 0)
+            first = took;
+        if (took > most)
+            most = took;
     }
-    printf("another: open %.1f ms, first get %.1f ms, longest get %.1f ms, %u of %d hits; ", opened - start, first, most,
-           hits, gets);
+    printf("another: open %.1f ms, first get %.1f ms, longest get %.1f ms, %u of %d hits; ", opened - start, first,
+           most, hits, gets);
     fflush(stdout);
     shale_value_free(&value);
     _exit(0);
@@ -96,11 +100,13 @@ int main(int argument_count, char **arguments) {
     for (int i = 0; i < 2 * rounds; i++) {
         unlink(index);
         pid_t child = i % 2 ? fork() : -1;
-        if (child == 0) use_meanwhile(directory, count);
+        if (child == 0)
+            use_meanwhile(directory, count);
         double start = now_ms();
         shale_cache *cache = open_cache(directory, 0);
         double took = now_ms() - start;
-        if (child > 0) waitpid(child, NULL, 0);
+        if (child > 0)
+            waitpid(child, NULL, 0);
         shale_stats stats = {.struct_size = sizeof stats};
         require(shale_get_stats(cache, &stats));
         printf("open %.1f ms, %" PRIu64 " entries in %" PRIu32 " shards\n", took, stats.entries, stats.shards);

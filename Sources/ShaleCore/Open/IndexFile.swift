@@ -61,7 +61,9 @@ extension Attachment {
         var isUsable = true
         let engine = try finish(files, index: index) { engine throws(Failure) in
             // (A rebuild that nobody goes on with: whoever cannot write would wait for it in vain.)
-            if isAtRest { isUsable = try engine.isConsistent() && !(isReadOnly && Shard.areSomeBeingRebuilt(engine.ref)) }
+            if isAtRest {
+                isUsable = try engine.isConsistent() && !(isReadOnly && Shard.areSomeBeingRebuilt(engine.ref))
+            }
             if isSoleWriter, isUsable {
                 raiseGeneration(IndexHead(at: index))
                 try Holes(engine: engine.ref).partAll()

@@ -49,13 +49,11 @@ extension Shard {
     @inline(never)
     func rebuild(at now: UInt64, waits: Bool) throws(Failure) {
         var change = Change.withoutTime
-        try hold(
-            &change,
-            settle: { shard throws(Failure) in
-                guard shard.header[Field.state] >= ShardHeader.State.rebuilding else { return try Shard.recover(shard) }
-                try Rebuild(shard, at: now).run(waits: waits, shard)
-            }
-        ) { _ in }
+        func settle(_ shard: borrowing ShardWriter) throws(Failure) {
+            guard shard.header[Field.state] >= ShardHeader.State.rebuilding else { return try Shard.recover(shard) }
+            try Rebuild(shard, at: now).run(waits: waits, shard)
+        }
+        try hold(&change, settle: settle) { _ in }
     }
 
     @inline(never)

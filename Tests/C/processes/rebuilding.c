@@ -211,9 +211,10 @@ static void test_others_go_on(int signal_number) {
         for (unsigned n = 0; n < 4000; n++) {
             char name[32], text[200];
             snprintf(name, sizeof name, "text %u", n);
-            snprintf(text, sizeof text,
-                     "{\"identifier\": %u, \"name\": \"user %u\", \"address\": \"%u Example Street\", \"roles\": [\"reader\"]}",
-                     n, n * 7, n * 31);
+            snprintf(
+                text, sizeof text,
+                "{\"identifier\": %u, \"name\": \"user %u\", \"address\": \"%u Example Street\", \"roles\": [\"reader\"]}",
+                n, n * 7, n * 31);
             if (shard_of(name) != 1)
                 CHECK_STATUS(SHALE_OK, set_text(cache, name, text, NULL));
         }
