@@ -46,6 +46,29 @@
  *   - Not detected, and not allowed: closing a handle while calls or cursors
  *     on it are under way, calling from a signal handler, closing descriptors
  *     that are not the caller's own.
+ *
+ * Waiting for locks
+ *   - A call that changes something holds the lock of one shard at a time, for
+ *     less than a millisecond as a rule. A process that is stopped meanwhile
+ *     (SIGSTOP, a debugger, a frozen cgroup) keeps the lock until it goes on or
+ *     ends, and whoever needs it waits. A process that is stopped while it opens
+ *     or closes the cache keeps others from opening and closing it. A read waits
+ *     only where it meets a rebuild or damage, or draws a token.
+ *   - After a second, shale_options.on_wait is called with a sentence that names
+ *     the file and the process that holds the lock: once in a wait, and at most
+ *     once a minute for a handle and a holder. It runs in the waiting thread,
+ *     and must not use the cache. The sentence is valid until it returns.
+ *   - After lock_timeout_ms the call fails with SHALE_E_BUSY and the same
+ *     sentence, and has changed nothing. The time begins anew with each lock.
+ *     Calls that take the shards one by one (shale_invalidate, shale_clear,
+ *     shale_evict, shale_purge, shale_verify, and batches) are done with those
+ *     before; call them again. After a shale_sync() nothing is certain. Large
+ *     values: the old one stays, though other entries may have made room.
+ *     shale_close() that does not get the lock of opening and closing syncs all
+ *     the same, but the index is rebuilt after the machine was started anew.
+ *   - What follows a call that has succeeded (giving back the parts of a large
+ *     value that was replaced, preparing space) waits for a second at most, and
+ *     is left to later calls then.
  */
 #ifndef SHALE_H
 #define SHALE_H
@@ -98,7 +121,7 @@ enum {
     SHALE_E_IO = -5,          /* a system call failed: shale_last_errno() */
     SHALE_E_FORMAT = -6,      /* the directory holds something that is not a cache */
     SHALE_E_VERSION = -7,     /* a cache of another version's format */
-    SHALE_E_BUSY = -8,        /* in use elsewhere in a way that rules this call out */
+    SHALE_E_BUSY = -8,        /* in use elsewhere in a way that rules this call out, or lock_timeout_ms is over */
     SHALE_E_FILESYSTEM = -9,  /* this file system cannot share mappings (NFS and the like) */
     SHALE_E_PERMISSION = -10  /* the files are not this user's, or a read-only handle was asked to write */
 };
@@ -182,6 +205,11 @@ typedef struct {
     void *SHALE_NULLABLE now_context;
     int32_t eviction;     /* SHALE_EVICTION_... of a new cache; 0: LRU, unchanged for an existing one */
     uint32_t reserved;    /* 0 */
+    int64_t lock_timeout_ms; /* for how long a call waits for a lock that another process or thread holds, before it
+                             fails with SHALE_E_BUSY; 0: without end. "Waiting for locks" says more. */
+    void (*SHALE_NULLABLE on_wait)(void *SHALE_NULLABLE context,
+                                   const char *SHALE_NONNULL message); /* NULL: not told */
+    void *SHALE_NULLABLE wait_context;
 } shale_options;
 
 typedef struct {

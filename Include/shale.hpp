@@ -243,6 +243,10 @@ struct Options {
     bool syncs_at_close = true;
     std::int64_t (*now_ms)(void *context) = nullptr;
     void *now_context = nullptr;
+    /* For how long a call waits for a lock; nothing: without end. */
+    std::optional<std::chrono::milliseconds> lock_timeout;
+    void (*on_wait)(void *context, const char *message) = nullptr;
+    void *wait_context = nullptr;
 };
 
 /* The right to store what was loaded only if nothing has happened to the key since; see shale_lease. */
@@ -712,6 +716,10 @@ class Cache {
         with.now_ms = options.now_ms;
         with.now_context = options.now_context;
         with.eviction = static_cast<std::int32_t>(options.eviction);
+        if (options.lock_timeout) /* (0 is no limit in C) */
+            with.lock_timeout_ms = options.lock_timeout->count() == 0 ? 1 : options.lock_timeout->count();
+        with.on_wait = options.on_wait;
+        with.wait_context = options.wait_context;
         shale_cache *cache = nullptr;
         shale_status status = shale_open(directory, &with, &cache);
         if (status < 0)

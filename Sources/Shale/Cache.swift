@@ -50,6 +50,7 @@ public final class Cache<Key: Hashable & Codable & Sendable, Value: Codable & Se
     @usableFromInline let broadcast = Broadcast<Change>()
     @usableFromInline let told = Broadcast<Event>()
     private let evictions = Mutex<Int?>(nil)
+    let waits = Mutex<Int?>(nil)
     private let isData = Value.self == Data.self
 
     /// Opens the cache in a directory, creating it and missing parents.
@@ -75,15 +76,15 @@ public final class Cache<Key: Hashable & Codable & Sendable, Value: Codable & Se
         at directory: String, maxAge: Age = .hours(12), staleFor: Age = .forever, maxEntries: Int? = nil,
         capacity: Int? = nil,
         eviction: Eviction? = nil, memoryEntries: Int = 256, memoryBytes: Int = 32 << 20, refreshAhead: Double = 0,
-        leaseTime: Duration = .seconds(10), coder: Coder<Value> = .standard, now: (@Sendable () -> Date)? = nil,
-        limitClock: any Clock<Duration> = ContinuousClock()
+        leaseTime: Duration = .seconds(10), lockTimeout: Duration? = nil, coder: Coder<Value> = .standard,
+        now: (@Sendable () -> Date)? = nil, limitClock: any Clock<Duration> = ContinuousClock()
     ) throws(ShaleError) {
         try self.init(
             at: directory,
             options: Options(
                 maxAge: maxAge, staleFor: staleFor, maxEntries: maxEntries, capacity: capacity, eviction: eviction,
                 memoryEntries: memoryEntries, memoryBytes: memoryBytes, refreshAhead: refreshAhead,
-                leaseTime: leaseTime, coder: coder, now: now, limitClock: limitClock))
+                leaseTime: leaseTime, lockTimeout: lockTimeout, coder: coder, now: now, limitClock: limitClock))
     }
 
     /// The same, in a directory that a file URL names.
@@ -91,15 +92,15 @@ public final class Cache<Key: Hashable & Codable & Sendable, Value: Codable & Se
         at directory: URL, maxAge: Age = .hours(12), staleFor: Age = .forever, maxEntries: Int? = nil,
         capacity: Int? = nil,
         eviction: Eviction? = nil, memoryEntries: Int = 256, memoryBytes: Int = 32 << 20, refreshAhead: Double = 0,
-        leaseTime: Duration = .seconds(10), coder: Coder<Value> = .standard, now: (@Sendable () -> Date)? = nil,
-        limitClock: any Clock<Duration> = ContinuousClock()
+        leaseTime: Duration = .seconds(10), lockTimeout: Duration? = nil, coder: Coder<Value> = .standard,
+        now: (@Sendable () -> Date)? = nil, limitClock: any Clock<Duration> = ContinuousClock()
     ) throws(ShaleError) {
         try self.init(
             at: directory,
             options: Options(
                 maxAge: maxAge, staleFor: staleFor, maxEntries: maxEntries, capacity: capacity, eviction: eviction,
                 memoryEntries: memoryEntries, memoryBytes: memoryBytes, refreshAhead: refreshAhead,
-                leaseTime: leaseTime, coder: coder, now: now, limitClock: limitClock))
+                leaseTime: leaseTime, lockTimeout: lockTimeout, coder: coder, now: now, limitClock: limitClock))
     }
 
     /// A new cache in memory, which goes with its last reference. The rest is as for a cache in a directory.
@@ -109,14 +110,14 @@ public final class Cache<Key: Hashable & Codable & Sendable, Value: Codable & Se
     public static func inMemory(
         maxAge: Age = .hours(12), staleFor: Age = .forever, maxEntries: Int? = nil, capacity: Int? = nil,
         eviction: Eviction? = nil, memoryEntries: Int = 256, memoryBytes: Int = 32 << 20, refreshAhead: Double = 0,
-        leaseTime: Duration = .seconds(10), coder: Coder<Value> = .standard, now: (@Sendable () -> Date)? = nil,
-        limitClock: any Clock<Duration> = ContinuousClock()
+        leaseTime: Duration = .seconds(10), lockTimeout: Duration? = nil, coder: Coder<Value> = .standard,
+        now: (@Sendable () -> Date)? = nil, limitClock: any Clock<Duration> = ContinuousClock()
     ) throws(ShaleError) -> Cache {
         try inMemory(
             options: Options(
                 maxAge: maxAge, staleFor: staleFor, maxEntries: maxEntries, capacity: capacity, eviction: eviction,
                 memoryEntries: memoryEntries, memoryBytes: memoryBytes, refreshAhead: refreshAhead,
-                leaseTime: leaseTime, coder: coder, now: now, limitClock: limitClock))
+                leaseTime: leaseTime, lockTimeout: lockTimeout, coder: coder, now: now, limitClock: limitClock))
     }
 
     /// Opens one of many caches in a store, each under a name of its own. The store's limits and clock are shared by them all:
@@ -127,7 +128,8 @@ public final class Cache<Key: Hashable & Codable & Sendable, Value: Codable & Se
     public convenience init(in store: Store, named name: String, options: Options) throws(ShaleError) {
         if options.isOfStore {
             throw ShaleError(
-                "maxEntries, capacity, eviction and now are the store's: give them to it", in: store.directory,
+                "maxEntries, capacity, eviction, lockTimeout and now are the store's: give them to it",
+                in: store.directory,
                 named: name)
         }
         try self.init(in: store, name, options)
@@ -153,6 +155,7 @@ public final class Cache<Key: Hashable & Codable & Sendable, Value: Codable & Se
         if let fault = options.fault { throw ShaleError(fault, in: directory) }
         var ofStore = Store.Options(capacity: options.capacity, maxEntries: options.maxEntries)
         ofStore.eviction = options.eviction
+        ofStore.lockTimeout = options.lockTimeout
         if let now = options.now { ofStore.now = { now().millisecondsSince1970 } }
         try self.init(in: try Store(at: directory, options: ofStore), "", options)
     }
@@ -170,6 +173,7 @@ public final class Cache<Key: Hashable & Codable & Sendable, Value: Codable & Se
 
     deinit {
         if let observed = evictions.withLock({ $0 }) { store.stopObserving(observed) }
+        if let observed = waits.withLock({ $0 }) { store.stopObservingWaits(observed) }
         broadcast.finish()
         told.finish()
     }

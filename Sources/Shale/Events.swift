@@ -14,7 +14,18 @@ extension Cache {
     /// As with those, each call gives a sequence of its own, which ends with the cache object, and one that is not read keeps
     /// the newest 1,024 events. They are read in a task of the reader's own, so it may use the cache, or fail, as it likes. While
     /// nobody listens, a read pays for one look whether somebody does.
-    public var events: AsyncStream<Event> { told.stream() }
+    public var events: AsyncStream<Event> {
+        waits.withLock { observed in
+            guard observed == nil else { return }
+            // Not the cache: its last reference must not go where the store calls.
+            let told = told
+            observed = store.observeWaits { sentence in
+                told.send(.waiting(sentence))
+                return told.isHeard
+            }
+        }
+        return told.stream()
+    }
 
     /// A read, or a step of a load, of this object.
     public enum Event: Sendable {
@@ -31,6 +42,9 @@ extension Cache {
         case loadEnded(Key, after: Duration, error: (any Error)?)
         /// What was loaded is not stored, as something had happened to its key or its tags meanwhile.
         case conflict(Key)
+        /// A call has waited for a lock of the store for a second, see `Store.Options.onWait`. The sentence names the process
+        /// that holds it. While no stream of events is open, it is written to standard error.
+        case waiting(String)
     }
 
     @usableFromInline

@@ -31,6 +31,10 @@ extension Cache {
         /// How long others wait for a process that was stopped while it loaded; from a millisecond to an hour. (For one that
         /// was killed they do not wait.)
         public var leaseTime: Duration
+        /// How long a call waits for a lock of the store that another process or thread holds, which is one that was stopped
+        /// in the middle of a call; then it is an error of the code `busy`, and has changed nothing. At least a
+        /// millisecond; nil: without end. See `Store.Options.lockTimeout`, and ``Cache/Event/waiting(_:)``.
+        public var lockTimeout: Duration?
         /// How values become bytes.
         public var coder: Coder<Value>
         /// The clock that ages go by. Nil: the system's.
@@ -41,8 +45,8 @@ extension Cache {
         public init(
             maxAge: Age = .hours(12), staleFor: Age = .forever, maxEntries: Int? = nil, capacity: Int? = nil,
             eviction: Eviction? = nil, memoryEntries: Int = 256, memoryBytes: Int = 32 << 20, refreshAhead: Double = 0,
-            leaseTime: Duration = .seconds(10), coder: Coder<Value> = .standard, now: (@Sendable () -> Date)? = nil,
-            limitClock: any Clock<Duration> = ContinuousClock()
+            leaseTime: Duration = .seconds(10), lockTimeout: Duration? = nil, coder: Coder<Value> = .standard,
+            now: (@Sendable () -> Date)? = nil, limitClock: any Clock<Duration> = ContinuousClock()
         ) {
             self.maxAge = maxAge
             self.staleFor = staleFor
@@ -53,6 +57,7 @@ extension Cache {
             self.memoryBytes = memoryBytes
             self.refreshAhead = refreshAhead
             self.leaseTime = leaseTime
+            self.lockTimeout = lockTimeout
             self.coder = coder
             self.now = now
             self.limitClock = limitClock
@@ -62,7 +67,9 @@ extension Cache {
 
 extension Cache.Options {
     /// Whether some of them are of the store that the cache is in.
-    var isOfStore: Bool { maxEntries != nil || capacity != nil || eviction != nil || now != nil }
+    var isOfStore: Bool {
+        maxEntries != nil || capacity != nil || eviction != nil || lockTimeout != nil || now != nil
+    }
 
     /// What is wrong with them, if anything.
     var fault: String? {

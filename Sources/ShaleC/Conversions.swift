@@ -154,6 +154,9 @@ extension Configuration {
         result.compression = compression
         result.clock = o.now_ms
         result.clockContext = o.now_context
+        result.waits.limit = o.lock_timeout_ms
+        result.waits.listener = o.on_wait
+        result.waits.context = o.wait_context
         return result
     }
 }

@@ -171,6 +171,8 @@ static void walk_shard(const shard_view *v, bool notes) {
         add(field(v, plain[i]));
     add(field(v, w_epoch) & 1);
     add(field(v, w_pending));
+    for (size_t at = w_audit_at; at < w_audit_at + 200; at += 8)
+        add(field(v, at));
     for (size_t at = w_transaction; at < w_transaction + 96 && field(v, w_state); at += 8)
         add(field(v, at));
     for (size_t i = 0; i < sizeof numbered / sizeof *numbered; i++)

@@ -13,7 +13,8 @@
  * y sync, w the clock goes on, h the disk is full, or not any more, b the other process's turn, x close and open, XN with another capacity, q kill and open,
  * QN with another capacity, d kill both, delete the index, open; kN power cut (N: which blocks); j a load begins, of a key that is never set; zK damage to what key
  * K's record stores, zK1 to its head, f verify. `17!sa0`: killed
- * before its 17th store or call. `sa0~`: nobody looks afterwards. */
+ * before its 17th store or call. `sa0~`: nobody looks afterwards. `sa1+2`: where the set prepares a place for the next
+ * segment, the other process does the two operations that follow, and then it takes the space; `sa1-2`: once it has. */
 #include "canonical.h"
 
 #include <inttypes.h>
@@ -46,6 +47,15 @@ static void save(state *s) {
 static void restore(const state *s) {
     machine_restore(&s->machine);
     memcpy(&model, s->model, sizeof model);
+}
+
+/* While a process has stopped. */
+static state stopped_at;
+static void save_here(void) {
+    save(&stopped_at);
+}
+static void restore_here(void) {
+    restore(&stopped_at);
 }
 
 static state bases[configuration_count];
@@ -82,7 +92,12 @@ static size_t print_operation(char *text, size_t room, const operation *op) {
     char kill[16] = "";
     if (op->kill)
         snprintf(kill, sizeof kill, "%u!", op->kill);
-    const char *silent = op->is_silent ? "~" : "";
+    char silent[8] = "";
+    size_t n = 0;
+    if (op->elsewhere)
+        n = (size_t)snprintf(silent, sizeof silent, "%c%u", op->is_after ? '-' : '+', op->elsewhere);
+    if (op->is_silent)
+        memcpy(silent + n, "~", 2);
     if (strchr("spatATlLn", op->what))
         return (size_t)snprintf(text, room, "%s%c%c%u%s", kill, op->what, 'a' + op->key, op->size, silent);
     if (op->what == 'z')
@@ -132,6 +147,11 @@ static bool parse_operation(const char *text, operation *op) {
         op->key = (uint8_t)(op->what == 'k' ? n >> 8 : n);
         op->size = op->what == 'k' ? (uint8_t)n : 0;
     }
+    if (*text == '+' || *text == '-') {
+        op->is_after = *text++ == '-';
+        op->elsewhere = (uint8_t)strtoul(text, &end, 10);
+        text = end;
+    }
     op->is_silent = *text == '~';
     return text[op->is_silent] == 0;
 }
@@ -139,12 +159,20 @@ static bool parse_operation(const char *text, operation *op) {
 static bool shows;
 static void show(void);
 
+/* An operation with so many behind it, of which it may do some elsewhere. */
+static bool perform_before(const operation *op, int count) {
+    following.operations = op + 1;
+    following.count = count;
+    following.done = 0;
+    return perform(op);
+}
+
 /* The operation at which it fails, or -1. */
 static int run(const sequence *s) {
     if (!begin(s->configuration))
         return 0;
     for (int i = 0; i < s->count; i++) {
-        bool holds = perform(&s->operations[i]);
+        bool holds = perform_before(&s->operations[i], s->count - i - 1);
         if (shows) {
             char op[32];
             print_operation(op, sizeof op, &s->operations[i]);
@@ -152,13 +180,14 @@ static int run(const sequence *s) {
             show();
         }
         if (!holds)
-            return i;
+            return i + following.done;
         static state here;
         save(&here);
         bool works = check_progress();
         restore(&here);
         if (!works)
-            return i;
+            return i + following.done;
+        i += following.done;
     }
     return -1;
 }
@@ -559,6 +588,7 @@ static void walk(int c, uint64_t seed) {
     int length = 20 + (int)(mix(&random) % 380);
     /* Some walks love some operations, so that logs fill, tables grow and pins pile up. */
     uint64_t favour = mix(&random);
+    int done = 0; /* of them; the last one may need those that follow */
     while (path.count < length && !stops) {
         operation all[96], op;
         int count = alphabet(all);
@@ -597,9 +627,20 @@ static void walk(int c, uint64_t seed) {
         if ((favour >> 4) % 4 != 0 && mix(&random) % 5 == 0)
             op.kill = 1 + (uint32_t)(mix(&random) % (mix(&random) % 4 ? 60 : 400));
         op.is_silent = mix(&random) % 4 == 0;
+        if (done == path.count && favour >> 13 & 1 && configured->has_other_process && strchr("spatATlL", op.what) &&
+            op.size < 2) {
+            uint64_t how = mix(&random);
+            op.elsewhere = (uint8_t)(how % 4), op.is_after = how >> 8 & 1;
+        }
         path.operations[path.count++] = op;
         walked++;
-        if (!perform(&op)) {
+        if (path.count - done <= path.operations[done].elsewhere)
+            continue;
+        bool holds = perform_before(&path.operations[done], path.count - done - 1);
+        done += 1 + following.done;
+        for (; holds && done < path.count; done++)
+            holds = perform_before(&path.operations[done], 0);
+        if (!holds) {
             fails("walk");
             return;
         }

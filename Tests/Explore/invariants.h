@@ -59,11 +59,13 @@ static void check_shard(const shard_view *v) {
                 {"live", w_live, live},          {"raw", w_raw, raw},
                 {"stored", w_stored, stored},    {"pinned", w_pinned, pinned}};
     for (size_t i = 0; i < sizeof sums / sizeof *sums; i++)
-        if (field(v, sums[i].at) != sums[i].sum)
+        /* (Until an audit has ended, the sizes of what was lost may be in them.) */
+        if (field(v, sums[i].at) < sums[i].sum || (field(v, sums[i].at) > sums[i].sum && !field(v, w_audit_at)))
             complain("%s is %llu, its sum is %llu", sums[i].name, (unsigned long long)field(v, sums[i].at),
                      (unsigned long long)sums[i].sum);
     for (size_t i = 0; i < 16; i++)
-        if (field(v, w_dictionaries + i * 8) != dictionaries[i])
+        if (field(v, w_dictionaries + i * 8) < dictionaries[i] ||
+            (field(v, w_dictionaries + i * 8) > dictionaries[i] && !field(v, w_audit_at)))
             complain("dictionary place %zu has %llu records, counted %llu", i,
                      (unsigned long long)field(v, w_dictionaries + i * 8), (unsigned long long)dictionaries[i]);
 
@@ -125,7 +127,7 @@ static void check_files(void) {
         return;
     uint64_t capacity = l.capacity;
     checks++;
-    if (disk_bytes() > most(capacity, handle() ? 0 : capacity_of(2)))
+    if (disk_bytes() > most(capacity, handle() ? 0 : capacity_of(2)) + (size_t)model.uncounted * l.segment)
         complain("du is %u of a capacity of %llu", disk_bytes(), (unsigned long long)capacity);
     for (size_t s = 0; s < l.shards; s++) {
         shard_view v = view_of(&l, bytes_of(data), bytes_of(index), s);

@@ -11,7 +11,7 @@ enum {
     superblock_page = 512, superblock_copy = 256, index_head = 2048,
     least_buckets = 2, most_buckets = 16, spare_buckets = 4, spill = 4,
     chunk_buckets = 8, tag_cell = 32, tag_cells = 2, chunk_head = 2 * tag_cells * tag_cell + unit, chunk_bytes = chunk_head + chunk_buckets * 64, heap_half = unit / 2, lease_cells = 4, writer_cells = 4, fence_line = 24, fence_lines = 2, use_time_bytes = 128, reserve = 2,
-    segment_header = 64, record_header = 48, shard_header = 2048,
+    segment_header = 64, record_header = 48, shard_header = 2304,
 };
 #define fraction_bits 25
 
@@ -23,7 +23,7 @@ enum {
     w_allocated = 376, w_table_pages = 320, w_ghost = 328, w_last_number = 336, w_no_space = 344, w_unsure = 648,
     w_sweep_at = 384, w_sweep_limit = 392, w_sweep_state = 400, w_heap_counts = 408, w_heap_current = 424, w_rebases = 432, w_heap_limit = 440,
     w_removes = 456, w_evictions = 464, w_corrupt = 496, w_dictionaries = 512,
-    w_transaction = 704, w_pending = 368, w_tail_number = 304, w_pinned_most = 352, w_pinned_bytes = 360, w_proven_tail = 312, w_free_count = 248, w_fence_floor = 832, w_last_tag_change = 840, w_notes_changes = 848,
+    w_transaction = 704, w_pending = 368, w_tail_number = 304, w_pinned_most = 352, w_pinned_bytes = 360, w_proven_tail = 312, w_free_count = 248, w_fence_floor = 832, w_last_tag_change = 840, w_notes_changes = 848, w_audit_at = 2048,
 };
 enum { kind_value = 1, kind_manifest, kind_part, kind_tombstone, kind_touch, kind_invalidate, kind_end, kind_gap, kind_loss, kind_expire };
 enum { frame_absent, frame_free, frame_in_log, frame_preparing };

@@ -493,10 +493,15 @@ WRAP(int, fchmod, int fd, mode_t mode) {
     (void)mode;
     return descriptor_of(fd) ? 0 : fail(EBADF);
 }
+/* What the other process does before, or after, space is taken. */
+static void go_on_elsewhere(bool is_after);
+
 WRAP(int, fallocate, int fd, int mode, off_t at, off_t n) {
     descriptor *d = descriptor_of(fd);
     if (!d)
         return fail(EBADF);
+    if (!(mode & 2))
+        go_on_elsewhere(false);
     file *f = &machine.files[d->file];
     size_t from = (size_t)at, to = (size_t)(at + n);
     if (!(mode & 2)) {
@@ -507,6 +512,7 @@ WRAP(int, fallocate, int fd, int mode, off_t at, off_t n) {
                 if (!f->allocated[b])
                     return fail(ENOSPC);
         allocate(d->file, from, to);
+        go_on_elsewhere(true);
         return 0;
     }
     if (to > f->size)
@@ -546,7 +552,17 @@ WRAP(int, fcntl, int fd, int command, ...) {
     descriptor *d = descriptor_of(fd);
     if (!d)
         return fail(EBADF);
+    /* (The marks by which a process names itself as a lock's holder are further on.) */
+    if (l->l_start >= lock_base + lock_bytes) {
+        if (command == 36 /* F_OFD_GETLK */)
+            l->l_type = F_UNLCK;
+        return 0;
+    }
     int byte = (int)(l->l_start - lock_base);
+    if (l->l_len == 0 && l->l_type == F_UNLCK) {
+        memset(d->locks + byte, 0, (size_t)(lock_bytes - byte));
+        return 0;
+    }
     bool is_taken = false;
     int wanted = l->l_type == F_WRLCK ? 2 : l->l_type == F_RDLCK ? 1 : 0;
     for (int p = 0; p < processes; p++)

@@ -65,6 +65,11 @@ static struct {
     bool is_clear_pending;
     /* A pinned entry was damaged; whether somebody has met that since is not followed. */
     bool has_damaged_pin;
+    /* An index was made anew while the disk was full, and gave back what pinned entries need: limits.md, "Disk space". */
+    bool lacks_reserve;
+    /* Space that nobody counts: a writer was killed that had stopped while it prepared a place, and others had taken that
+     * and given it back: limits.md, "Disk space". */
+    int uncounted;
     choices uncleared[most_keys]; /* before it */
     int actor;
     int capacity; /* which of the configuration's */

@@ -51,7 +51,9 @@ typedef struct {
     char what;
     uint8_t key, size;
     bool is_silent; /* nobody looks afterwards */
-    uint32_t kill;  /* before the n-th store or call; 0: not */
+    uint8_t elsewhere; /* so many that follow happen in the other process, while this one prepares a place */
+    bool is_after;     /* and has taken the space */
+    uint32_t kill;     /* before the n-th store or call; 0: not */
 } operation;
 
 /* What ended an operation before its end. */
@@ -67,7 +69,7 @@ static bool allows_no_forced_out; /* in known sequences, which have to pass with
 static bool is_forced; /* evictions of this operation need not follow the order of use */
 static int replays; /* of logs, in this operation */
 static uint16_t new_id; /* of the value that it sets, or 0 */
-static int own_key;     /* the one that it is about; -1: none, or one that is none of the configuration's */
+static int own_key; /* the one that it is about; -1: none, or one that is none of the configuration's */
 static bool is_about_z;
 static bool sets_large, own_is_evicted;
 static bool new_is_evicted; /* as soon as it was stored: a large value whose parts push each other out */
@@ -127,10 +129,18 @@ static void before_store(const void *at) {
                        (const unsigned char *)at - bytes_of(f));
     happens();
 }
+/* A set has begun that may stop while it prepares a place, and did; which. */
+static bool may_stop, has_stopped;
+static const operation *stopping;
+
+/* What a writer allocates that has stopped is not counted where others have given it back, until it goes on. */
+static size_t uncounted_bytes(const layout *l) {
+    return ((size_t)model.uncounted + has_stopped) * l->segment;
+}
 /* At every moment the disk holds no more than the recorded capacity: space.md, "Changing the capacity". */
 static void check_disk(void) {
     layout l = machine.names[name_data] < 0 ? (layout){0} : read_layout(bytes_of_data);
-    if (l.exists && disk_bytes() > l.capacity)
+    if (l.exists && disk_bytes() > l.capacity + uncounted_bytes(&l))
         complain("du is %u of a capacity of %zu", disk_bytes(), l.capacity);
 }
 static long before_call(const char *name) {
@@ -212,6 +222,7 @@ static void check_order(const shard_view *v, int key, uint64_t word1) {
 }
 
 /* Of the fenced sets that are tried after an operation: its token, and whether it may be refused for what happened since. */
+static bool some_are_pinned(void);
 static uint64_t late_token;
 static bool late_may_be_refused;
 static shares shared_counts;
@@ -219,6 +230,7 @@ static shares shared_counts;
 static void before_event(enum shim_event event, const void *at) {
     if (event == SHIM_REPLAYED) {
         replays++;
+        model.lacks_reserve |= machine.is_full && some_are_pinned();
         late_may_be_refused = model.load.may_be_refused = true;
         for (int k = 0; k < most_keys; k++)
             mark(k, 0, seen_missing, evicted);
@@ -579,7 +591,9 @@ static void act(const operation *op, uint16_t id) {
                                      .meta_size = 2,
                                      .tags = &tag,
                                      .tag_count = has_tag(op->what)};
+        may_stop = op->elsewhere && op->size < 2;
         answer.status = shale_set(mine->handle, &key, 1, bytes, size_of(op->size), &options);
+        may_stop = false;
         break;
     }
     case 'n': {
@@ -1051,9 +1065,11 @@ static void check_status(const operation *op) {
     checks++;
     bool is_right = s == SHALE_OK || (s == SHALE_MISS && strchr("rugnoj", op->what)) ||
                     (s == SHALE_E_INVALID && op->what == 'i');
+    /* What lets go finds room on a full disk too: promises.md, "Space". */
+    bool is_full = machine.is_full && (!strchr("rovVe", op->what) || model.lacks_reserve);
     if (!is_right && s == SHALE_E_FULL &&
-        (machine.is_full || (strchr("spatATlLniuo", op->what) && (some_are_pinned() || damaged_pins_remain())))) {
-        excuses_used[machine.is_full ? excuse_full_disk : excuse_full_of_pins]++;
+        (is_full || (strchr("spatATlLniu", op->what) && (some_are_pinned() || damaged_pins_remain())))) {
+        excuses_used[is_full ? excuse_full_disk : excuse_full_of_pins]++;
         is_right = true;
     }
     if (!is_right && s == SHALE_E_FULL && op->size == 2 &&
@@ -1061,7 +1077,7 @@ static void check_status(const operation *op) {
         excuses_used[excuse_both_do_not_fit]++;
         is_right = true;
     }
-    if (!is_right && s == SHALE_E_FULL && strchr("uo", op->what) && is_all_that_is_left(op->key)) {
+    if (!is_right && s == SHALE_E_FULL && op->what == 'u' && is_all_that_is_left(op->key)) {
         excuses_used[excuse_both_do_not_fit]++;
         is_right = true;
     }
@@ -1150,6 +1166,58 @@ static void add_unsettled(void) {
     }
 }
 
+/* What an operation has made of the worlds that came to its end. */
+static void conclude(const operation *done, uint16_t id) {
+    check_status(done);
+    if (answer.status == SHALE_E_FULL && strchr("cvV", done->what)) {
+        /* Not atomic; and a `clear` that finds no place empties the table first. */
+        for (int w = 0; w < model.world_count; w++) {
+            choices after[most_keys];
+            memcpy(after, model.worlds[w], sizeof after);
+            answer.status = SHALE_OK;
+            (void)complete(after, done, id);
+            answer.status = SHALE_E_FULL;
+            for (int k = 0; k < most_keys; k++)
+                add_choices(&model.worlds[w][k], &after[k]);
+        }
+    }
+    int left = 0;
+    choices before = model.worlds[0][done->key];
+    if (done->what == 'g' || (done->what == 'n' && answer.status == SHALE_MISS)) {
+        if (answer.status == SHALE_OK && !answer.is_recognised)
+            complain("key %c holds what nobody stored", done->key + 'a');
+        else if (answer.status >= 0)
+            observe(done->key, answer.status == SHALE_OK ? &answer.seen : NULL, false, true);
+    } else {
+        for (int w = 0; w < model.world_count; w++)
+            if (complete(model.worlds[w], done, id)) {
+                if (left != w)
+                    memcpy(model.worlds[left], model.worlds[w], sizeof model.worlds[w]);
+                left++;
+            }
+        if (left == 0)
+            complain("%c of key %c answers %d (number %llx); right is %s", done->what, done->key + 'a', answer.status,
+                     (unsigned long long)answer.number, describe(&before));
+        else
+            model.world_count = left;
+        for (int i = 0; i < model.pending_count;)
+            if (complete(model.pending[i], done, id))
+                i++;
+            else if (model.is_clear_pending) /* elsewhere, perhaps */
+                model.pending[i++][done->key] = model.worlds[0][done->key];
+            else
+                memcpy(model.pending[i], model.pending[--model.pending_count], sizeof model.pending[i]);
+    }
+    if (settles(done))
+        model.pending_count = model.is_clear_pending = 0;
+    if (done->what == 'e' && answer.status == SHALE_OK && answer.evicted == 0)
+        check_nobody_evictable();
+    note_history();
+    if (answer.status == SHALE_OK &&
+        (done->what == 'y' || (answer.has_closed && !machine.processes[1 - model.actor].handle)))
+        all_is_durable();
+}
+
 /* One operation, and a look at what is there then. False where something is wrong; `failure` says what. */
 static bool perform(const operation *op) {
     failure[0] = 0;
@@ -1189,6 +1257,8 @@ static bool perform(const operation *op) {
     shim_faults.event = before_event;
     memset(&answer, 0, sizeof answer);
     operation done = *op;
+    stopping = &done;
+    has_stopped = may_stop = false;
     int end = in_process(&done, id);
     model.load.may_be_refused |= done.what == 'c' || model.is_clear_pending;
     if (done.what == 'V' && done.key == 0)
@@ -1198,63 +1268,18 @@ static bool perform(const operation *op) {
         process_ends(model.actor);
         if (done.what == 'j')
             add_killed_lease();
-        else
+        else if (!has_stopped)
             add_killed(&done, id);
+        model.uncounted += has_stopped;
         note_history();
         if (machine.processes[1 - model.actor].handle)
             model.actor = 1 - model.actor;
     } else if (end != ended || failure[0])
         return false;
-    else {
+    else if (has_stopped)
         check_status(&done);
-        if (answer.status == SHALE_E_FULL && strchr("cvV", done.what)) {
-            /* Not atomic; and a `clear` that finds no place empties the table first. */
-            for (int w = 0; w < model.world_count; w++) {
-                choices after[most_keys];
-                memcpy(after, model.worlds[w], sizeof after);
-                answer.status = SHALE_OK;
-                (void)complete(after, &done, id);
-                answer.status = SHALE_E_FULL;
-                for (int k = 0; k < most_keys; k++)
-                    add_choices(&model.worlds[w][k], &after[k]);
-            }
-        }
-        int left = 0;
-        choices before = model.worlds[0][done.key];
-        if (done.what == 'g' || (done.what == 'n' && answer.status == SHALE_MISS)) {
-            if (answer.status == SHALE_OK && !answer.is_recognised)
-                complain("key %c holds what nobody stored", done.key + 'a');
-            else if (answer.status >= 0)
-                observe(done.key, answer.status == SHALE_OK ? &answer.seen : NULL, false, true);
-        } else {
-            for (int w = 0; w < model.world_count; w++)
-                if (complete(model.worlds[w], &done, id)) {
-                    if (left != w)
-                        memcpy(model.worlds[left], model.worlds[w], sizeof model.worlds[w]);
-                    left++;
-                }
-            if (left == 0)
-                complain("%c of key %c answers %d (number %llx); right is %s", done.what, done.key + 'a', answer.status,
-                         (unsigned long long)answer.number, describe(&before));
-            else
-                model.world_count = left;
-            for (int i = 0; i < model.pending_count;)
-                if (complete(model.pending[i], &done, id))
-                    i++;
-                else if (model.is_clear_pending) /* elsewhere, perhaps */
-                    model.pending[i++][done.key] = model.worlds[0][done.key];
-                else
-                    memcpy(model.pending[i], model.pending[--model.pending_count], sizeof model.pending[i]);
-        }
-        if (settles(&done))
-            model.pending_count = model.is_clear_pending = 0;
-        if (done.what == 'e' && answer.status == SHALE_OK && answer.evicted == 0)
-            check_nobody_evictable();
-        note_history();
-        if (answer.status == SHALE_OK &&
-            (done.what == 'y' || (answer.has_closed && !machine.processes[1 - model.actor].handle)))
-            all_is_durable();
-    }
+    else
+        conclude(&done, id);
     if (done.what == 'z' && answer.number)
         model.was_damaged = model.was_cut = true;
     if (failure[0])
@@ -1263,10 +1288,82 @@ static bool perform(const operation *op) {
         note_pending_clear(); /* (Who meets one key that is missing finishes it for those that are looked at behind that.) */
         in_process(NULL, 0);
     }
+    has_stopped = false;
     note_pending_clear();
     if (!failure[0])
         check_files();
     return !failure[0];
+}
+
+/* ---- two callers at once ---------------------------------------------------------- */
+
+/* What follows in the sequence, and how much of it has happened elsewhere. */
+static struct {
+    const operation *operations;
+    int count, done;
+} following;
+
+static bool check_progress(void);
+static void save_here(void);
+static void restore_here(void);
+
+/* A set that prepares a place holds no lock, and has succeeded. The other process goes on meanwhile. */
+static void go_on_elsewhere(bool is_after) {
+    if (current_process < 0 || !may_stop || has_stopped || stopping->is_after != is_after)
+        return;
+    layout l = read_layout(bytes_of_data);
+    for (size_t i = 0; i < l.shards; i++) {
+        uint64_t lock = word(bytes_of(machine.names[name_index]), index_head + i * l.region);
+        if (lock != mutex_free)
+            return;
+    }
+    struct {
+        sigjmp_buf escape;
+        operation op;
+        const operation *stopping;
+        uint32_t events, kill_at;
+        int process, replays, key;
+        bool is_forced, is_displaced;
+        uint16_t id;
+    } mine = {.op = *stopping,
+              .stopping = stopping,
+              .events = events,
+              .kill_at = kill_at,
+              .process = current_process,
+              .replays = replays,
+              .key = own_key,
+              .id = new_id};
+    mine.is_forced = is_forced, mine.is_displaced = is_displaced;
+    memcpy(mine.escape, escape, sizeof escape);
+    current_process = -1;
+    is_running = may_stop = false;
+    answer.status = SHALE_OK;
+    conclude(&mine.op, mine.id);
+    for (int i = 0; i < mine.op.elsewhere && following.done < following.count && !failure[0]; i++) {
+        operation op = following.operations[following.done];
+        if (strchr("bXQdk", op.what)) /* (they are about both) */
+            break;
+        following.done++;
+        op.elsewhere = 0;
+        model.actor = 1 - mine.process;
+        if (!perform(&op))
+            break;
+        save_here();
+        if (!check_progress())
+            break;
+        restore_here();
+    }
+    model.actor = mine.process;
+    memcpy(escape, mine.escape, sizeof escape);
+    current_process = mine.process;
+    stopping = mine.stopping;
+    events = mine.events, kill_at = mine.kill_at, replays = mine.replays, own_key = mine.key, new_id = mine.id;
+    is_forced = mine.is_forced, is_displaced = mine.is_displaced;
+    sets_large = false;
+    is_running = has_stopped = true;
+    if (failure[0])
+        siglongjmp(escape, has_failed);
+    memset(&answer, 0, sizeof answer);
 }
 
 /* ---- progress ------------------------------------------------------------------- */
@@ -1334,13 +1431,35 @@ static void expect_fenced(const char *key, uint64_t token, bool may_be_refused) 
     is_about_z = false;
 }
 
+/* What lets go of entries succeeds on a full disk, and when it has let go of all, a set does: promises.md, "Space". (A
+ * shard in which nothing was ever written has no place.) */
+static void expect_letting_go(void) {
+    own_key = 1;
+    expect("an expiry on a full disk", shale_expire(handle(), "b", 1));
+    own_key = -1;
+    expect("an invalidation on a full disk", shale_invalidate(handle(), "w", 1));
+    for (own_key = 0; own_key < configured->keys; own_key++)
+        expect("a removal on a full disk", shale_remove(handle(), &(char){(char)('a' + own_key)}, 1, 0));
+    own_key = -1;
+    expect("an eviction on a full disk", shale_evict(handle(), 1000, NULL));
+    layout l = read_layout(bytes_of_data);
+    for (size_t i = 0; i < l.shards; i++) {
+        shard_view v = view_of(&l, bytes_of_data, bytes_of(machine.names[name_index]), i);
+        if (!field(&v, w_queue_count) || damaged_pins_remain())
+            return;
+    }
+    is_about_z = true;
+    expect("a set after all has gone from a full disk", shale_set(handle(), "z", 1, "z", 1, NULL));
+    is_about_z = false;
+}
+
 /* A set of a byte, a removal, an eviction, an invalidation and fenced sets get done, one by a token of now and one by that
  * of the load. The caller restores what was. */
 static bool check_progress(void) {
     failure[0] = 0;
     failure_kind = "";
     is_forced = is_displaced = false;
-    if (machine.is_full)
+    if (machine.is_full && model.lacks_reserve)
         return true;
     prepare_boot();
     shim_faults.store = before_store;
@@ -1354,7 +1473,9 @@ static bool check_progress(void) {
     if (sigsetjmp(escape, 0) == ended) {
         if (!handle())
             (void)open_cache(model.capacity);
-        if (!failure[0]) {
+        if (!failure[0] && machine.is_full && !model.lacks_reserve)
+            expect_letting_go();
+        if (!failure[0] && !machine.is_full) {
             expect_set("one more set of a byte", "z", NULL);
             expect("one more removal", shale_remove(handle(), "z", 1, 0));
             shale_value value = read_value();

@@ -6,7 +6,7 @@
 /* Documentation/format.md */
 enum {
     index_head = 3 * page_size,
-    shard_header = 1024,
+    shard_header = 2304,
     queue_region = 4,
     state_region = 5,
     slot_region = 8,

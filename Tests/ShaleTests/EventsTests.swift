@@ -15,6 +15,7 @@ struct EventsTests {
         case .loadBegan(let key): "load \(key)"
         case .loadEnded(let key, _, let error): "loaded \(key)\(error == nil ? "" : " in vain")"
         case .conflict(let key): "conflict \(key)"
+        case .waiting(let sentence): sentence
         }
     }
 

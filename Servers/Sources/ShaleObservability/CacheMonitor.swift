@@ -82,6 +82,7 @@ public final class CacheMonitor<Key: Hashable & Codable & Sendable, Value: Codab
             logger.error("a write was lost: \(error)", metadata: ["key": "\(key)"])
         case .conflict(let key):
             logger.debug("what was loaded is not stored: the key has changed", metadata: ["key": "\(key)"])
+        case .waiting(let sentence): logger.warning("\(sentence)")
         case .hit, .miss, .loadBegan: break
         }
     }

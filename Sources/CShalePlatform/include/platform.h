@@ -262,22 +262,36 @@ static inline int shim_mutex_init(void *p) {
     pthread_mutexattr_destroy(&a);
     return e;
 }
-int shim_mutex_wait(void *p);
-
-/* 0, or EOWNERDEAD where the owner died (the lock is held and consistent then), or an error. */
-static inline int shim_mutex_lock(void *p) {
+/* Without waiting: 0, EBUSY, EOWNERDEAD where the owner died (the lock is held and consistent then), or an error. */
+static inline int shim_mutex_try(void *p) {
 #ifdef SHALE_FAULTS
     long fault = shim_fault("mutex_lock");
     if (fault < 0) return (int)-fault;
 #endif
     int e = pthread_mutex_trylock((pthread_mutex_t *)p);
-    if (e == EBUSY) e = shim_mutex_wait(p);
-    if (e == EOWNERDEAD) pthread_mutex_consistent((pthread_mutex_t *)p);
+    if (__builtin_expect(e == EOWNERDEAD, 0)) pthread_mutex_consistent((pthread_mutex_t *)p);
     return e;
 }
+/* The same after waiting; ETIMEDOUT where others had it for `ms` milliseconds, or for the 20 that a wait lasts at most. */
+int shim_mutex_wait(void *p, int64_t ms);
+/* The thread that holds it; 0: none. */
+uint32_t shim_mutex_owner(const void *p);
+/* The sentence of a wait, with the process of the thread that holds the lock; 0: a thread that is not known. It is one of
+ * this PID namespace. Takes no memory. */
+void shim_describe_wait(char *text, size_t size, const char *path, const char *file, const char *lock, int64_t ms,
+                        uint32_t thread, const char *advice);
 static inline void shim_mutex_unlock(void *p) { pthread_mutex_unlock((pthread_mutex_t *)p); }
+/* Whether others wait for a mutex that this thread holds. (Both libcs mark it in the futex, by its highest bit.) */
+static inline int shim_mutex_is_wanted(const void *p) {
+#if defined(__GLIBC__)
+    const int *futex = (const int *)p;
+#else
+    const int *futex = (const int *)p + 1;
+#endif
+    return __atomic_load_n(futex, __ATOMIC_RELAXED) < 0;
+}
 static inline size_t shim_mutex_size(void) { return sizeof(pthread_mutex_t); }
-static inline int shim_owner_dead(void) { return EOWNERDEAD; }
+enum { SHIM_EBUSY = EBUSY, SHIM_EOWNERDEAD = EOWNERDEAD, SHIM_ETIMEDOUT = ETIMEDOUT };
 
 /* ---- threads (threads.c) ----------------------------------------------- */
 
@@ -420,15 +434,15 @@ static inline long shim_sys_truncate(int fd, int64_t end) {
     SHIM_FAIL("truncate");
     SHIM_RESULT(ftruncate(fd, end));
 }
-/* Byte-range lock of the open file description. kind: F_RDLCK, F_WRLCK, F_UNLCK. */
-static inline long shim_sys_lock(int fd, int64_t byte, int kind, _Bool wait) {
+/* Lock of the open file description on n bytes; 0: on all from there on. kind: F_RDLCK, F_WRLCK, F_UNLCK. */
+static inline long shim_sys_lock(int fd, int64_t at, int64_t n, int kind, _Bool wait) {
     SHIM_FAIL("lock");
     struct flock l;
     memset(&l, 0, sizeof l);
     l.l_type = (short)kind;
     l.l_whence = SEEK_SET;
-    l.l_start = byte;
-    l.l_len = 1;
+    l.l_start = at;
+    l.l_len = n;
     int r;
     do r = fcntl(fd, wait ? F_OFD_SETLKW : F_OFD_SETLK, &l);
     while (r < 0 && errno == EINTR);
@@ -446,6 +460,15 @@ static inline _Bool shim_sys_is_locked(int fd, int64_t byte) {
     l.l_start = byte;
     l.l_len = 1;
     return fcntl(fd, F_OFD_GETLK, &l) < 0 || l.l_type != F_UNLCK;
+}
+/* The first byte from this one on that another description has locked; -1: none, or that cannot be told. */
+static inline int64_t shim_sys_next_locked(int fd, int64_t byte) {
+    struct flock l;
+    memset(&l, 0, sizeof l);
+    l.l_type = F_WRLCK;
+    l.l_whence = SEEK_SET;
+    l.l_start = byte;
+    return fcntl(fd, F_OFD_GETLK, &l) < 0 || l.l_type == F_UNLCK ? -1 : l.l_start;
 }
 enum { SHIM_HUGE_PAGE = 2 << 20 };
 /* The mapping, or NULL with -errno in *error. fd < 0: anonymous, shared with forked children. */

@@ -205,6 +205,8 @@ extension Engine {
 
     public func clear() throws(Failure) {
         var change = try Change(ref)
+        // All at once: a reader finds all of a shard, or nothing.
+        change.share = .max
         for i in 0..<ref.pointee.geometry.shards {
             let shard = Shard(ref, i)
             try shard.write(&change) { shard throws(Failure) in try shard.clear() }
@@ -221,13 +223,15 @@ extension Engine {
             let share = max(1, left / UInt64(shards))
             for i in 0..<shards where left > 0 {
                 let shard = Shard(ref, i)
-                // A few hundred at a time, so that nobody waits long for the lock.
-                let wanted = min(share, left, 256)
-                let done = try shard.write(&change) { shard throws(Failure) in
-                    let header = shard.header, before = header[ShardHeader.Field.evictions.word]
-                    var done: UInt64 { header[ShardHeader.Field.evictions.word] &- before }
-                    while done < wanted, shard.change.blobCount < Change.mostBlobs, shard.evict() {}
-                    return done
+                let wanted = min(share, left)
+                var done: UInt64 = 0
+                try shard.write(&change) { shard throws(Failure) in
+                    let evictions = ShardHeader.Field.evictions.word, earlier = done, before = shard.header[evictions]
+                    while done < wanted, shard.change.blobCount < Change.mostBlobs {
+                        // (Others evict between two holds.)
+                        defer { done = earlier + (shard.header[evictions] &- before) }
+                        guard try shard.evict() else { break }
+                    }
                 }
                 left -= done
                 progress += done
@@ -243,7 +247,12 @@ extension Engine {
         var purged: UInt64 = 0
         for i in 0..<ref.pointee.geometry.shards {
             let shard = Shard(ref, i)
-            purged += UInt64(try shard.write(&change) { shard throws(Failure) in shard.purge() })
+            var expired = 0, areTagsTurned = false
+            try shard.write(&change) { shard throws(Failure) in
+                while try shard.dropSomeGone(counting: &expired) {}
+                try shard.emptyTags(&areTagsTurned)
+            }
+            purged += UInt64(expired)
         }
         return purged
     }

@@ -6,11 +6,12 @@ struct DictionaryRetirement {
 
     private var frames: DictionaryFrames { engine.pointee.dictionaries.frames }
 
-    /// Puts a dictionary into a frame that no current record needs. False where there is none.
+    /// Puts a dictionary into a frame that no current record needs. False where there is none, where another is about to
+    /// do so, and where a shard's lock is not free for long: a call that brings a sample does not depend on it.
     func store(_ candidate: DictionaryCache.Candidate) -> Bool {
         let head = frames.head, before = candidate.present
-        let result = shim_mutex_lock(head.address(IndexHead.dictionaryLock))
-        guard result == 0 || result == shim_owner_dead() else { return false }
+        let result = shim_mutex_try(head.address(IndexHead.dictionaryLock))
+        guard result == 0 || result == SHIM_EOWNERDEAD else { return false }
         defer { shim_mutex_unlock(head.address(IndexHead.dictionaryLock)) }
         guard head.acquire(IndexHead.dictionaryCurrent) == before else { return false }
         // What a log that was not replayed yet names is not known.
@@ -25,7 +26,8 @@ struct DictionaryRetirement {
                 // From here on no put takes it any more; who has the lock now is waited for.
                 head.release(IndexHead.dictionaryRetiring, victim)
                 shim_fence()
-                if isNeeded(number, locked: true) { continue }
+                guard let isNeeded = isNeededByWriters(number) else { return false }
+                if isNeeded { continue }
             }
             let p = frames.frame(number)
             guard (try? engine.pointee.files.allocateData(p - engine.pointee.data, frames.size)) != nil else {
@@ -34,7 +36,7 @@ struct DictionaryRetirement {
             word.release(0, 0)
             // A shard that was rebuilt since it was asked may have found old records that name the number, before it
             // was gone.
-            if victim != 0, isNeeded(number, locked: true) {
+            if victim != 0, isNeededByWriters(number) ?? true {
                 word.release(0, victim)
                 continue
             }
@@ -54,13 +56,24 @@ struct DictionaryRetirement {
         return false
     }
 
-    /// Whether a current record names it. `locked`: also one of a set that is under way.
-    private func isNeeded(_ number: UInt16, locked: Bool = false) -> Bool {
+    /// Whether a current record names it.
+    private func isNeeded(_ number: UInt16) -> Bool {
+        for i in 0..<engine.pointee.geometry.shards where isNamed(number, Shard(engine, i).reader) { return true }
+        return false
+    }
+
+    /// Or one of a set that is under way. Nil where that cannot be known soon.
+    private func isNeededByWriters(_ number: UInt16) -> Bool? {
         for i in 0..<engine.pointee.geometry.shards {
-            let shard = Shard(engine, i)
-            func isNamed(_ shard: ShardReader) -> Bool { shard.header[shard.dictionaryField(number)] != 0 }
-            if locked ? (try? shard.locked { isNamed($0.reader) }) ?? true : isNamed(shard.reader) { return true }
+            guard let isNamed = try? Shard(engine, i).locked(waiting: .short, { isNamed(number, $0.reader) }) else {
+                return nil
+            }
+            if isNamed { return true }
         }
         return false
+    }
+
+    private func isNamed(_ number: UInt16, _ shard: ShardReader) -> Bool {
+        shard.header[shard.dictionaryField(number)] != 0
     }
 }

@@ -43,8 +43,8 @@ struct LargeSet {
         if isConditional {
             var tags = options.tags
             let mayBegin = try withUnsafeBytes(of: &tags) { tags throws(Failure) in
-                try write(to: shard, &change) { shard in
-                    shard.mayReplace(
+                try write(to: shard, &change) { shard throws(Failure) in
+                    try shard.mayReplace(
                         entry.key, options.condition, tags.start.assumingMemoryBound(to: UInt64.self), options.tagCount,
                         now: shard.change.now)
                 }
@@ -52,7 +52,7 @@ struct LargeSet {
             if !mayBegin { return .conflict }
         }
         do throws(Failure) { return try storeBesideOwn(&version, &change) } catch {
-            guard error.status == .full, !error.isFileLimit, replacesUnpinned() else { throw error }
+            guard error.status == .full, !error.isFileLimit, try replacesUnpinned() else { throw error }
             if isConditional || options.isPinned {
                 throw shard.log.noSpace(
                     """
@@ -76,7 +76,7 @@ struct LargeSet {
     /// has made room. `keepsOwn`: beside the value that it replaces.
     private func drawBlob(keepsOwn: Bool, isSpread: Bool = false, _ change: inout Change) throws(Failure) -> UInt64 {
         // What is pinned stays whatever becomes of the new value, and only beside it anything is let go of.
-        let isKept = hasPins && replacesUnpinned(), own = isKept && keepsOwn
+        let isKept = hasPins ? try replacesUnpinned() : false, own = isKept && keepsOwn
         var blob = shard.reader.drawLSN()
         if !isSpread, value.count <= ref.pointee.geometry.longestInOneShard {
             let one = blob | PartKey.isInOneShard
@@ -149,6 +149,8 @@ struct LargeSet {
         }
         // Since then the cleaner may have met parts that seemed nobody's.
         do throws(Failure) { try replaceMissing(turn, isStored: true, &change) } catch {
+            // Another holds a shard's lock for long: readers drop the value if it lacks a part.
+            if error.status == .busy { return .ok }
             // It is stored, and goes again: evicted at once, but what is pinned may not be.
             _ = try? write(to: shard, &change) { shard in
                 shard.evictOwner(PartKey(blob: blob, owner: entry.key.hash, part: 0), evenPinned: true)
@@ -237,8 +239,8 @@ struct LargeSet {
         for _ in 0..<3 {
             var wasKept = true
             turn.renew()
-            for i in 0..<count where try !hasPart(i, turn.number) {
-                if isStored, !isCurrent(turn.number) { return }
+            for i in 0..<count where try !hasPart(i, turn.number, isStored ? .short : .ofCall) {
+                if isStored, try !isCurrent(turn.number) { return }
                 _ = try putPart(i, turn.number, &change)
                 wasKept = turn.renew() && wasKept
             }
@@ -247,21 +249,26 @@ struct LargeSet {
         throw shard.log.filled()
     }
 
-    private func isCurrent(_ blob: UInt64) -> Bool {
-        look(shard) { shard in
+    private func isCurrent(_ blob: UInt64) throws(Failure) -> Bool {
+        try look(shard, .short) { shard in
             shard.lookup(entry.key).flatMap { shard.manifest(at: $0.entry.location) }?.blob == blob
         }
     }
 
-    private func hasPart(_ i: Int, _ blob: UInt64) throws(Failure) -> Bool {
+    private func hasPart(_ i: Int, _ blob: UInt64, _ patience: Patience) throws(Failure) -> Bool {
         try withPart(i, blob) { shard, key throws(Failure) in
-            look(shard) { $0.lookup(key, isPart: true) != nil }
+            try look(shard, patience) { $0.lookup(key, isPart: true) != nil }
         }
     }
 
-    /// Under the shard's lock; in doubt, yes.
-    private func look(_ shard: Shard, _ isSo: (ShardReader) -> Bool) -> Bool {
-        (try? shard.locked { isSo($0.reader) }) ?? true
+    /// Under the shard's lock; in doubt, yes. An error where it is not free in time.
+    private func look(_ shard: Shard, _ patience: Patience = .ofCall, _ isSo: (ShardReader) -> Bool) throws(Failure)
+        -> Bool
+    {
+        do throws(Failure) { return try shard.locked(waiting: patience) { isSo($0.reader) } } catch {
+            if error.status == .busy { throw error }
+            return true
+        }
     }
 
     // MARK: Where the old value and the new one do not fit
@@ -273,8 +280,8 @@ struct LargeSet {
         return false
     }
 
-    private func replacesUnpinned() -> Bool {
-        look(shard) { $0.lookup(entry.key).map { !$0.entry.isPinned } ?? false }
+    private func replacesUnpinned() throws(Failure) -> Bool {
+        try look(shard) { $0.lookup(entry.key).map { !$0.entry.isPinned } ?? false }
     }
 
     /// A shard without room for what it gets of the value, even if nothing else were there but what is pinned.
@@ -307,19 +314,19 @@ struct LargeSet {
 
     /// What is to be kept of the value that the set replaces, beside what is pinned.
     private func addOwn(to needs: UnsafeMutableBufferPointer<ShardReader.Need>) throws(Failure) {
-        func add(_ shard: Shard, _ key: Key, isPart: Bool) -> Change.Blob {
+        func add(_ shard: Shard, _ key: Key, isPart: Bool) throws(Failure) -> Change.Blob {
             var own = Measure()
-            _ = look(shard) { shard in
+            _ = try look(shard) { shard in
                 if let slot = shard.lookup(key, isPart: isPart) { own = shard.measure(slot.entry.location) }
                 return true
             }
             needs[shard.number].kept += own.bytes
             return own.blob
         }
-        let own = add(shard, entry.key, isPart: false)
+        let own = try add(shard, entry.key, isPart: false)
         for i in 0..<own.parts {
             try withPart(i, own.blob) { shard, key throws(Failure) in
-                if shard.header[ShardHeader.Field.pinnedBytes] > 0 { _ = add(shard, key, isPart: true) }
+                if shard.header[ShardHeader.Field.pinnedBytes] > 0 { _ = try add(shard, key, isPart: true) }
             }
         }
     }

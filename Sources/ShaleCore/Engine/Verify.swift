@@ -8,72 +8,81 @@ public struct Report: Sendable {
 }
 
 extension Engine {
-    /// Reads every current record, checks it, and drops what is damaged. Holds one shard's lock at a time,
-    /// for a few hundred entries each.
+    /// Reads every current record, checks it, and drops what is damaged. Holds one shard's lock at a time, for a few
+    /// records.
     public func verify() throws(Failure) -> Report {
         var report = Report()
         for i in 0..<ref.pointee.geometry.shards {
             let shard = Shard(ref, i)
-            var position = 0
-            while true {
-                let start = position
-                let (next, found) = try check(shard, from: start)
-                report.records += found.records
-                report.bytes += found.bytes
-                report.corruptRecords += found.corruptRecords
-                guard let next else { break }
-                position = next
+            var fraction: UInt64 = 0
+            while fraction < Table.allFractions {
+                if ref.pointee.isReadOnly {
+                    if shard.header.isBeingRebuilt { try shard.waitForRebuild() }
+                    // (Without a lock: each slot is looked at again.)
+                    let (next, found) = try shard.reader.checkHome(of: fraction) { _ throws(Failure) in
+                        report.corruptRecords += 1
+                        report.records += 1
+                    }
+                    report.add(found)
+                    fraction = next
+                } else {
+                    try check(shard, &fraction, &report)
+                }
             }
         }
         return report
     }
 
-    private func check(_ shard: Shard, from start: Int) throws(Failure) -> (next: Int?, Report) {
-        var report = Report(), corrupt = 0, next: Int?
-        if ref.pointee.isReadOnly {
-            if shard.header.isBeingRebuilt { try shard.waitForRebuild() }
-            next = try walk(shard.reader, start, &report) { _ throws(Failure) in corrupt += 1 }
-        } else {
-            var change = try Change(ref)
-            next = try shard.write(&change) { shard throws(Failure) in
-                report = Report()
-                // Those that cleaning meets on the way are among them.
-                let before = shard.header[ShardHeader.Field.corrupt]
-                defer {
-                    corrupt += shard.header[ShardHeader.Field.corrupt] - before
-                    if corrupt > 0 { shard.recount() }
-                }
-                return try walk(shard.reader, start, &report) { slot throws(Failure) in
+    /// As many entries as a hold has a share for.
+    private func check(_ shard: Shard, _ fraction: inout UInt64, _ report: inout Report) throws(Failure) {
+        var change = try Change(ref)
+        try shard.write(&change) { shard throws(Failure) in
+            // Those that cleaning meets on the way are among them.
+            let corrupt = ShardHeader.Field.corrupt, before = shard.header[corrupt]
+            defer { report.corruptRecords += UInt64(shard.header[corrupt] - before) }
+            repeat {
+                let (next, found) = try shard.reader.checkHome(of: fraction) { slot throws(Failure) in
                     if Loss.length > shard.log.headRoom { try shard.makeRoom(Loss.length, live: false) }
-                    if shard.reader.check(slot) == .damaged { try shard.lose(slot) }
+                    guard shard.reader.check(slot) == .damaged else { return }
+                    try shard.lose(slot)
+                    report.records += 1
                 }
-            }
+                report.add(found)
+                shard.spend(Int(found.records) * Share.lookup + Table.bucketSlots, bytes: Int(found.bytes))
+                fraction = next
+            } while fraction < Table.allFractions && shard.change.left > 0
         }
-        report.corruptRecords = UInt64(corrupt)
-        return (next, report)
     }
+}
 
-    private func walk(
-        _ shard: ShardReader, _ start: Int, _ report: inout Report, _ drop: (Slot) throws(Failure) -> Void
-    )
-        throws(Failure) -> Int?
-    {
-        let end = shard.table.positions.upperBound
-        let stop = min(end, start + 128)
-        // (A read-only handle has no lock: each slot is looked at again.)
-        try shard.table.forEachSlot(at: start..<max(start, stop)) { slot, _, _ throws(Failure) in
-            let checked = shard.check(slot)
-            if checked == .free { return }
-            report.records += 1
-            if case .sound(let bytes) = checked { report.bytes += UInt64(bytes) } else { try drop(slot) }
-        }
-        return stop < end ? stop : nil
+extension Report {
+    fileprivate mutating func add(_ other: Report) {
+        records += other.records
+        bytes += other.bytes
     }
 }
 
 private enum Checked: Equatable { case free, sound(Int), damaged }
 
 extension ShardReader {
+    /// Checks the entries of one home: what is sound there, and where the next home begins. `drop` gets the others.
+    fileprivate func checkHome(of fraction: UInt64, _ drop: (Slot) throws(Failure) -> Void) throws(Failure) -> (
+        next: UInt64, Report
+    ) {
+        var report = Report()
+        let homes = table.homes(from: fraction, atMost: 1)
+        _ = try table.visit(homes) { slot throws(Failure) in
+            switch check(slot) {
+            case .free: break
+            case .damaged: try drop(slot)
+            case .sound(let bytes):
+                report.records += 1
+                report.bytes += UInt64(bytes)
+            }
+        }
+        return (homes.next, report)
+    }
+
     /// What a slot points to. Without the lock it may be recycled meanwhile, and is looked at again.
     fileprivate func check(_ slot: Slot) -> Checked {
         while true {

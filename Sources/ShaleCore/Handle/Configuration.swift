@@ -24,6 +24,7 @@ public struct Configuration: Sendable {
     /// Nil: the system's wall clock. Milliseconds since 1970; called before any lock is taken.
     public var clock: (@convention(c) (UnsafeMutableRawPointer?) -> Int64)?
     nonisolated(unsafe) public var clockContext: UnsafeMutableRawPointer?
+    public var waits = WaitOptions()
 
     public init() {}
 
@@ -52,6 +53,7 @@ public struct Configuration: Sendable {
         if !Configuration.isAge(maxAge) || !Configuration.isAge(stale) {
             throw Failure.because(.invalid, "an age is negative; use 0 for the default, SHALE_NEVER or SHALE_NONE")
         }
+        if waits.limit < 0 { throw Failure.because(.invalid, "lock_timeout_ms is negative") }
         if mode & ~0o777 != 0 { throw Failure.because(.invalid, "mode has other than permission bits") }
         if isReadOnly, capacity != 0 || maxEntries != 0 {
             throw Failure.because(.invalid, "a read-only handle cannot set capacity or max_entries; leave them 0")

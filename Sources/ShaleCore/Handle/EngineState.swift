@@ -23,6 +23,9 @@ struct EngineState {
     /// The data file's generation when a read-only handle made an index of its own; 0: the index is the shared one.
     var privateGeneration: UInt64
 
+    let waits: WaitOptions
+    var toldWaits = ToldWaits()
+
     var scratch: ScratchPool
     var dictionaries: DictionaryCache
     #if !hasFeature(Embedded)

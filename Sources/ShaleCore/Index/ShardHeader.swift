@@ -1,10 +1,10 @@
 import CShalePlatform
 
-/// A shard's header in the index: 2048 bytes of words, grouped by who writes
+/// A shard's header in the index: 2,304 bytes of words, grouped by who writes
 /// them. Readers that hold no lock share the second line, which writers touch
 /// only when the table's shape, the tags or the whole shard change.
 struct ShardHeader: MappedWords {
-    static let size = 2048
+    static let size = 2304
     /// The words that a transaction may change, and where it keeps what they were before.
     static let saved = 200, savedSize = 640 - saved, savepoint = 1024
     /// Moves of a pass over the table that are under way: pairs of slots, from and to.
@@ -53,8 +53,7 @@ struct ShardHeader: MappedWords {
         static let dictionaries = Count(512) // 16 words
         /// When the head's segment was begun: milliseconds since 1970.
         static let begunTime = Word(640)
-        /// Not zero until the sums were counted anew since a sole writer attached: they come from an index without
-        /// checksums.
+        /// `Unsure`: whether the sums may be wrong until an audit has ended.
         static let unsure = Word(648)
         /// Where the head was, and the time, when what is pinned and gone was sought in vain: hints.
         static let soughtNumber = Word(656), soughtOffset = Count(664), soughtTime = Word(672)
@@ -94,6 +93,18 @@ struct ShardHeader: MappedWords {
         static let tagCounts = Count(960), tagsCarried = Count(976), tagSweep = Word(992)
         /// Leases that were granted and not recorded.
         static let leasesUnrecorded = Word(1016)
+        /// How far an audit is, if one is under way: `auditBegins` and the fractions that it has passed; and its sums, 24
+        /// words (`Sums`).
+        static let auditAt = Word(2048), auditedSums = Count(2056)
+    }
+
+    static let auditBegins: UInt64 = 1
+
+    enum Unsure {
+        /// They come from an index without checksums that a sole writer has attached to: counted when they are needed.
+        static let attached: UInt64 = 1
+        /// An entry was lost whose sizes could not be read.
+        static let damaged: UInt64 = 2
     }
 
     /// State words: what a writer that died was doing, or what is left to be done with a new index.
@@ -115,7 +126,7 @@ struct ShardHeader: MappedWords {
     enum SweepState { static let idle = 0, sweeping = 1, restart = 2, complete = 3 }
 
     /// Changes of a whole shard, a bit each: a writer that finds one set finishes it.
-    enum Pending { static let clear = 1, clearInPlace = 2, recount = 8, rebase = 16 }
+    enum Pending { static let clear = 1, clearInPlace = 2, rebase = 16 }
 
     @inline(__always) subscript(_ field: Count) -> Int {
         get { address(field.word).int(0) }

@@ -48,6 +48,8 @@ struct Table {
         return TableShape.fraction(fingerprint: word0.fingerprint, home: home, buckets: shape.buckets(ofHome: home))
     }
 
+    func fraction(of slot: Slot) -> UInt32 { fraction(at: position(of: slot), slot.entry, shape) }
+
     /// Whether a probe for the fraction comes by the slot.
     func reaches(_ slot: Slot, _ fraction: UInt32, _ position: Int, _ shape: TableShape) -> Bool {
         let displacement = slot.entry.displacement, home = shape.home(fraction)
@@ -230,6 +232,47 @@ struct Table {
     // MARK: Walking
 
     @inline(__always) var positions: Range<Int> { shape.positions }
+
+    // MARK: In the order of fractions
+
+    /// Behind the last one.
+    static let allFractions = UInt64(1) << Sizes.fractionBits
+
+    /// Homes in a row, and the fraction behind their last one.
+    struct Homes {
+        let range: ClosedRange<Int>
+        let next: UInt64
+    }
+
+    /// The home of a fraction, and some behind it.
+    func homes(from fraction: UInt64, atMost most: Int) -> Homes {
+        let shape = self.shape
+        let first = shape.home(UInt32(truncatingIfNeeded: fraction))
+        var last = first, next = shape.end(ofHome: first, from: fraction)
+        // (Homes on both sides of a pass over the table are not in a row.)
+        while last - first + 1 < most, next < Table.allFractions,
+            shape.home(UInt32(truncatingIfNeeded: next)) == last + 1
+        {
+            last += 1
+            next = shape.end(ofHome: last, from: next)
+        }
+        return Homes(range: first...last, next: min(next, Table.allFractions))
+    }
+
+    /// Visits the entries of some homes, wherever they are; the body may free their slots. Returns how many buckets were
+    /// looked at, each of them once.
+    @inline(__always)
+    func visit<E: Error>(_ homes: Homes, _ body: (Slot) throws(E) -> Void) throws(E) -> Int {
+        var position = homes.range.lowerBound, end = homes.range.upperBound
+        while position <= end {
+            if position <= homes.range.upperBound { end = max(end, position + reach(ofHome: position)) }
+            try forEachSlot(at: position..<(position + 1)) { slot, word0, _ throws(E) in
+                if homes.range.contains(position - word0.displacement) { try body(slot) }
+            }
+            position += 1
+        }
+        return position - homes.range.lowerBound
+    }
 
     /// Every slot in use, or those of some buckets. Under the lock; the body may free it.
     @inline(__always)

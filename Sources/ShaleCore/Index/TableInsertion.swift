@@ -62,6 +62,9 @@ extension Table {
         }
     }
 
+    /// Buckets that are looked through for a free slot.
+    private static let farthestFree = 96
+
     /// Moves entries up, each within its own reach, until a slot near `home` is free.
     /// `sparing`: the home whose entries are being laid out anew, and must stay where they are.
     func makeFree(near home: Int, sparing: Int = -1) -> Slot? {
@@ -69,7 +72,7 @@ extension Table {
         let end = shape.positions.upperBound
         var position = home + Table.reaches.3 + 1
         var free: Slot?
-        while position < min(end, home + 256), free == nil {
+        while position < min(end, home + Table.farthestFree), free == nil {
             free = freeSlot(bucket(position))
             if free == nil { position += 1 }
         }

@@ -9,21 +9,24 @@ extension Table {
         header.release(Field.shape, TableShape(buckets: shape.buckets, frontier: frontier, mode: mode).word)
     }
 
-    /// Lays out up to `count` more buckets anew. `dropped` gets an entry that found no place.
-    func advance(_ count: Int, dropped: (Slot) -> Void) {
-        var left = count
-        while left > 0 {
+    /// Lays out up to `count` more buckets anew, and fewer once it has looked at `most` slots; how many it has looked at.
+    /// `dropped` gets an entry that found no place.
+    @discardableResult
+    func advance(_ count: Int, looks most: Int = .max, dropped: (Slot) -> Void) -> Int {
+        var left = count, looks = 0
+        while left > 0, looks < most {
             let shape = self.shape
-            guard shape.mode != TableShape.Mode.steady else { return }
+            guard shape.mode != TableShape.Mode.steady else { return looks }
             let growing = shape.mode == TableShape.Mode.growing
             if growing ? shape.frontier == 0 : shape.frontier == shape.buckets {
                 header.release(
                     Field.shape, TableShape(buckets: shape.nextBuckets, frontier: 0, mode: TableShape.Mode.steady).word)
-                return
+                return looks
             }
-            migrate(growing ? shape.frontier - 1 : shape.frontier, shape, dropped)
+            looks += migrate(growing ? shape.frontier - 1 : shape.frontier, shape, dropped)
             left -= 1
         }
+        return looks
     }
 
     /// What the next `count` steps of `advance` will look at and write to is fetched, so that they need not wait for
@@ -68,11 +71,13 @@ extension Table {
         return nil
     }
 
-    private func migrate(_ old: Int, _ shape: TableShape, _ dropped: (Slot) -> Void) {
+    /// How many slots it has looked at, about.
+    private func migrate(_ old: Int, _ shape: TableShape, _ dropped: (Slot) -> Void) -> Int {
         let growing = shape.mode == TableShape.Mode.growing, next = shape.nextBuckets
         let after = TableShape(buckets: shape.buckets, frontier: growing ? old : old + 1, mode: shape.mode)
         let reach = reach(ofHome: old)
         let lowest = TableShape.lowestFraction(old, shape.buckets)
+        var looks = (reach + 1) * Table.bucketSlots
         // At most 64 entries; their old slots are cleared once readers are told of the new ones.
         withUnsafeTemporaryAllocation(of: SlotUse.self, capacity: ShardHeader.mostMoves) { uses in
             var count = 0
@@ -92,6 +97,7 @@ extension Table {
                         drop(slot, dropped)
                         continue
                     }
+                    looks += (position(of: target) - home + 2) * Table.bucketSlots
                     // (Its value went to make room.)
                     if slot.entry.isFree { continue }
                     let word1 = slot.use
@@ -114,7 +120,7 @@ extension Table {
             }
             header.release(Field.moveCount, 0)
         }
-        if reach == 0 { return }
+        if reach == 0 { return looks }
         // Nobody with this home is displaced any more, except where old and new home can be the same bucket:
         // that of the lowest fraction when growing, of the highest when shrinking.
         let nearest = growing ? lowest : TableShape.lowestFraction(old + 1, shape.buckets) - 1
@@ -125,5 +131,6 @@ extension Table {
                 p.release(i, p.u64(i) & ~SlotEntry.reachBit)
             }
         }
+        return looks
     }
 }

@@ -162,9 +162,6 @@ struct TagTable {
 
     // MARK: Generations
 
-    /// Where a sweep for the older generation has passed all homes. From there on, the cells that it has emptied count.
-    static let swept = UInt64(1) << Sizes.fractionBits
-
     /// Words from which no sum overflows, and a sweep that is inside the generation.
     var isConsistent: Bool {
         let generations = self.generations, most = 1 << 40
@@ -174,7 +171,7 @@ struct TagTable {
             }
         }
         return !generations.hasOlder
-            || header[Field.tagSweep] <= TagTable.swept + UInt64(generations.cells(generations.older))
+            || header[Field.tagSweep] <= Table.allFractions + UInt64(generations.cells(generations.older))
     }
 
     /// The newer generation becomes the older one, which is empty, and the next change begins another.

@@ -63,8 +63,13 @@ struct Victims {
     private func setCount(_ which: Int, _ count: Int) { header[Field.heapCounts[which]] = count }
 
     private func push(_ which: Int, _ value: UInt64) {
-        var child = count(which) + 1
-        setCount(which, child)
+        setCount(which, count(which) + 1)
+        rise(which, from: count(which), value)
+    }
+
+    /// Puts a value at a place that has nothing below it, or above that.
+    private func rise(_ which: Int, from leaf: Int, _ value: UInt64) {
+        var child = leaf
         var p = item(which, child)
         while child > 1 {
             let parent = item(which, child / 2), its = parent.u64(0)
@@ -113,22 +118,44 @@ struct Victims {
     }
 
     /// No entry that may be chosen ranks below it.
-    var lowest: UInt64 { count(current) == 0 ? header[Field.heapLimit] : Item.rank(item(current, 1).u64(0)) }
+    var lowest: UInt64 {
+        let limit = header[Field.heapLimit]
+        return count(current) == 0 ? limit : min(limit, Item.rank(item(current, 1).u64(0)))
+    }
 
     // MARK: Choosing
 
-    /// The least recently used entry's slot, or nil where all are pinned.
-    func next(expired: (Slot) -> Void) -> Slot? {
-        var barren = 0
-        while header[Field.entries] > header[Field.pinned], barren < 4 {
-            while let item = pop(current) {
+    /// A search for a victim, which may pause and go on.
+    struct Search {
+        /// Looks at slots until it pauses.
+        var left: Int
+        /// Heaps in a row that had no victim.
+        var barren: Int
+    }
+
+    /// The least recently used entry's slot, or nil where all are pinned. `expired`: as of `sweep`.
+    func next(_ search: inout Search, expired: (Slot) -> Bool) throws(Failure) -> Slot? {
+        while header[Field.entries] > header[Field.pinned], search.barren < 4 {
+            while count(current) > 0 {
+                // (Items above the limit are left of a sweep that had to lower it.)
+                guard let item = pop(current), Item.rank(item) <= header[Field.heapLimit] else {
+                    setCount(current, 0)
+                    break
+                }
                 // Keep the other heap's sweep ahead of the consumption of this one.
                 let unswept = max(0, table.positions.upperBound - header[Field.sweepAt])
-                sweep(buckets: max(16, unswept / (count(current) + 1) + 1), expired: expired)
-                if let slot = entry(of: item) { return slot }
+                let buckets = max(16, unswept / (count(current) + 1) + 1)
+                search.left -= sweep(looks: min(buckets * Table.bucketSlots, Victims.looksAtOnce), expired: expired)
+                search.left -= Victims.looksForItem
+                if let slot = entry(of: item) {
+                    search.barren = 0
+                    return slot
+                }
+                if search.left <= 0 { throw .pause }
             }
             while header[Field.sweepState] != ShardHeader.SweepState.complete {
-                sweep(buckets: Int.max, expired: expired)
+                search.left -= sweep(looks: Victims.looksAtOnce, expired: expired)
+                if search.left <= 0 { throw .pause }
             }
             header[Field.heapCurrent] = 1 - current
             header[Field.heapLimit] = header[Field.sweepLimit]
@@ -136,10 +163,10 @@ struct Victims {
             header[Field.sweepAt] = 0
             if count(current) == 0 {
                 header[Field.heapLimit] = 0
-                barren += 1
+                search.barren += 1
                 // A whole sweep of its own found nobody: the counter is below the slots' stamps, which damage to
                 // it has done. From here on new stamps are the newest again, and the next change ranks all.
-                if barren == 2 { header[Field.stamp] = max(header[Field.stamp], Sizes.rebaseStampsAt) }
+                if search.barren == 2 { header[Field.stamp] = max(header[Field.stamp], Sizes.rebaseStampsAt) }
             }
         }
         return nil
@@ -182,26 +209,34 @@ struct Victims {
 
     // MARK: Sweeping
 
-    /// Continues the sweep that fills the heap not in use; begins one where none is under way.
-    /// `expired` is offered slots whose entry may be past its last moment.
-    func sweep(buckets: Int, expired: (Slot) -> Void) {
+    private static let looksForItem = 16, looksForExpired = 16, looksAtOnce = 256
+
+    /// Continues the sweep that fills the heap not in use; begins one where none is under way. Returns how many slots it
+    /// has looked at, which are some more than `most`.
+    /// `expired` is offered slots whose entry may be past its last moment, and says which it has removed.
+    @discardableResult
+    func sweep(looks most: Int, expired: (Slot) -> Bool) -> Int {
         let shape = table.shape
         let end = shape.positions.upperBound
-        if header[Field.sweepState] == ShardHeader.SweepState.complete { return }
-        if header[Field.sweepState] != ShardHeader.SweepState.sweeping { begin(shape) }
+        if header[Field.sweepState] == ShardHeader.SweepState.complete { return 0 }
+        var looks = 0
+        if header[Field.sweepState] != ShardHeader.SweepState.sweeping {
+            begin(shape)
+            looks = min(Victims.sampled, end * Table.bucketSlots)
+        }
         var limit = header[Field.sweepLimit]
         // Up to there all are in the heap that is being consumed.
         let known = header[Field.heapLimit]
         var position = header[Field.sweepAt]
-        let stop = buckets >= end - position ? end : position + buckets
         var p = table.bucket(position)
-        while position < stop {
+        while position < end, looks < most {
+            looks += Table.bucketSlots
             for i in stride(from: 0, to: Table.bucketSize, by: Slot.size) {
                 let slot = Slot(p + i), word0 = slot.entry
                 if word0.isFree || word0.isPart { continue }
-                if slot.use.expiry != 0 {
-                    expired(slot)
-                    if slot.entry.isFree { continue }
+                if slot.use.expiry != 0, expired(slot) {
+                    looks += Victims.looksForExpired
+                    continue
                 }
                 let word1 = slot.use
                 if word0.isPinned || Victims.rank(word1) > limit || Victims.rank(word1) <= known { continue }
@@ -212,6 +247,7 @@ struct Victims {
                     continue
                 }
                 limit = collect(Item.make(Victims.rank(word1), fraction))
+                looks += Victims.looksForItem
             }
             position += 1
             p = table.next(p, position)
@@ -220,48 +256,41 @@ struct Victims {
         if header[Field.sweepState] == ShardHeader.SweepState.sweeping, position >= end {
             header[Field.sweepState] = ShardHeader.SweepState.complete
         }
+        return looks
     }
 
     /// Puts an item into the heap that the sweep fills; returns the sweep's limit.
     @discardableResult
     private func collect(_ item: UInt64) -> UInt64 {
         let target = 1 - current
-        if count(target) >= Victims.capacity(buckets: table.shape.buckets) {
-            // The sample misjudged: keep the lower half, and collect no more than its like.
-            header[Field.sweepLimit] = keepLowerHalf(target)
+        var limit = header[Field.sweepLimit]
+        if Item.rank(item) > limit { return limit }
+        if count(target) < Victims.capacity(buckets: table.shape.buckets) {
+            push(target, item)
+            return limit
         }
-        let limit = header[Field.sweepLimit]
-        if Item.rank(item) <= limit { push(target, item) }
+        // The sample misjudged. The highest of some leaves makes room, or the item itself; what is not there has to rank
+        // above the limit.
+        let leaf = highestLeaf(target), highest = self.item(target, leaf).u64(0)
+        if highest > item { rise(target, from: leaf, item) }
+        limit = min(limit, max(1, Item.rank(max(highest, item))) - 1)
+        header[Field.sweepLimit] = limit
         return limit
     }
 
-    /// Returns the highest rank that is kept. Not by sorting: a set would wait for that.
-    private func keepLowerHalf(_ which: Int) -> UInt64 {
-        func at(_ i: Int) -> Memory { item(which, i) }
-        let kept = count(which) / 2
-        // Hoare's selection: what is below `low` belongs to the lower half, what is above `high` does not.
-        var low = 1, high = count(which)
-        while low < high {
-            let pivot = at((low + high) / 2).u64(0)
-            var i = low, j = high
-            while i <= j {
-                while at(i).u64(0) < pivot { i += 1 }
-                while at(j).u64(0) > pivot { j -= 1 }
-                if i <= j {
-                    let other = at(i).u64(0)
-                    at(i).set(0, at(j).u64(0))
-                    at(j).set(0, other)
-                    i += 1
-                    j -= 1
-                }
-            }
-            if kept <= j { high = j } else if kept >= i { low = i } else { break }
+    /// The place of the highest of a few items that have none below them, which are others each time. (So many that what
+    /// leaves is one of the highest, and a set does not wait.)
+    private func highestLeaf(_ which: Int) -> Int {
+        let count = count(which), first = count / 2 + 1, leaves = count - count / 2
+        var best = first, highest: UInt64 = 0
+        for i in 0..<min(leaves, Victims.leavesLookedAt) {
+            let at = first + (header[Field.sweepAt] &* Victims.leavesLookedAt &+ i) % leaves
+            let its = item(which, at).u64(0)
+            if its > highest { (best, highest) = (at, its) }
         }
-        let highest = Item.rank(at(kept).u64(0))
-        setCount(which, kept)
-        for root in stride(from: kept / 2, through: 1, by: -1) { sift(which, root, at(root).u64(0), kept) }
-        return highest
+        return best
     }
+    private static let leavesLookedAt = 16
 
     private func begin(_ shape: TableShape) {
         setCount(1 - current, 0)
@@ -272,17 +301,19 @@ struct Victims {
         header[Field.sweepLimit] = min(newest, sampleRanks(shape))
     }
 
+    private static let sampled = 512
+
     /// The rank below which the heap in use and about `aim` more entries lie, from 512 slots spread over the table.
     private func sampleRanks(_ shape: TableShape) -> UInt64 {
         let end = shape.positions.upperBound
-        return withUnsafeTemporaryAllocation(of: UInt64.self, capacity: 512) { ranks in
+        return withUnsafeTemporaryAllocation(of: UInt64.self, capacity: Victims.sampled) { ranks in
             var found = 0, seen = 0
-            let step = max(1, end / 128)
+            let step = max(1, end / (Victims.sampled / Table.bucketSlots))
             let sample = stride(from: Int(header[Field.stamp] % UInt64(step)), to: end, by: step)
             // All at once: one wait after the other would be a set's longest.
             for position in sample { shim_prefetch(table.inlinedBucket(position)) }
             for position in sample {
-                if found > 508 { break }
+                if found > Victims.sampled - Table.bucketSlots { break }
                 let p = table.inlinedBucket(position)
                 for i in stride(from: 0, to: Table.bucketSize, by: Slot.size) {
                     seen += 1

@@ -21,6 +21,7 @@ public final class Store: Sendable {
     private let clock: ClockBox?
     let buffers = BufferPool()
     let evictionObservers = EvictionObservers()
+    let waitObservers: WaitObservers
     private let gate = CallGate()
 
     /// How a store is opened. Every default is stated here.
@@ -49,6 +50,16 @@ public final class Store: Sendable {
         public var mustExist = false
         /// Whether the last close makes everything durable.
         public var syncsAtClose = true
+        /// How long a call waits for a lock that another process or thread holds, at least a millisecond; then it is an
+        /// error of the code `busy`, which names the process, and has changed nothing. That is a process that was stopped
+        /// in the middle of a call (SIGSTOP, a debugger, a frozen cgroup): a lock is held for less than a millisecond as a
+        /// rule. Calls that work on the whole store may have done part of it; call them again. Opening waits as long for
+        /// another that opens or closes. Nil: without end.
+        public var lockTimeout: Duration?
+        /// Called once a call has waited for a lock for a second, in its thread, with a sentence that names the process
+        /// that holds it; at most once a minute for each process. It must not use the store. Nil: the sentence is written
+        /// to standard error, unless somebody reads the events of a `Cache` in the store.
+        public var onWait: (@Sendable (_ sentence: String) -> Void)?
         /// Milliseconds since 1970. Nil: the system's wall clock. Judges every entry that this store meets.
         public var now: (@Sendable () -> Int64)?
 
@@ -101,6 +112,11 @@ public final class Store: Sendable {
         configuration.isReadOnly = options.isReadOnly
         configuration.mustExist = options.mustExist
         configuration.syncsAtClose = options.syncsAtClose
+        if let timeout = options.lockTimeout {
+            configuration.waits.limit = timeout == .zero ? 1 : Lifetime.of(timeout).milliseconds
+        }
+        waitObservers = WaitObservers(options.onWait)
+        waitObservers.listen(to: &configuration.waits)
         clock = options.now.map(ClockBox.init)
         if let clock {
             configuration.clock = { Unmanaged<ClockBox>.fromOpaque($0.unsafelyUnwrapped).takeUnretainedValue().now() }

@@ -31,5 +31,12 @@ extension Store {
     }
 
     package func stopObserving(_ id: Int) { evictionObservers.remove(id) }
+
+    /// Calls `observer`, which says whether somebody listens, as ``Options/onWait`` is called, until `stopObservingWaits`.
+    package func observeWaits(_ observer: @escaping @Sendable (_ sentence: String) -> Bool) -> Int {
+        waitObservers.add(observer)
+    }
+
+    package func stopObservingWaits(_ id: Int) { waitObservers.remove(id) }
 }
 #endif

@@ -50,6 +50,7 @@ extension Log {
         first = (first + 1) % geometry.framesPerShard
         header[Field.freeCount] += 1
         tailNumber = left > 0 ? numberWord(queued(0)).u64(0) : nextNumber
+        if left == 0 { headOffset = segmentSize }
         header.commit(words.address(LogWords.Field.count), UInt64(left))
     }
 

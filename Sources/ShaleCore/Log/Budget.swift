@@ -107,14 +107,14 @@ extension Log {
     /// How many frames the shard may use: what its budget leaves, or, on a full disk, what it has.
     var usableFrames: Int {
         let byBudget = budgetedFrames
-        return header[Field.diskFullCountdown] > 0 ? min(byBudget, header[Field.allocated]) : byBudget
+        return header[Field.diskFullCountdown] > 0 ? min(byBudget, count + freeFrames) : byBudget
     }
 
     /// Frames that a roll can still take.
     var availableFrames: Int { usableFrames - count }
 
-    /// Frames that are on disk and not in the log, and those that somebody prepares.
-    var freeFrames: Int { header[Field.allocated] - count }
+    /// Frames that a roll finds on disk. (One that somebody prepares may never come to be.)
+    var freeFrames: Int { header[Field.freeCount] }
 
     /// Whether the next roll should find one more frame on disk: there is none, or the log is about to
     /// be cleaned for want of frames that it may still have.

@@ -10,7 +10,7 @@ extension Log {
     /// Sees that a frame is free. Prefers what exists on disk. `overdraws`: one beyond the budget where there is none.
     func provideFree(overdraws: Bool) throws(Failure) {
         if header[Field.diskFullCountdown] > 0 { header[Field.diskFullCountdown] -= 1 }
-        if header[Field.freeCount] > 0 { return }
+        if freeFrames > 0 { return }
         let allowed = overdraws || header[Field.allocated] < budgetedFrames
         var cause: Failure?
         // Also where the disk was full lately: otherwise the call fails for certain.
@@ -20,11 +20,8 @@ extension Log {
                 return
             } catch { cause = error }
         }
-        if let frame = firstFrame(.preparing) {
-            try takeOver(frame)
-            return
-        }
-        throw cause ?? filled()
+        do throws(Failure) { try takeOverAll() } catch { cause = cause ?? error }
+        if freeFrames == 0 { throw cause ?? filled() }
     }
 
     /// A frame that holds no segment is free, and goes first.
@@ -46,24 +43,34 @@ extension Log {
     private func allocate(_ frame: Int) throws(Failure) {
         Holes(engine: engine).forget(number, frame: frame)
         changeAllocated(frame, to: .preparing, by: 1)
-        do throws(Failure) { try engine.pointee.files.allocateData(offset(ofFrame: frame), segmentSize) } catch {
+        do throws(Failure) { try takeSpace(frame) } catch {
             giveUp(frame)
-            if error.isDiskFull { header[Field.diskFullCountdown] = Log.patience }
             throw error
         }
         Holes(engine: engine).touchEnds(number, frame: frame)
         addFree(frame)
     }
 
-    /// A frame that somebody else prepares, who is slow, or dead: allocating twice does no harm.
-    private func takeOver(_ frame: Int) throws(Failure) {
-        header[Field.takeovers] += 1
-        try engine.pointee.files.allocateData(offset(ofFrame: frame), segmentSize)
-        addFree(frame)
+    private func takeSpace(_ frame: Int) throws(Failure) {
+        do throws(Failure) { try engine.pointee.files.allocateData(offset(ofFrame: frame), segmentSize) } catch {
+            if error.isDiskFull { header[Field.diskFullCountdown] = Log.patience }
+            throw error
+        }
     }
 
+    /// Frames that others prepare, who are slow, or dead: allocating twice does no harm. One that the disk has no room for
+    /// stays as it is, counted and not free, because its preparer may still be at it; it keeps none of the others back.
     func takeOverAll() throws(Failure) {
-        while hasPreparations, let frame = firstFrame(.preparing) { try takeOver(frame) }
+        guard hasPreparations else { return }
+        var cause: Failure?
+        for frame in 0..<geometry.framesPerShard where state(ofFrame: frame) == .preparing {
+            do throws(Failure) {
+                try takeSpace(frame)
+                header[Field.takeovers] += 1
+                addFree(frame)
+            } catch { cause = error }
+        }
+        if let cause { throw cause }
     }
 
     /// Where nobody else is attached: what writers were preparing that are gone.
@@ -72,7 +79,7 @@ extension Log {
     }
 
     /// What is on disk, neither in the log nor free.
-    var hasPreparations: Bool { freeFrames > header[Field.freeCount] }
+    var hasPreparations: Bool { header[Field.allocated] - count > freeFrames }
 
     /// What could be allocated of a frame goes back, or counts as a frame that is not ready yet.
     @inline(never)
@@ -83,10 +90,19 @@ extension Log {
 
     /// Allocates until so many frames are free, whatever the budget: while a cache shrinks, the larger one is in force.
     func provide(_ frames: Int) throws(Failure) {
+        if freeFrames >= frames { return }
         try takeOverAll()
         while freeFrames < frames, let frame = firstFrame(.absent) {
             try allocate(frame)
         }
+    }
+
+    /// What was admitted with pinned entries: a rebuild has given back the frames that held nothing. (A disk that was
+    /// filled meanwhile does not give them again.)
+    func providePinned() {
+        let bytes = header[Field.pinnedBytes]
+        if bytes == 0 || engine.pointee.isReadOnly { return }
+        try? provide(min(budgetedFrames, frames(for: bytes, most: header[Field.pinnedMost])) - count)
     }
 
     /// Gives free frames back to the file system until the budget holds with `extra` more bytes.
@@ -103,7 +119,7 @@ extension Log {
 
     /// Gives the first of the free frames back to the file system.
     private func releaseFree() -> Bool {
-        guard header[Field.freeCount] > 0, !engine.pointee.isReadOnly else { return false }
+        guard freeFrames > 0, !engine.pointee.isReadOnly else { return false }
         let frame = queued(-header[Field.freeCount])
         numberWord(frame).release(0, 0)
         shim_fence_release()

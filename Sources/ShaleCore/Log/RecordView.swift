@@ -94,10 +94,11 @@ extension Log {
         return SoundRecord(view: view, offset: offset, kind: kind, keyHash: keyHash)
     }
 
-    /// The first one from an offset on.
+    /// The first one from an offset on. `within`: that begins in so many bytes.
     @inline(never)
-    func nextRecord(frame: Int, from first: Int) -> SoundRecord? {
-        for offset in stride(from: first, through: segmentSize - RecordHeader.size, by: 8) {
+    func nextRecord(frame: Int, from first: Int, within most: Int? = nil) -> SoundRecord? {
+        let last = min(segmentSize - RecordHeader.size, most.map { first + $0 - 8 } ?? .max)
+        for offset in stride(from: first, through: last, by: 8) {
             if let record = soundRecord(frame: frame, offset: offset) { return record }
         }
         return nil

@@ -56,7 +56,8 @@ struct Attachment {
                 compression: configuration.compression,
                 maxAge: configuration.maxAge == 0 ? block.maxAge : configuration.maxAge,
                 stale: configuration.stale == 0 ? block.stale : configuration.stale,
-                clock: Clock(configuration), privateGeneration: 0, scratch: scratch, dictionaries: dictionaries))
+                clock: Clock(configuration), privateGeneration: 0, waits: configuration.waits, scratch: scratch,
+                dictionaries: dictionaries))
         return ref
     }
 }

@@ -40,7 +40,7 @@ extension Engine {
         // What is gone, or belongs to nobody, does not count: values first, then their parts.
         for _ in 0..<2 {
             try changeEach { shard throws(Failure) in
-                shard.dropGone()
+                try shard.dropGone()
                 return true
             }
         }
@@ -64,6 +64,7 @@ extension Engine {
     func changeEach(_ body: (borrowing ShardWriter) throws(Failure) -> Bool) throws(Failure) -> Bool {
         try rebuildShards()
         var change = try Change(ref)
+        change.share = .max
         var all = true
         for i in 0..<ref.pointee.geometry.shards {
             if try !Shard(ref, i).write(&change, body) { all = false }

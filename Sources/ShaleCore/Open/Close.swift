@@ -45,7 +45,8 @@ extension Engine {
             _ = shim_sys_close(fd)
             return nil
         }
-        let locked = FileLock.setup.take(fd, waits: true)
+        let lock = SetupLock(fd, pidNamespace: files.pidNamespace)
+        let locked = (try? lock.take(sharing: false, files.path, ref.pointee.waits)) ?? -Int(SHIM_ETIMEDOUT)
         _ = shim_sys_close(locked == 0 ? files.data : fd)
         if locked != 0 { return locked }
         fresh = fd

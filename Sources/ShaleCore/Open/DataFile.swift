@@ -35,8 +35,8 @@ extension CacheFiles {
             guard let fd = try openOrCreateData(configuration) else { continue }
             data = fd
             dataIdentity = try checkOwner(data, CacheFiles.dataName)
-            let locked =
-                isReadOnly ? FileLock.setup.share(data, waits: true) : FileLock.setup.take(data, waits: true)
+            let lock = SetupLock(data, pidNamespace: pidNamespace)
+            let locked = try lock.take(sharing: isReadOnly, path, configuration.waits)
             if locked < 0 { throw Failure.system("lock", path, CacheFiles.dataName, locked) }
             var s = shim_stat()
             let found = shim_sys_fstatat(directory, CacheFiles.dataName.cString, &s)

@@ -1,9 +1,5 @@
 import CShalePlatform
 
-extension StaticString {
-    var cString: UnsafePointer<CChar> { UnsafeRawPointer(utf8Start).assumingMemoryBound(to: CChar.self) }
-}
-
 /// The directory of a cache, and the system that it is on.
 extension CacheFiles {
     private static let otherDirectory: StaticString = "choose a path that is, or can become, a directory of yours"

@@ -57,7 +57,7 @@ extension Engine {
     /// What killed writers of large values had stored.
     func dropOrphans() throws(Failure) {
         try changeEach { shard throws(Failure) in
-            _ = shard.dropOrphans()
+            while try shard.dropOrphans() {}
             return true
         }
     }

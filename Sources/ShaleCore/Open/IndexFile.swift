@@ -212,7 +212,10 @@ extension Engine {
         for i in 0..<ref.pointee.geometry.shards where result == 0 {
             let shard = Shard(ref, i)
             result = shim_mutex_init(shard.header.at + ShardHeader.Field.mutex)
-            shard.header[ShardHeader.Field.unsure] = 1
+            let isDoubted = shard.header[ShardHeader.Field.unsure] == ShardHeader.Unsure.damaged
+            shard.header[ShardHeader.Field.auditAt] = 0
+            shard.header[ShardHeader.Field.unsure] = ShardHeader.Unsure.attached
+            if isDoubted { try shard.unshared { $0.doubtSums() } }
             // Of processes that are gone.
             shard.leases.removeAll()
         }

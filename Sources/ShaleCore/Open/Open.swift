@@ -47,11 +47,11 @@ extension Attachment {
         files.path = copy
         do throws(Failure) {
             try files.openDirectory(configuration)
-            try files.openData(configuration)
             try files.identifySystem()
+            try files.openData(configuration)
             let (engine, isSoleWriter) = try attach(&files, configuration)
             do throws(Failure) {
-                let released = FileLock.setup.release(files.data)
+                let released = SetupLock(files.data, pidNamespace: files.pidNamespace).release()
                 // Kept, it would let nobody else in.
                 if released < 0 { throw Failure.system("unlock", files.path, CacheFiles.dataName, released) }
                 if isSoleWriter { try engine.rebuildShards() }

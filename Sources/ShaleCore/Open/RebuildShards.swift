@@ -10,17 +10,21 @@ extension Engine {
         _ = FileLock.rebuilding.share(ref.pointee.files.data)
         defer { FileLock.rebuilding.release(ref.pointee.files.data) }
         let now = ref.pointee.clock.now48
-        takeStep(RebuildStep(engine: ref, now: now, waits: true))
-        takeStep(RebuildStep(engine: ref, now: now, waits: false))
-        // What fails says why in the caller's thread.
-        for i in 0..<ref.pointee.geometry.shards where Shard(ref, i).header.isBeingRebuilt {
-            try Shard(ref, i).rebuild(at: now, waits: false)
-        }
+        try takeStep(RebuildStep(engine: ref, now: now, waits: true))
+        try takeStep(RebuildStep(engine: ref, now: now, waits: false))
     }
 
-    private func takeStep(_ step: RebuildStep) {
+    private func takeStep(_ step: RebuildStep) throws(Failure) {
+        let shards = ref.pointee.geometry.shards
         var step = step
-        shim_for_each(ref.pointee.geometry.shards, Sizes.rebuildingThreads, { RebuildStep.take($0, $1) }, &step)
+        shim_for_each(
+            shards, Sizes.rebuildingThreads,
+            { number, step in
+                // (What another process holds is being rebuilt there.)
+                try? step?.assumingMemoryBound(to: RebuildStep.self).pointee.take(number, waiting: .none)
+            }, &step)
+        // The caller's thread waits for others, and is told what fails.
+        for i in 0..<shards { try step.take(i, waiting: .ofCall) }
     }
 }
 
@@ -28,13 +32,12 @@ extension Engine {
 private struct RebuildStep {
     let engine: EngineRef
     let now: UInt64
+    /// Whether parts wait for the manifests of all shards, which the first step replays.
     let waits: Bool
 
-    static func take(_ number: Int, _ step: UnsafeMutableRawPointer?) {
-        guard let step = step?.assumingMemoryBound(to: RebuildStep.self).pointee else { return }
-        let shard = Shard(step.engine, number)
-        if step.waits ? shard.header.isBeingRebuilt : shard.header.lacksParts {
-            try? shard.rebuild(at: step.now, waits: step.waits)
-        }
+    func take(_ number: Int, waiting patience: Patience) throws(Failure) {
+        let shard = Shard(engine, number), moment = shard.header.moment
+        if waits ? shard.header.hasManifests(moment) : !moment.isOfRebuild { return }
+        try shard.rebuild(at: now, waits: waits, waiting: patience)
     }
 }

@@ -42,8 +42,8 @@ extension ShardReader {
                 }
             case .moved:
                 continue
-            case .noMemory:
-                throw Failure.outOfMemory
+            case .noMemory, .busy:
+                throw ShardReader.failure(outcome)
             case .unavailable:
                 try waitForRebuilds()
             case .damaged, .incomplete, .replaced:
@@ -53,7 +53,7 @@ extension ShardReader {
                 // Look twice at the same place, then let it go for good. (It takes the lock: a value that is replaced
                 // again and again must not lead here.) The key's entry may be behind one whose key is damaged.
                 if unreadable == location {
-                    guard discard(key, location, isDamaged: outcome == .damaged) else {
+                    guard try discard(key, location, isDamaged: outcome == .damaged) else {
                         return .miss(.damaged, &found)
                     }
                     unreadable = ShardReader.discarded
@@ -62,6 +62,11 @@ extension ShardReader {
                 }
             }
         }
+    }
+
+    @inline(never)
+    private static func failure(_ outcome: Outcome) -> Failure {
+        outcome == .noMemory ? Failure.outOfMemory : Failure.lockIsTaken
     }
 
     /// No record's location: something damaged was let go of, and nothing was found since.
@@ -84,14 +89,18 @@ extension ShardReader {
         }
     }
 
-    /// Whether it is worth looking again.
+    /// Whether it is worth looking again. An error where the lock is not free in time.
     @inline(never)
-    private func discard(_ key: Key, _ location: UInt32, isDamaged: Bool) -> Bool {
-        guard var change = try? Change(engine) else { return false }
-        return
-            (try? shard.write(&change) { shard throws(Failure) in
+    private func discard(_ key: Key, _ location: UInt32, isDamaged: Bool) throws(Failure) -> Bool {
+        do throws(Failure) {
+            var change = try Change(engine)
+            return try shard.write(&change) { shard throws(Failure) in
                 try shard.dropUnreadable(key, location: location, isDamaged: isDamaged)
-            }) ?? false
+            }
+        } catch {
+            if error.status == .busy { throw error }
+            return false
+        }
     }
 
     @inline(never) // a miss needs none of it
@@ -222,7 +231,7 @@ extension ShardReader {
             spot.numberWord, spot.address.number, key, options, &buffer, &found)
         switch outcome {
         case .hit: break
-        case .noMemory, .unavailable: throw outcome
+        case .noMemory, .busy, .unavailable: throw outcome
         case let lost: throw lost == .moved || unreadable(sighting, spot) == .moved ? .replaced : lost
         }
     }

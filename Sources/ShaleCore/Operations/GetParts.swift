@@ -53,7 +53,9 @@ extension ShardReader {
         while true {
             let moment = header.moment
             if moment.isOfRebuild {
-                guard (try? shard.waitForRebuild()) != nil else { return .unavailable }
+                do throws(Failure) { try shard.waitForRebuild() } catch {
+                    return error.status == .busy ? .busy : .unavailable
+                }
                 continue
             }
             var outcome = Outcome.absent

@@ -10,13 +10,15 @@ extension ShardWriter {
                 ? RecordHeader(kind: .expire, keyLength: 8, expires: change.now)
                 : RecordHeader(kind: .invalidate, keyLength: 8)
             var draft = Draft(record, keyHash: shim_hash(key.start, 8, secret), key: key.start)
-            try makeRoom(draft.record.length, live: false)
+            // A log that has not begun holds nothing that carries the tag, and needs no frame for that.
+            let isNoted = log.count > 0 || mayHaveGhosts
+            if isNoted { try makeRoom(draft.record.length, live: false) }
             // (Last: what makes room may forget all tags.)
-            makeTagRoom(for: tag)
+            try makeTagRoom(for: tag)
             let lsn = reader.drawLSN()
             noteChange(ofTag: tag, lsn)
             header.begin()
-            log.append(&draft, lsn: lsn)
+            if isNoted { log.append(&draft, lsn: lsn) }
             guard let cell = tags.prepare(tag, expires ? .expiry(change.now) : .invalidation, lsn: lsn) else {
                 header.end()
                 return

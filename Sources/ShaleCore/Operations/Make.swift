@@ -6,9 +6,10 @@ extension Shard {
     @inline(__always)
     func write<R>(_ change: inout Change, _ body: (borrowing ShardWriter) throws(Failure) -> R) throws(Failure) -> R {
         var crowded = 0
+        change.begin()
         while true {
             do throws(Failure) {
-                let result = try writeOnce(&change, body)
+                let result = try writeInHolds(&change, body)
                 if change.blobCount > 0 || change.wantsFrame { follow(&change) }
                 return result
             } catch {
@@ -22,32 +23,55 @@ extension Shard {
                 guard error.status == .full, part != nil || settled, crowded < 4096 else { throw error }
                 crowded += 1
                 if let part { try Shard.evictOwner(part, engine, &change) }
+                change.begin()
+            }
+        }
+    }
+
+    /// Again in another hold of the lock, where one does not suffice.
+    @inline(__always)
+    private func writeInHolds<R>(
+        _ change: inout Change, waiting patience: Patience = .ofCall, _ body: (borrowing ShardWriter) throws(Failure) -> R
+    ) throws(Failure) -> R {
+        while true {
+            (change.left, change.hasSoughtVictim) = (change.share, false)
+            do throws(Failure) { return try writeOnce(&change, waiting: patience, body) } catch {
+                guard error.isPause else { throw error }
+                #if SHALE_FAULTS
+                shim_tell(SHIM_PAUSED, nil)
+                #endif
+                // Who waits for the lock gets it now and then: a thread that wakes up is slower than this one.
+                if change.isLockWanted, change.pauses & 3 == 0 { shim_sleep_us(1) }
             }
         }
     }
 
     @inline(__always)
-    private func writeOnce<R>(_ change: inout Change, _ body: (borrowing ShardWriter) throws(Failure) -> R)
-        throws(Failure) -> R
-    {
-        try withLock(&change) { shard throws(Failure) in
+    private func writeOnce<R>(
+        _ change: inout Change, waiting patience: Patience = .ofCall,
+        _ body: (borrowing ShardWriter) throws(Failure) -> R
+    ) throws(Failure) -> R {
+        try withLock(&change, waiting: patience) { shard throws(Failure) in
             shard.header.beginChange()
             Rebase(shard).runIfNeeded()
             if shard.useTimes.isDue, shard.change.now != 0 {
                 shard.useTimes.note(shard.change.now, lowest: shard.victims.lowest)
             }
             defer { shard.header.endChange() }
+            if shard.isAuditing { shard.continueAudit() }
             return try body(shard)
         }
     }
 
-    /// A shard that is only read runs out of stamps too, so now and then a reader takes the lock.
+    /// A shard that is only read runs out of stamps too, so now and then a reader takes the lock, if it is free.
     @inline(never)
     func requestRebase() {
         var change = Change.withoutTime
-        try? write(&change) { _ throws(Failure) in }
+        try? writeOnce(&change, waiting: .none) { _ throws(Failure) in }
     }
 
+    /// What another holds for long is left undone: the next roll allocates its frame itself, the cleaner drops parts that
+    /// nobody owns, and readers drop a value that lacks one.
     @inline(never)
     private func follow(_ change: inout Change) {
         if change.wantsFrame {
@@ -61,35 +85,42 @@ extension Shard {
             if blob.parts > 0 {
                 Shard.clearParts(blob, engine)
             } else {
-                try? Shard.evictOwner(PartKey(blob: blob.blob, owner: blob.owner, part: 0), engine, &change)
+                try? Shard.evictOwner(
+                    PartKey(blob: blob.blob, owner: blob.owner, part: 0), engine, &change, waiting: .short)
             }
         }
     }
 
     /// Allocates the next frame before an append needs it under the lock, and populates it where the head fills fast.
     private func prepareNextFrame() {
-        guard let chosen = try? locked({ $0.log.beginPreparing() }) else { return }
+        guard let chosen = try? locked(waiting: .short, { $0.log.beginPreparing() }) else { return }
         let result = log.prepare(chosen.frame)
-        try? locked { $0.log.endPreparing(chosen, result) }
+        try? locked(waiting: .short) { $0.log.endPreparing(chosen, result) }
     }
 
     /// Evicts the manifest of a part, in its own shard; with one that is gone, all that is.
     @inline(never)
-    private static func evictOwner(_ part: PartKey, _ engine: EngineRef, _ change: inout Change) throws(Failure) {
+    private static func evictOwner(
+        _ part: PartKey, _ engine: EngineRef, _ change: inout Change, waiting patience: Patience = .ofCall
+    ) throws(Failure) {
         let owner = Shard(engine, keyHash: part.owner)
-        try owner.writeOnce(&change) { shard throws(Failure) in
-            if shard.reader.isOwnerGone(part, shard.change.now) { shard.dropGone() } else { shard.evictOwner(part) }
+        change.begin()
+        try owner.writeInHolds(&change, waiting: patience) { shard throws(Failure) in
+            if shard.reader.isOwnerGone(part, shard.change.now) { try shard.dropGone() } else { shard.evictOwner(part) }
         }
         owner.follow(&change)
     }
 
     /// Clears the parts of a manifest that went, each in its own shard.
     static func clearParts(_ blob: Change.Blob, _ engine: EngineRef) {
+        var patience = Patience.short
         for i in 0..<blob.parts {
             PartKey(blob: blob.blob, owner: blob.owner, part: i).withKey(engine) { shard, key in
                 if shard.reader.lookup(key, isPart: true) == nil { return }
                 var change = Change.withoutTime
-                try? shard.writeOnce(&change) { shard throws(Failure) in shard.clearPart(key) }
+                do throws(Failure) {
+                    try shard.writeOnce(&change, waiting: patience) { shard throws(Failure) in shard.clearPart(key) }
+                } catch { if error.status == .busy { patience = .none } }
             }
         }
     }

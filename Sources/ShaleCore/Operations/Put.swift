@@ -16,14 +16,15 @@ extension ShardWriter {
     private func mayHappen(
         _ condition: Condition, _ key: Key, _ tagged: UnsafePointer<UInt64>?, _ tagCount: Int, now: UInt64,
         _ refused: inout FenceTable.Refusal?
-    ) -> Bool {
+    ) throws(Failure) -> Bool {
         if case .always = condition { return true }
         if case .ifUntouched(let token) = condition {
             refused = refusal(key, since: token, tagged, tagCount)
             return refused == nil
         }
         // (A large value that lacks a part is a miss to every reader.)
-        let existing = reader.entry(key, now: now).flatMap { reader.isWhole($0.value.location, key) ? $0 : nil }
+        var existing = reader.entry(key, now: now)
+        if let found = existing, try !isWhole(found.value.location, key) { existing = nil }
         return switch condition {
         case .always, .ifUntouched: true
         case .ifAbsent: existing.map { !$0.isFresh } ?? true
@@ -36,9 +37,9 @@ extension ShardWriter {
     /// make room for what others store meanwhile.
     func mayReplace(
         _ key: Key, _ condition: Condition, _ tagged: UnsafePointer<UInt64>?, _ tagCount: Int, now: UInt64
-    ) -> Bool {
+    ) throws(Failure) -> Bool {
         var refused: FenceTable.Refusal?
-        guard mayHappen(condition, key, tagged, tagCount, now: now, &refused) else {
+        guard try mayHappen(condition, key, tagged, tagCount, now: now, &refused) else {
             if let refused { count(refused) }
             return false
         }
@@ -56,7 +57,7 @@ extension ShardWriter {
     {
         let isPart = draft.record.isKind(.part)
         var refused: FenceTable.Refusal?
-        if !mayHappen(condition, key, draft.tags, draft.record.tagCount, now: change.now, &refused) {
+        if try !mayHappen(condition, key, draft.tags, draft.record.tagCount, now: change.now, &refused) {
             if change.ownIsGone { throw log.filled() }
             if let refused { count(refused) }
             return .conflict
@@ -83,8 +84,10 @@ extension ShardWriter {
             if let found {
                 found
             } else {
-                // (Where the entry itself has made room, its slot is free.)
-                try makeSlot(for: draft.record, key, tableHasRoom: tableHasRoom || change.ownIsGone)
+                // (Where the entry itself has made room, its slot is free; what else has left was in the table too.)
+                try makeSlot(
+                    for: draft.record, key,
+                    tableHasRoom: tableHasRoom || change.ownIsGone || maintainTable(mayShrink: false))
             }
         let before = log.headOffset
         header.begin()
@@ -98,6 +101,12 @@ extension ShardWriter {
         return .done
     }
 
+    /// Whether somebody has left.
+    private func letOneGo() throws(Failure) -> Bool {
+        if try evict() { return true }
+        return try dropOrphans()
+    }
+
     /// A free slot near the key's home.
     private func reserveSlot(_ key: Key) throws(Failure) -> Slot {
         var tries = 0
@@ -107,9 +116,9 @@ extension ShardWriter {
             // grow, which spreads the neighbourhood; or let somebody go.
             tries += 1
             if table.shape.mode != TableShape.Mode.steady {
-                table.advance(Int.max) { evict($0) }
+                try finishPass()
             } else if tries > 6 || !growTable(table.shape) {
-                guard evict() || dropOrphans(), tries < 10_000 else {
+                guard try letOneGo(), tries < 10_000 else {
                     throw log.noSpace("pinned entries fill the index; unpin or remove some, or raise the capacity")
                 }
             }
@@ -123,7 +132,7 @@ extension ShardWriter {
     {
         let isPart = record.isKind(.part)
         do throws(Failure) { return try makeSlot(key, tableHasRoom: tableHasRoom, isPart: isPart) } catch {
-            guard !tableHasRoom, growTableByCleaning() else { throw error }
+            guard !error.isPause, !tableHasRoom, try growTableByCleaning() else { throw error }
             change.crowdedBy = nil
             try makeRoom(record.length, live: true, pins: record.isPinned ? record.length : 0)
             return try makeSlot(key, tableHasRoom: maintainTable(), isPart: isPart)
@@ -139,21 +148,21 @@ extension ShardWriter {
         if !isPart, limit > 0 {
             // The limit gives a warning of one sweep, so that the first victim does not wait for all of it.
             if !isAdaptive, header[Field.entries] + limit / 32 >= limit {
-                victims.sweep(buckets: 64) { dropIfGone($0) }
+                sweepVictims()
             }
             while header[Field.entries] >= limit {
-                guard evict() else {
+                guard try evict() else {
                     throw log.noSpace("pinned entries fill the cache up to max_entries; unpin or remove some")
                 }
             }
         }
-        if !tableHasRoom, !evict(), !dropOrphans() {
+        if !tableHasRoom, try !letOneGo() {
             // The disk may have room again.
             header[Field.diskFullCountdown] = 0
             let used = header[Field.used]
             if !growTable(table.shape) { try dropAllGone() }
             guard table.shape.mode != TableShape.Mode.steady || header[Field.used] < used else {
-                change.crowdedBy = crowdingPart()
+                change.crowdedBy = try crowdingPart()
                 throw log.noSpace(
                     "the index cannot grow, and nothing is left to evict; free space on the disk, or raise the capacity"
                 )

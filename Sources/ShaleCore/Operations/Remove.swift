@@ -34,7 +34,7 @@ extension ShardWriter {
 
     /// Whether a rebuild could find records that the index does not know: it begins at the tail that the file proves,
     /// not at the one of the moment.
-    private var mayHaveGhosts: Bool {
+    var mayHaveGhosts: Bool {
         let ghost = header[Field.ghost]
         return ghost != 0 && ghost >= log.provenTail
     }
@@ -48,11 +48,17 @@ extension ShardWriter {
             guard let manifest = reader.manifest(at: location), !reader.isBeingWritten(manifest.blob) else {
                 return false
             }
-            if reader.isWhole(location, key) { return true }
+            if try isWhole(location, key) { return true }
         }
         let segment = log.segment(of: location), version = reader.lsn(of: found)
         var draft = Draft(RecordHeader(kind: .tombstone, keyLength: key.length), keyHash: key.hash, key: key.bytes)
-        let hasRoom = (try? makeRoom(max(Loss.length, draft.record.length), live: false)) != nil
+        // (When it was set, a damaged record does not say; and it may leave to make the room.)
+        if isDamaged { noteLoss(of: found) }
+        var hasRoom = true
+        do throws(Failure) { try makeRoom(max(Loss.length, draft.record.length), live: false) } catch {
+            if error.isPause { throw error }
+            hasRoom = false
+        }
         // Cleaning may have moved it, or let it go; something else may be where it was. (To look again instead would
         // have no end on a full disk, where all that makes room moves it again.)
         var current: Slot?
@@ -66,12 +72,11 @@ extension ShardWriter {
         }
         guard let slot = current else { return true }
         if !hasRoom {
-            // Then it is a miss from now on, if not for those who make the index anew. When it was set is not known.
-            if isDamaged { noteLoss(of: slot) }
+            // Then it is a miss from now on, if not for those who make the index anew.
+            if isDamaged, reader.soundMeasure(slot.entry.location) == nil { doubtSums() }
             drop(slot)
-            if isDamaged { recount() }
         } else if isDamaged {
-            try loseOne(slot)
+            try lose(slot)
         } else {
             bury(&draft, slot)
         }

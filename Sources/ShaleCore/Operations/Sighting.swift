@@ -11,9 +11,11 @@ enum Outcome: Error {
     case incomplete
     /// A large value was replaced before all its parts were read.
     case replaced
+    case noMemory
+    /// The shard of a part is being rebuilt for too long; the thread's error slot has the sentence.
+    case busy
     /// The shard of a part cannot be rebuilt.
     case unavailable
-    case noMemory
 }
 
 /// A slot that was read without the lock, and where it pointed.

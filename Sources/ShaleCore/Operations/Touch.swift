@@ -75,7 +75,7 @@ extension ShardWriter {
         let slot = current.slot
         let old = slot.entry
         header.begin()
-        account(reader.measure(old.location), sign: -1)
+        account(reader.measure(old.location), sign: -1, of: slot)
         let location = withUnsafeBytes(of: &words) { body in
             var draft = Draft(
                 record, keyHash: key.hash, key: key.bytes, stored: body.start,
@@ -85,7 +85,7 @@ extension ShardWriter {
             draft.lifetime = lifetime
             return log.append(&draft, lsn: reader.drawLSN())
         }
-        account(reader.measure(location), sign: 1)
+        account(reader.measure(location), sign: 1, of: slot)
         header.restamp(
             slot, 0, expiry: SlotExpiry.of(deadline: lifetime.deadline, base: engine.pointee.block.expiryBase))
         header.commit(slot, old.with(location: location, kind: SlotEntry.Kind.touched))

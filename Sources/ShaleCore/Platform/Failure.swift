@@ -15,6 +15,10 @@ public struct Failure: Error, Sendable {
     public let errno: Int32
 }
 
+extension StaticString {
+    var cString: UnsafePointer<CChar> { UnsafeRawPointer(utf8Start).assumingMemoryBound(to: CChar.self) }
+}
+
 /// Writes the sentence of an error: what failed, on which file, why, what to do.
 struct Message {
     private var length = 0

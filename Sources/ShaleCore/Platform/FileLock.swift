@@ -13,10 +13,10 @@ enum FileLock: Int64 {
     case rebuilding
 
     // Each answers 0 or -errno.
-    func take(_ fd: Int32, waits: Bool = false) -> Int { shim_sys_lock(fd, rawValue, Int32(SHIM_WRITE_LOCK), waits) }
-    func share(_ fd: Int32, waits: Bool = false) -> Int { shim_sys_lock(fd, rawValue, Int32(SHIM_READ_LOCK), waits) }
+    func take(_ fd: Int32) -> Int { shim_sys_lock(fd, rawValue, 1, Int32(SHIM_WRITE_LOCK), false) }
+    func share(_ fd: Int32) -> Int { shim_sys_lock(fd, rawValue, 1, Int32(SHIM_READ_LOCK), false) }
     @discardableResult
-    func release(_ fd: Int32) -> Int { shim_sys_lock(fd, rawValue, Int32(SHIM_UNLOCK), false) }
+    func release(_ fd: Int32) -> Int { shim_sys_lock(fd, rawValue, 1, Int32(SHIM_UNLOCK), false) }
 
     /// Whether another description holds it; also where that cannot be told.
     func isHeld(_ fd: Int32) -> Bool { shim_sys_is_locked(fd, rawValue) }
@@ -24,10 +24,6 @@ enum FileLock: Int64 {
     /// Before a description that no handle uses is closed: a child that another thread has forked meanwhile holds it
     /// as well, and would hold its locks for as long as it lives.
     static func releaseAll(_ fd: Int32) {
-        if fd < 0 { return }
-        writers.release(fd)
-        readers.release(fd)
-        rebuilding.release(fd)
-        setup.release(fd)
+        if fd >= 0 { _ = shim_sys_lock(fd, setup.rawValue, 0, Int32(SHIM_UNLOCK), false) }
     }
 }

@@ -4,16 +4,19 @@ import CShalePlatform
 extension Shard {
     /// What is asked under the lock without a change of entries: `state` stays quiet.
     @inline(__always)
-    func locked<R>(_ body: (borrowing ShardWriter) throws(Failure) -> R) throws(Failure) -> R {
+    func locked<R>(waiting patience: Patience = .ofCall, _ body: (borrowing ShardWriter) throws(Failure) -> R)
+        throws(Failure) -> R
+    {
         var change = Change.withoutTime
-        return try withLock(&change, body)
+        return try withLock(&change, waiting: patience, body)
     }
 
     @inline(__always)
-    func withLock<R>(_ change: inout Change, _ body: (borrowing ShardWriter) throws(Failure) -> R) throws(Failure) -> R
-    {
-        if header[Field.state] >= ShardHeader.State.rebuilding { try rebuild() }
-        return try hold(&change, settle: Shard.recover, body)
+    func withLock<R>(
+        _ change: inout Change, waiting patience: Patience, _ body: (borrowing ShardWriter) throws(Failure) -> R
+    ) throws(Failure) -> R {
+        if header[Field.state] >= ShardHeader.State.rebuilding { try rebuild(waiting: patience) }
+        return try hold(&change, waiting: patience, settle: Shard.recover, body)
     }
 
     @inline(never)
@@ -33,27 +36,30 @@ extension Shard {
     /// Makes the shard's index anew, unless somebody else does meanwhile, who is waited for. Where it has parts of values
     /// whose manifests other shards have, those come first: one lock at a time.
     @inline(never)
-    private func rebuild() throws(Failure) {
+    private func rebuild(waiting patience: Patience) throws(Failure) {
         let now = engine.pointee.clock.now48
-        try rebuild(at: now, waits: true)
+        try rebuild(at: now, waits: true, waiting: patience)
         guard header.lacksParts else { return }
         for i in 0..<geometry.shards where i != number {
             let other = Shard(engine, i)
-            // (Where it fails, its parts stay in doubt.)
-            if !other.header.hasManifests(other.header.moment) { try? other.rebuild(at: now, waits: true) }
+            if other.header.hasManifests(other.header.moment) { continue }
+            do throws(Failure) { try other.rebuild(at: now, waits: true, waiting: patience) } catch {
+                // (Where it cannot be rebuilt, its parts stay in doubt.)
+                if error.status == .busy { throw error }
+            }
         }
-        try rebuild(at: now, waits: false)
+        try rebuild(at: now, waits: false, waiting: patience)
     }
 
     /// One step, as `Rebuild.run` has it. Does nothing if the shard is in order by the time that it is locked.
     @inline(never)
-    func rebuild(at now: UInt64, waits: Bool) throws(Failure) {
+    func rebuild(at now: UInt64, waits: Bool, waiting patience: Patience) throws(Failure) {
         var change = Change.withoutTime
         func settle(_ shard: borrowing ShardWriter) throws(Failure) {
             guard shard.header[Field.state] >= ShardHeader.State.rebuilding else { return try Shard.recover(shard) }
             try Rebuild(shard, at: now).run(waits: waits, shard)
         }
-        try hold(&change, settle: settle) { _ in }
+        try hold(&change, waiting: patience, settle: settle) { _ in }
     }
 
     @inline(never)
@@ -67,19 +73,18 @@ extension Shard {
     func waitForRebuild() throws(Failure) {
         if !engine.pointee.isReadOnly { return try settle() }
         // Its mapping cannot take the lock. The rebuild takes a tenth of a second, once its turn has come.
-        let most = 20_000
-        var left = most
+        let limit = engine.pointee.waits.limit, most = limit == 0 ? 10_000 : limit
+        var end = shim_uptime_ms() &+ most
         while header.isBeingRebuilt {
-            if left == 0 {
-                guard FileLock.rebuilding.isHeld(engine.pointee.files.data) else {
+            if shim_uptime_ms() >= end {
+                guard limit == 0, FileLock.rebuilding.isHeld(engine.pointee.files.data) else {
                     throw Failure.because(
                         .busy,
                         "the cache is being rebuilt and its writer does not go on; open it for writing to recover it")
                 }
-                left = most
+                end = shim_uptime_ms() &+ most
             }
             shim_sleep_us(500)
-            left -= 1
         }
     }
 }

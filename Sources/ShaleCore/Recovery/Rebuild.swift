@@ -46,7 +46,7 @@ struct Rebuild: ShardParts {
             }
             if replay.hasParts { try replayParts(shard) }
         }
-        finish(shard)
+        try finish(shard)
     }
 
     private var othersHaveManifests: Bool {
@@ -84,7 +84,7 @@ struct Rebuild: ShardParts {
         var replay = Replay(shard, at: now)
         try replay.run(afterPowerLoss: afterPowerLoss, shard)
         // Parts of what is gone are not current.
-        if replay.hasParts { dropGonePins(shard) }
+        if replay.hasParts { try dropGonePins(shard) }
         return replay
     }
 
@@ -94,18 +94,19 @@ struct Rebuild: ShardParts {
     }
 
     /// What is pinned and has expired or been invalidated is nobody's victim, and would be in the way of all others.
-    private func dropGonePins(_ shard: borrowing ShardWriter) {
+    private func dropGonePins(_ shard: borrowing ShardWriter) throws(Failure) {
         if header[Field.pinnedBytes] == 0 { return }
-        shard.with(Change(now: now)) { $0.dropGone() }
+        try shard.with(Change(now: now)) { shard throws(Failure) in try shard.dropGone() }
     }
 
-    private func finish(_ shard: borrowing ShardWriter) {
-        dropGonePins(shard)
-        shard.with(Change.withoutTime) { shard in
+    private func finish(_ shard: borrowing ShardWriter) throws(Failure) {
+        try dropGonePins(shard)
+        try shard.with(Change.withoutTime) { shard throws(Failure) in
             // Its size was guessed before anything was known of pins.
-            shard.shrinkTableForPins()
-            enforceLimits(shard)
+            try shard.shrinkTableForPins()
+            try enforceLimits(shard)
             reclaimDeadTail(shard)
+            log.providePinned()
         }
         header[Field.rebuilds] += 1
         shard.forgetChanges()
@@ -152,10 +153,10 @@ struct Rebuild: ShardParts {
     }
 
     /// What a smaller capacity, or evicted entries that came back, put over the limits.
-    private func enforceLimits(_ shard: borrowing ShardWriter) {
+    private func enforceLimits(_ shard: borrowing ShardWriter) throws(Failure) {
         let limit = geometry.entriesPerShard, evictions = header[Field.evictions]
-        while limit > 0, header[Field.entries] > limit, shard.evict() {}
-        while header[Field.live] > log.liveLimit, shard.evict() {}
+        while limit > 0, header[Field.entries] > limit, try shard.evict() {}
+        while header[Field.live] > log.liveLimit, try shard.evict() {}
         // (They had been evicted before.)
         header[Field.evictions] = evictions
     }

@@ -29,6 +29,8 @@ struct Recovery: ShardParts {
         discardUnfinishedRecord()
         header.release(Field.entriesHint, header[Field.entries.word])
         victims.reset()
+        // (What it has counted may be half of a change.)
+        if shard.isAuditing { shard.beginAudit() }
         try finishPending(shard)
         header.endChange()
     }
@@ -93,7 +95,6 @@ struct Recovery: ShardParts {
 
     private func finishPending(_ shard: borrowing ShardWriter) throws(Failure) {
         let pending = header[Field.pending]
-        if pending & ShardHeader.Pending.recount != 0 { shard.recount() }
         if pending & ShardHeader.Pending.clear != 0 { shard.finishClear() }
         // (Parts in other shards are left to the cleaner.)
         if pending & ShardHeader.Pending.clearInPlace != 0 { try shard.clear() }

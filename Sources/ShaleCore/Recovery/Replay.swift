@@ -37,7 +37,7 @@ struct Replay: ShardParts {
         case .invalidate, .expire:
             guard key.length == 8 else { return }
             let tag = view.key.loadUnaligned(as: UInt64.self)
-            shard.makeTagRoom(for: tag)
+            try shard.makeTagRoom(for: tag)
             tags.add(tag, record.kind == .expire ? .expiry(header.expires) : .invalidation, lsn: header.lsn)
             hasNewInvalidations = true
         case .loss:
@@ -81,15 +81,15 @@ struct Replay: ShardParts {
     private mutating func freeSlot(for key: Key, isPinned: Bool, _ shard: borrowing ShardWriter) throws(Failure)
         -> Slot?
     {
-        if !shard.maintainTable(mayShrink: false) { _ = shard.evict() }
+        if !shard.maintainTable(mayShrink: false) { _ = try shard.evict() }
         var tries = 0
         while true {
             if let free = table.reserve(key.fraction) { return free }
             tries += 1
             table.advance(Int.max) { shard.drop($0) }
-            guard !shard.maintainTable(mayShrink: false) || tries > 4, !shard.evict() || tries > 1000
-            else { continue }
-            if dropGone(shard) {
+            if !shard.maintainTable(mayShrink: false), tries <= 4 { continue }
+            if try shard.evict(), tries <= 1000 { continue }
+            if try dropGone(shard) {
                 tries = 0
             } else if isPinned {
                 throw log.noSpace(
@@ -102,13 +102,13 @@ struct Replay: ShardParts {
     }
 
     /// What is gone by now, where that was not asked since anything more can be.
-    private mutating func dropGone(_ shard: borrowing ShardWriter) -> Bool {
+    private mutating func dropGone(_ shard: borrowing ShardWriter) throws(Failure) -> Bool {
         if now != nil, !hasNewInvalidations { return false }
         let timed = Change(now: time)
         now = time
         hasNewInvalidations = false
         let used = header[Field.used]
-        shard.with(timed) { $0.dropGone() }
+        try shard.with(timed) { shard throws(Failure) in try shard.dropGone() }
         return header[Field.used] < used
     }
 
@@ -134,13 +134,13 @@ struct Replay: ShardParts {
             shard.drop(slot)
             return
         }
-        shard.account(reader.measure(old), sign: -1)
+        shard.account(reader.measure(old), sign: -1, of: slot)
         let word1 = slot.use,
             expiry = SlotExpiry.of(
                 deadline: view.header.lifetime(at: view.at).deadline, base: engine.pointee.block.expiryBase)
         slot.release(SlotUse(stamp: word1.stamp, expiry: expiry))
         slot.release(slot.entry.with(location: view.location, kind: SlotEntry.Kind.touched))
-        shard.account(reader.measure(view.location), sign: 1)
+        shard.account(reader.measure(view.location), sign: 1, of: slot)
     }
 
     /// Whether the value that was touched is still where it was then, and whole.

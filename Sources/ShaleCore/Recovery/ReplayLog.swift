@@ -218,7 +218,7 @@ extension Replay {
     private func forgetOlder(_ shard: borrowing ShardWriter) {
         let table = self.table
         for position in table.positions { table.bucket(position).zero(Table.bucketSize) }
-        shard.recount()
+        shard.resetSums()
         header[Field.ghost] = log.headNumber
     }
 

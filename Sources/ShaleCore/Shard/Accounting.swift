@@ -45,10 +45,20 @@ extension ShardReader {
         return m
     }
 
-    /// How many current records of this shard need a dictionary; by its number, modulo the frames.
-    func dictionaryField(_ number: UInt16) -> ShardHeader.Count {
-        Field.dictionaries[Int(number) % max(1, geometry.dictionaryFrames)]
+    /// What an entry takes, if each of its records is as it was written: then this is what the sums have of it.
+    func soundMeasure(_ location: UInt32) -> Measure? {
+        guard let record = log.record(location), log.isHeadSound(record), let value = log.value(of: record),
+            // What a touch record and a manifest say is in their bodies.
+            value.location == location || log.isBodySound(record) && log.isHeadSound(value),
+            value.manifest == nil || log.isBodySound(value)
+        else { return nil }
+        return measure(location)
     }
+
+    /// How many current records of this shard need a dictionary; by its number, modulo the frames.
+    func dictionaryField(_ number: UInt16) -> ShardHeader.Count { Field.dictionaries[dictionaryIndex(number)] }
+    @inline(__always)
+    fileprivate func dictionaryIndex(_ number: UInt16) -> Int { Int(number) % max(1, geometry.dictionaryFrames) }
 
     @inline(__always)
     func forEachSlot<E: Error>(_ body: (_ slot: Slot, _ word0: SlotEntry) throws(E) -> Void) throws(E) {
@@ -57,68 +67,77 @@ extension ShardReader {
 }
 
 extension ShardWriter {
-    private func adjust(_ field: ShardHeader.Count, _ delta: Int) { header[field] = max(0, header[field] &+ delta) }
-
-    func account(_ m: Measure, sign: Int) {
-        adjust(Field.live, sign * m.bytes)
-        adjust(Field.raw, sign * m.raw)
-        adjust(Field.stored, sign * m.stored)
-        if m.pinned != 0 { accountPinned(m.pinned, sign: sign) }
-        if m.dictionary != 0 { adjust(reader.dictionaryField(m.dictionary), sign) }
+    /// What an entry takes enters the sums, or leaves them. `fraction`: its hash's.
+    @inline(__always)
+    func account(_ m: Measure, sign: Int, _ fraction: @autoclosure () -> UInt32) {
+        add(m, sign: sign, to: .running)
+        if isAuditing { audit(m, sign: sign, fraction()) }
     }
+    func account(_ m: Measure, sign: Int, of slot: Slot) { account(m, sign: sign, table.fraction(of: slot)) }
 
-    @inline(never)
-    private func accountPinned(_ bytes: Int, sign: Int) {
-        adjust(Field.pinnedBytes, sign * bytes)
-        let most = header[Field.pinnedMost]
-        if sign > 0 {
-            // (Lengths are multiples of 8.)
-            if bytes > most { header[Field.pinnedMost] = bytes | most & 1 }
-        } else if header[Field.pinnedBytes] == 0 {
-            header[Field.pinnedMost] = 0
-        } else if bytes == most {
-            header[Field.pinnedMost] = most | 1
-        }
+    func count(_ word0: SlotEntry, sign: Int, _ fraction: @autoclosure () -> UInt32) {
+        count(word0, sign: sign, in: .running)
+        header.release(Field.entriesHint, UInt64(header[Field.entries]))
+        if isAuditing { audit(word0, sign: sign, fraction()) }
     }
 
     /// One entry in the place of another, of the same key and kind.
     @inline(__always)
-    func exchange(_ old: Measure, _ oldWord0: SlotEntry, for new: Measure, _ newFlags: UInt64) {
-        adjust(Field.live, new.bytes &- old.bytes)
-        adjust(Field.raw, new.raw &- old.raw)
-        adjust(Field.stored, new.stored &- old.stored)
+    func exchange(_ old: Measure, _ oldWord0: SlotEntry, for new: Measure, _ newFlags: UInt64, _ fraction: UInt32) {
+        let sums = Sums.running
+        adjust(sums.live, new.bytes &- old.bytes)
+        adjust(sums.raw, new.raw &- old.raw)
+        adjust(sums.stored, new.stored &- old.stored)
         if old.pinned | new.pinned != 0 {
-            accountPinned(old.pinned, sign: -1)
-            accountPinned(new.pinned, sign: 1)
+            addPinned(old.pinned, sign: -1, to: sums)
+            addPinned(new.pinned, sign: 1, to: sums)
         }
         if old.dictionary != new.dictionary {
-            if old.dictionary != 0 { adjust(reader.dictionaryField(old.dictionary), -1) }
-            if new.dictionary != 0 { adjust(reader.dictionaryField(new.dictionary), 1) }
+            add(dictionary: old.dictionary, sign: -1, to: sums)
+            add(dictionary: new.dictionary, sign: 1, to: sums)
         }
         let isPinned = newFlags & SlotEntry.pinnedBit != 0
-        if oldWord0.isPinned != isPinned { adjust(Field.pinned, isPinned ? 1 : -1) }
+        if oldWord0.isPinned != isPinned { adjust(sums.pinned, isPinned ? 1 : -1) }
+        if isAuditing { auditExchange(old, oldWord0, for: new, newFlags, fraction) }
     }
 
-    func count(_ word0: SlotEntry, sign: Int) {
-        adjust(Field.used, sign)
-        if word0.isPart { return }
-        adjust(Field.entries, sign)
-        header.release(Field.entriesHint, UInt64(header[Field.entries]))
-        if word0.isPinned { adjust(Field.pinned, sign) }
+    // MARK: In one set of sums
+
+    private func adjust(_ field: ShardHeader.Count, _ delta: Int) { header[field] = max(0, header[field] &+ delta) }
+
+    @inline(__always)
+    func add(_ m: Measure, sign: Int, to sums: Sums) {
+        adjust(sums.live, sign * m.bytes)
+        adjust(sums.raw, sign * m.raw)
+        adjust(sums.stored, sign * m.stored)
+        if m.pinned != 0 { addPinned(m.pinned, sign: sign, to: sums) }
+        add(dictionary: m.dictionary, sign: sign, to: sums)
     }
 
-    /// Sums up anew from the slots, after damage has made the running sums unsure.
-    func recount() {
-        header.pend(ShardHeader.Pending.recount)
-        for field in [
-            Field.entries, Field.used, Field.live, Field.raw, Field.stored, Field.pinned, Field.pinnedBytes,
-            Field.pinnedMost,
-        ] { header[field] = 0 }
-        for i in 0..<16 { header[Field.dictionaries[i]] = 0 }
-        reader.forEachSlot { slot, word0 in
-            account(reader.measure(word0.location), sign: 1)
-            count(word0, sign: 1)
+    @inline(__always)
+    private func add(dictionary: UInt16, sign: Int, to sums: Sums) {
+        if dictionary != 0 { adjust(sums.dictionaries[reader.dictionaryIndex(dictionary)], sign) }
+    }
+
+    @inline(never)
+    private func addPinned(_ bytes: Int, sign: Int, to sums: Sums) {
+        adjust(sums.pinnedBytes, sign * bytes)
+        let most = header[sums.pinnedMost]
+        if sign > 0 {
+            // (Lengths are multiples of 8.)
+            if bytes > most { header[sums.pinnedMost] = bytes | most & 1 }
+        } else if header[sums.pinnedBytes] == 0 {
+            header[sums.pinnedMost] = 0
+        } else if bytes == most & ~1 {
+            header[sums.pinnedMost] = most | 1
         }
-        header.finish(ShardHeader.Pending.recount)
+    }
+
+    @inline(__always)
+    func count(_ word0: SlotEntry, sign: Int, in sums: Sums) {
+        adjust(sums.used, sign)
+        if word0.isPart { return }
+        adjust(sums.entries, sign)
+        if word0.isPinned { adjust(sums.pinned, sign) }
     }
 }

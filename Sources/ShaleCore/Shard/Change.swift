@@ -24,12 +24,59 @@ struct Change {
     /// Bytes that are about to be pinned, beside those that are.
     var pinning = 0
 
+    // MARK: From one hold of the lock to the next
+
+    /// What is left of the work that a hold may do (`Share`). Those that put a shard in order have no limit.
+    var left = Int.max
+    var share = Int.max
+    /// How often it has paused, and whether others waited for the lock then.
+    var pauses = 0, isLockWanted = false
+    /// In this hold.
+    var hasSoughtVictim = false
+    var progress = Progress()
+    private var isUsed = false
+
+    /// How far a call is that pauses.
+    struct Progress {
+        var walks = Walks()
+        /// It looks for what is pinned and gone.
+        var isSeeking = false
+        /// Segments that the adaptive policy's hand has been through without a victim; heaps in a row that had none.
+        var handSegments = 0, barrenHeaps = 0
+        /// Bytes that were cleaned at the pace of what is appended.
+        var cleaned = 0
+        /// Segments that were cleaned for want of a frame, and how many of them since the last eviction.
+        var forced = 0, idle = 0
+        /// The one that is being cleaned, how much of it, and the live bytes down to which entries are evicted first.
+        var forcedSegment: UInt64 = 0, forcedBytes = 0, forcedAim = Int.max
+        /// The segment that is emptied because nothing can be copied from it, up to where, and whether what is in it leaves
+        /// already: first it is looked through for what has to stay.
+        var emptiedSegment: UInt64 = 0, emptiedOffset = 0, isEmptying = false
+        /// Segments that were cleaned so that the table can grow; records, so that an entry leaves.
+        var cleanedForTable = 0, cleanedForEntry = 0
+        /// Steps of the tags' sweep that the call still owes.
+        var tagSteps = 0, hasTagSteps = false
+        /// A large value, and how many of its parts are there.
+        var wholeBlob: UInt64 = 0, wholeParts = 0
+        /// Damage that is being taken out of the index, and how many entries of it were.
+        var damagedSegment: UInt64 = 0, damagedOffset = 0, lost = 0
+    }
+
+    /// Before a shard is changed, and once room was made for that elsewhere.
+    mutating func begin() {
+        if isUsed { progress = Progress() }
+        isUsed = true
+    }
+
+    var hasShare: Bool { share != .max }
+
     /// A call's, which throws where its handle may not write. Every call that changes something begins with it.
     @inline(__always)
     init(_ engine: EngineRef, of key: Key? = nil) throws(Failure) {
         try engine.pointee.checkWritable()
         now = engine.pointee.clock.now48
         self.key = key
+        share = Share.ofHold
     }
 
     /// Of those who put a shard in order.

@@ -13,17 +13,17 @@ extension ShardWriter {
         let flags = (draft.record.isPinned ? SlotEntry.pinnedBit : 0) | kind
         let expiry = SlotExpiry.of(deadline: draft.lifetime.deadline, base: engine.pointee.block.expiryBase)
         let new = draft.record.isKind(.value) ? Measure(draft.record) : reader.measure(location)
+        let fraction = UInt32(truncatingIfNeeded: draft.keyHash)
         if isNew {
-            account(new, sign: 1)
-            count(SlotEntry(flags), sign: 1)
+            account(new, sign: 1, fraction)
+            count(SlotEntry(flags), sign: 1, fraction)
             slot.release(SlotUse(stamp: reader.nextStamp(), expiry: expiry))
-            let fraction = UInt32(truncatingIfNeeded: draft.keyHash)
             header.commit(slot, table.word0(slot, fraction, location: location, flags: flags))
             return
         }
         let word0 = slot.entry
         let old = reader.measure(word0.location)
-        exchange(old, word0, for: new, flags)
+        exchange(old, word0, for: new, flags, fraction)
         header.restamp(slot, reader.nextStamp(), isUse: true, expiry: expiry)
         header.commit(slot, word0.with(location: location, flags: flags))
         if old.blob.blob != 0 { release(old.blob) }
@@ -40,9 +40,9 @@ extension ShardWriter {
         draft.tags = value.tags
         header.begin()
         let word0 = slot.entry
-        account(reader.measure(word0.location), sign: -1)
+        account(reader.measure(word0.location), sign: -1, of: slot)
         let location = log.append(&draft, lsn: lsn)
-        account(reader.measure(location), sign: 1)
+        account(reader.measure(location), sign: 1, of: slot)
         header.restamp(
             slot, 0, expiry: SlotExpiry.of(deadline: lifetime.deadline, base: engine.pointee.block.expiryBase))
         let kind = record.tagCount > 0 ? SlotEntry.Kind.tagged : SlotEntry.Kind.plain
@@ -60,11 +60,16 @@ extension ShardWriter {
     /// Ends a transaction with an entry's leaving. `isNoted`: as a removal of its key.
     func takeOut(_ slot: Slot, isEvicted: Bool = false, isNoted: Bool = false) {
         table.forgetCopy(of: slot)
+        let m = reader.measure(slot.entry.location)
+        if !isNoted, !slot.entry.isPart { noteLeaving(slot, setAs: m.lsn) }
+        takeOut(slot, m, isEvicted: isEvicted)
+    }
+
+    /// The same; `m`: what the sums have of it.
+    func takeOut(_ slot: Slot, _ m: Measure, isEvicted: Bool = false) {
         let word0 = slot.entry
-        let m = reader.measure(word0.location)
-        if !isNoted, !word0.isPart { noteLeaving(slot, setAs: m.lsn) }
-        account(m, sign: -1)
-        count(word0, sign: -1)
+        account(m, sign: -1, of: slot)
+        count(word0, sign: -1, table.fraction(of: slot))
         header[Field.ghost] = log.headNumber
         header.commit(slot, word0.freed)
         if m.blob.blob != 0 {
@@ -146,13 +151,18 @@ extension ShardWriter {
     /// The parts of a manifest that went: those of this shard at once, so that whoever needs room has it,
     /// the others' when the lock is released.
     func release(_ blob: Change.Blob) {
-        for i in 0..<blob.parts {
+        // (Where a hold has a share, the others go behind the lock as well.)
+        let atOnce = !change.hasShare ? blob.parts : min(blob.parts, ShardWriter.partsAtOnce)
+        for i in 0..<atOnce {
             PartKey(blob: blob.blob, owner: blob.owner, part: i).withKey(engine) { shard, key in
                 if shard.number == number { clearPart(key) }
             }
         }
-        if geometry.shards > 1, blob.blob & PartKey.isInOneShard == 0 { change.add(blob) }
+        spend(atOnce * Share.lookup)
+        let isElsewhere = geometry.shards > 1 && blob.blob & PartKey.isInOneShard == 0
+        if isElsewhere || atOnce < blob.parts { change.add(blob) }
     }
+    private static let partsAtOnce = Sizes.partsAtOnce
 
     #if !hasFeature(Embedded)
     private func tell(_ listener: EvictionListener, of location: UInt32) {

@@ -86,8 +86,11 @@ extension ShardWriter {
             (Field.entries, "entries"), (Field.used, "used"), (Field.live, "live"), (Field.raw, "raw"),
             (Field.stored, "stored"), (Field.pinned, "pinned"), (Field.pinnedBytes, "pinned bytes"),
         ]
+        // What is being audited is right once that has ended.
+        if isAuditing { try? finishAudit() }
         let before = fields.map { header[$0.0] }
-        recount()
+        doubtSums()
+        try? finishAudit()
         return zip(fields, before).compactMap { field, value in
             header[field.0] == value ? nil : "\(field.1) is \(value), its sum \(header[field.0])"
         }

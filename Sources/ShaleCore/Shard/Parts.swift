@@ -32,20 +32,7 @@ extension ShardReader {
         Shard.largeWriters(engine, of: blob).isWriting(blob)
     }
 
-    /// Whether a value has all its parts, if it is kept in such. Reads other shards without their locks; in doubt, yes.
-    @inline(never)
-    func isWhole(_ location: UInt32, _ key: Key) -> Bool {
-        guard let manifest = manifest(at: location), manifest.isPlausible else { return true }
-        for i in 0..<Int(manifest.partCount) {
-            let isThere = PartKey(blob: manifest.blob, owner: key.hash, part: i).withKey(engine) {
-                $0.reader.hasPart($1)
-            }
-            if !isThere { return false }
-        }
-        return true
-    }
-
-    private func hasPart(_ part: Key) -> Bool {
+    fileprivate func hasPart(_ part: Key) -> Bool {
         let moment = header.moment
         var isThere = moment.isOfRebuild
         table.probe(part.fraction) { slot, word0 in
@@ -72,5 +59,25 @@ extension ShardReader {
     /// Whether a part's value is gone by its age or its tags. (Also without the lock, where it is to be asked again.)
     func isOwnerGone(_ part: PartKey, _ now: UInt64) -> Bool {
         owner(of: part).flatMap { entry($0, now: now) }?.isGone ?? false
+    }
+}
+
+extension ShardWriter {
+    /// Whether a value has all its parts, if it is kept in such; from one hold to the next. Reads other shards without their
+    /// locks; in doubt, yes.
+    @inline(never)
+    func isWhole(_ location: UInt32, _ key: Key) throws(Failure) -> Bool {
+        guard let manifest = reader.manifest(at: location), manifest.isPlausible else { return true }
+        if change.progress.wholeBlob != manifest.blob { (change.progress.wholeBlob, change.progress.wholeParts) = (manifest.blob, 0) }
+        while change.progress.wholeParts < Int(manifest.partCount) {
+            let isThere = PartKey(blob: manifest.blob, owner: key.hash, part: change.progress.wholeParts).withKey(engine) {
+                $0.reader.hasPart($1)
+            }
+            if !isThere { return false }
+            spend(Share.lookup)
+            change.progress.wholeParts += 1
+            try rest()
+        }
+        return true
     }
 }

@@ -22,9 +22,26 @@ struct ShardWriter: ~Copyable, ShardParts {
     }
 
     /// The same lock, and another change.
-    func with<R>(_ other: Change, _ body: (borrowing ShardWriter) -> R) -> R {
+    func with<R>(_ other: Change, _ body: (borrowing ShardWriter) throws(Failure) -> R) throws(Failure) -> R {
         var other = other
-        return withUnsafeMutablePointer(to: &other) { body(ShardWriter(locked: log, $0)) }
+        return try withUnsafeMutablePointer(to: &other) { state throws(Failure) in
+            try body(ShardWriter(locked: log, state))
+        }
+    }
+
+    /// Takes from the hold's share.
+    @inline(__always) func spend(_ looks: Int, bytes: Int = 0) {
+        change.left &-= looks &+ bytes / Share.bytes
+    }
+
+    /// Where a call can pause: nothing is half done, and it has come further in this hold.
+    @inline(__always) func rest() throws(Failure) {
+        if change.left <= 0 { try pause() }
+    }
+    @inline(never) private func pause() throws(Failure) {
+        change.pauses += 1
+        change.isLockWanted = shim_mutex_is_wanted(header.at + Field.mutex) != 0
+        throw .pause
     }
 
     func raiseEpoch(by step: UInt64) {
@@ -36,13 +53,13 @@ struct ShardWriter: ~Copyable, ShardParts {
 /// The lock survives its holder.
 extension Shard {
     /// Holds the lock for `body`. `settle` puts in order what a killed writer was changing, before anything else sees it;
-    /// where that fails, nothing is done.
+    /// where that fails, nothing is done. Nor is it where the lock is not free in the time that `patience` says.
     @inline(__always)
     func hold<R>(
-        _ change: inout Change, settle: (borrowing ShardWriter) throws(Failure) -> Void,
+        _ change: inout Change, waiting patience: Patience, settle: (borrowing ShardWriter) throws(Failure) -> Void,
         _ body: (borrowing ShardWriter) throws(Failure) -> R
     ) throws(Failure) -> R {
-        try lock()
+        try lock(patience)
         defer { unlock() }
         if header[Field.state] != ShardHeader.State.quiet {
             var change = Change.withoutTime
@@ -66,14 +83,10 @@ extension Shard {
         }
     }
 
-    private func lock() throws(Failure) {
-        let result = shim_mutex_lock(header.at + Field.mutex)
-        guard result == 0 || result == shim_owner_dead() else {
-            throw Message().adding("cannot lock a shard of ").adding(engine.pointee.files.path).adding(": ").adding(
-                errno: result
-            )
-            .adding("; close every user of the cache and open it again").failure(.io, errno: result)
-        }
+    @inline(__always)
+    private func lock(_ patience: Patience) throws(Failure) {
+        let result = shim_mutex_try(header.at + Field.mutex)
+        if result != 0 { try settleLock(result, patience) }
         #if SHALE_FAULTS
         let engine = engine.pointee
         shim_hold_begins(
@@ -81,6 +94,32 @@ extension Shard {
             engine.data + engine.geometry.segments, engine.geometry.dataSize - engine.geometry.segments)
         #endif
     }
+
+    /// Where the lock was not to be had at once, or its owner has died.
+    @inline(never)
+    private func settleLock(_ result: Int32, _ patience: Patience) throws(Failure) {
+        let result = result == SHIM_EBUSY ? try wait(patience) : result
+        guard result == 0 || result == SHIM_EOWNERDEAD else {
+            throw Message().adding("cannot lock a shard of ").adding(engine.pointee.files.path).adding(": ").adding(
+                errno: result
+            )
+            .adding("; close every user of the cache and open it again").failure(.io, errno: result)
+        }
+    }
+
+    private func wait(_ patience: Patience) throws(Failure) -> Int32 {
+        if patience == .none { throw Failure.lockIsTaken }
+        let mutex = header.at + Field.mutex, engine = engine
+        var wait = LockWait(
+            .ofShard, engine.pointee.files.path, engine.pointee.waits, patience,
+            told: withUnsafeMutablePointer(to: &engine.pointee.toldWaits) { Memory($0) })
+        while true {
+            let result = shim_mutex_wait(mutex, wait.left)
+            if result != SHIM_ETIMEDOUT { return result }
+            try wait.goOn(heldBy: shim_mutex_owner(mutex))
+        }
+    }
+
     private func unlock() {
         #if SHALE_FAULTS
         shim_hold_ends(header.at)

@@ -34,6 +34,7 @@ struct Cleaner: ShardParts {
             guard try clean(record, shard) else { return 0 }
             log.tailOffset = record.end
         }
+        shard.spend(Share.lookup, bytes: record.view.length)
         return record.view.length
     }
 
@@ -62,7 +63,7 @@ struct Cleaner: ShardParts {
             }
         case .touch:
             // Its target came before it and took the age along, unless the record's body names another.
-            if let slot = table.find(fraction, location: view.location) { try shard.loseOne(slot) }
+            if let slot = table.find(fraction, location: view.location) { try shard.lose(slot) }
         case .tombstone, .invalidate, .expire, .gap, .loss, .end: break
         }
         return true
@@ -85,7 +86,7 @@ struct Cleaner: ShardParts {
         let latest = isTouched ? log.record(pointed) : value
         guard let latest, !isTouched || log.isHeadSound(latest) else {
             // A touch's age would get a sound check in the copy.
-            try shard.loseOne(slot)
+            try shard.lose(slot)
             return
         }
         let standing = reader.standing(latest, value)
@@ -112,7 +113,7 @@ struct Cleaner: ShardParts {
         throws(Failure)
         -> Bool
     {
-        if !isPinned, !shard.spares(length) {
+        if !isPinned, !shard.spares() {
             if shard.keeps(slot) { throw log.filled() }
             shard.evictWhole(slot)
             return false
@@ -172,21 +173,33 @@ struct Cleaner: ShardParts {
 
     /// What cannot be read is dropped and counted; the walk goes on at the next record that verifies.
     private func skipDamage(_ frame: Int, _ offset: Int, _ shard: borrowing ShardWriter) throws(Failure) -> Int {
-        let next = log.nextRecord(frame: frame, from: offset + 8)?.offset ?? log.segmentSize
-        let before = header[Field.corrupt]
-        try loseEntries(inFrame: frame, from: offset, to: next, shard)
+        let next = log.nextRecord(frame: frame, from: offset + 8, within: Log.mostSkipped),
+            end = min(log.segmentSize, offset + 8 + Log.mostSkipped)
+        let to = next?.offset ?? (end > log.segmentSize - RecordHeader.size ? log.segmentSize : end)
+        shard.spend(0, bytes: to - offset)
+        try loseEntries(inFrame: frame, from: offset, to: to, shard)
         // Damage that nobody needed counts as one.
-        if header[Field.corrupt] == before { header[Field.corrupt] += 1 }
-        log.tailOffset = next
-        return next - offset
+        if shard.change.progress.lost == 0 { header[Field.corrupt] += 1 }
+        log.tailOffset = to
+        return to - offset
     }
 
-    /// (A loss record takes hardly more room than the smallest record that is lost.)
+    /// Whose entries they were, only the table knows. (A loss record takes hardly more room than the smallest record that is
+    /// lost.)
     private func loseEntries(inFrame frame: Int, from: Int, to: Int, _ shard: borrowing ShardWriter) throws(Failure) {
+        let known = (shard.change.progress.damagedSegment, shard.change.progress.damagedOffset)
+        if known != (log.tailNumber, from) {
+            shard.change.progress.damagedSegment = log.tailNumber
+            (shard.change.progress.damagedOffset, shard.change.progress.lost) = (from, 0)
+            shard.change.progress.walks.restart(.damage)
+        }
         let low = log.location(frame: frame, offset: from), high = log.location(frame: frame, offset: to - 8)
-        defer { shard.recount() }
-        try reader.forEachSlot { slot, word0 throws(Failure) in
-            if reader.needs(word0, from: low, through: high) { try shard.lose(slot) }
+        _ = try shard.walk(.damage) { slot throws(Failure) in
+            if reader.needs(slot.entry, from: low, through: high) {
+                try shard.lose(slot)
+                shard.change.progress.lost += 1
+            }
+            return false
         }
     }
 }

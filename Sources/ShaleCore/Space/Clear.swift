@@ -47,12 +47,7 @@ extension ShardWriter {
         raiseEpoch(by: 2)
         tags.removeAll()
         victims.reset()
-        for field in [
-            Field.entries, Field.used, Field.live, Field.raw, Field.stored, Field.pinned, Field.pinnedBytes,
-            Field.pinnedMost,
-        ] { header[field] = 0 }
-        header[Field.entriesHint] = 0
-        for i in 0..<16 { header[Field.dictionaries[i]] = 0 }
+        resetSums()
         if header[Field.tablePages] > geometry.shardIndexBytes(buckets: Table.leastBuckets) {
             shrinkPages(Table.leastBuckets)
         }

@@ -30,24 +30,20 @@ struct Loss {
 }
 
 extension ShardWriter {
-    /// Takes a damaged entry out of the index, for good, and counts it. The sums are wrong until the caller, or whoever
-    /// comes after a kill, counts them anew: the entry's lengths may be what is damaged.
+    /// Takes a damaged entry out of the index, for good, and counts it. Where its records' heads are what is damaged, the
+    /// sums are in doubt from here on.
     func lose(_ slot: Slot) throws(Failure) {
         // What a part supersedes has the same bytes, and a large value without a part is noticed.
         let isNoted = !slot.entry.isPart
         if isNoted, Loss.length > log.headRoom { try log.roll() }
         if isNoted { noteLoss(of: slot) }
-        header.pend(ShardHeader.Pending.recount)
+        let m = reader.soundMeasure(slot.entry.location)
+        if m == nil { doubtSums() }
+        table.forgetCopy(of: slot)
         header.begin()
         if isNoted { appendLoss(of: slot) }
         header[Field.corrupt] += 1
-        header[Field.ghost] = log.headNumber
-        header.commit(slot, slot.entry.freed)
-    }
-
-    func loseOne(_ slot: Slot) throws(Failure) {
-        try lose(slot)
-        recount()
+        takeOut(slot, m ?? Measure())
     }
 
     /// Within a transaction, where the head has room.

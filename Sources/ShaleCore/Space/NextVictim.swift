@@ -4,48 +4,68 @@ import CShalePlatform
 extension ShardWriter {
     /// Evicts the entry that the cache's policy names, or finds that expired ones have made room. False where all that is
     /// left is pinned.
-    func evict() -> Bool {
+    func evict() throws(Failure) -> Bool {
+        // (The first in a hold is for progress, whatever the call has done before.)
+        if change.hasSoughtVictim { try rest() }
+        change.hasSoughtVictim = true
         let before = header[Field.entries]
-        var victim = nextVictim()
+        var victim = try nextVictim()
         if victim == nil, header[Field.unsure] != 0 {
-            header[Field.unsure] = 0
-            recount()
-            victim = nextVictim()
+            try finishAudit()
+            victim = try nextVictim()
         }
-        // Pinned entries that were invalidated or have expired are nobody's victims, and gone all the same.
-        if victim == nil, header[Field.pinned] > 0 { _ = purge() }
-        guard let slot = victim else { return header[Field.entries] < before }
+        guard let slot = victim else {
+            // Pinned entries that were invalidated or have expired are nobody's victims, and gone all the same.
+            if header[Field.entries] < before { return true }
+            return header[Field.pinned] > 0 ? try dropSomeGone() : false
+        }
         evict(slot)
         return true
     }
 
     /// The policy's choice among the entries that are not the call's own, which keeps its place in the order. Nil where
     /// none is left.
-    private func nextVictim() -> Slot? {
+    private func nextVictim() throws(Failure) -> Slot? {
+        spend(2 * Share.lookup)
         // (The hand passes by what is damaged.)
-        if isAdaptive { return SecondChance(self).next(self) ?? leastUsed() }
+        if isAdaptive {
+            if let slot = try SecondChance(self).next(self) { return slot }
+            return try leastUsed()
+        }
         var own: Slot?
         defer { if let own { victims.putBack(own) } }
         // (A sweep that finds nobody else finds it again.)
         for _ in 0..<3 {
-            guard let slot = victims.next(expired: { dropIfGone($0) }) else { break }
+            guard let slot = try nextInOrder() else { break }
             guard isOwn(slot) else { return slot }
             own = slot
             if header[Field.entries] - header[Field.pinned] < 2 { return nil }
         }
-        return leastUsed()
+        return try leastUsed()
     }
 
-    /// The same, where readers use the few that are left faster than sweeps can choose from them.
+    private func nextInOrder() throws(Failure) -> Slot? {
+        if !change.hasShare { change.progress.barrenHeaps = 0 }
+        var search = Victims.Search(left: change.left, barren: change.progress.barrenHeaps)
+        defer { (change.left, change.progress.barrenHeaps) = (search.left, search.barren) }
+        return try victims.next(&search) { dropIfGone($0) }
+    }
+
+    /// The same, where readers use the few that are left faster than sweeps can choose from them: the least recently used
+    /// one of those that a hold's share can look at.
     @inline(never)
-    private func leastUsed() -> Slot? {
-        var least: Slot?, lowest = UInt64.max
+    private func leastUsed() throws(Failure) -> Slot? {
         guard header[Field.entries] > header[Field.pinned] else { return nil }
-        reader.forEachSlot { slot, word0 in
-            let rank = Victims.rank(slot.use)
-            if word0.isPart || word0.isPinned || rank >= lowest || isOwn(slot) { return }
-            (least, lowest) = (slot, rank)
-        }
+        var least: Slot?, lowest = UInt64.max
+        let start = reader.nextStamp() &* 0x9E37_79B9 & (Table.allFractions - 1)
+        do throws(Failure) {
+            _ = try walk(.leastUsed, from: start) { slot in
+                let word0 = slot.entry, rank = Victims.rank(slot.use)
+                if !word0.isPart, !word0.isPinned, rank < lowest, !isOwn(slot) { (least, lowest) = (slot, rank) }
+                return false
+            }
+        } catch { if !error.isPause || least == nil { throw error } }
+        if least != nil { change.progress.walks.allow(.leastUsed) }
         return least
     }
 }

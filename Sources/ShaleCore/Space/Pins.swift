@@ -36,23 +36,19 @@ extension ShardReader {
 
 extension ShardWriter {
     /// Whether the cleaner may copy what it may as well evict: the last frames are for what is pinned.
-    func spares(_ length: Int) -> Bool {
+    func spares() -> Bool {
         if header[Field.pinnedBytes] == 0 { return true }
         let pinLoss = log.pinLoss
         // (While the cache is made smaller, more frames are free than there may be.)
-        return max(log.availableFrames, log.freeFrames) > pinLoss
-            && (length <= log.headRoom || log.freeFrames > pinLoss || (try? log.provide(pinLoss + 1)) != nil)
+        return log.freeFrames > pinLoss || log.availableFrames > pinLoss && (try? log.provide(pinLoss + 1)) != nil
     }
 
     /// What is gone does not count, nor what damage has added.
     @inline(never)
-    func dropGone() {
-        _ = purge()
-        _ = dropOrphans()
-        if header[Field.unsure] != 0 || header[Field.pinnedMost] & 1 != 0 {
-            header[Field.unsure] = 0
-            recount()
-        }
+    func dropGone() throws(Failure) {
+        while try dropSomeGone() {}
+        while try dropOrphans() {}
+        if header[Field.unsure] != 0 || header[Field.pinnedMost] & 1 != 0 { try finishAudit() }
         if change.replaced > 0, change.key.flatMap({ reader.lookup($0) }) == nil { change.replaced = 0 }
     }
 
@@ -68,14 +64,16 @@ extension ShardWriter {
             return
         }
         #if SHALE_FAULTS
-        shim_tell(SHIM_SOUGHT, nil)
+        if !change.progress.isSeeking { shim_tell(SHIM_SOUGHT, nil) }
         #endif
+        change.progress.isSeeking = true
         let before = header[Field.pinnedBytes]
-        dropGone()
-        if geometry.shards > 1, header[Field.pinnedBytes] > 0, let part = partOfGone(change.now) {
+        try dropGone()
+        if geometry.shards > 1, header[Field.pinnedBytes] > 0, let part = try partOfGone(change.now) {
             change.crowdedBy = part
             throw log.filled()
         }
+        change.progress.isSeeking = false
         if header[Field.pinnedBytes] < before { return }
         header[Field.soughtNumber] = log.headNumber
         header[Field.soughtOffset] = log.headOffset
@@ -84,19 +82,18 @@ extension ShardWriter {
     /// Milliseconds.
     private static var pauseOfSearch: UInt64 { 100 }
 
-    /// The length of the longest pinned record counts until its removal is noticed, which a walk over the table takes:
-    /// one at most for a quarter as many sets as there are slots in use. Whether it has become less.
+    /// The length of the longest pinned record counts until its removal is noticed, for which an audit looks: one at most
+    /// for a quarter as many sets as there are slots in use. Whether it has become less.
     @inline(never)
-    func lookForLongestPin() -> Bool {
+    func lookForLongestPin() throws(Failure) -> Bool {
         let most = header[Field.pinnedMost], sets = header[Field.sets]
-        guard most & 1 != 0, abs(sets - header[Field.pinsSoughtAt]) >= header[Field.used] / 4 else { return false }
-        header[Field.pinsSoughtAt] = sets
-        var longest = 0
-        reader.forEachSlot { _, word0 in
-            if word0.isPinned { longest = max(longest, reader.measure(word0.location).pinned) }
+        guard most & 1 != 0 else { return false }
+        if !isAuditing {
+            guard abs(sets - header[Field.pinsSoughtAt]) >= header[Field.used] / 4 else { return false }
+            header[Field.pinsSoughtAt] = sets
         }
-        header[Field.pinnedMost] = longest
-        return longest < most
+        try finishAudit()
+        return header[Field.pinnedMost] < most
     }
 
     /// Whether what is pinned could be admitted beside a table that is as full as it may be. (A power cut may have

@@ -2,42 +2,35 @@ import CShalePlatform
 
 /// Entries that are gone by their age or their tags leave with sweeps and purges, without timers.
 extension ShardWriter {
-    /// Removes all entries that are gone, and returns how many of them had expired. Forgets the tags if they make no entry
-    /// stale.
-    @inline(never)
-    func purge() -> Int {
-        let before = header[Field.expirations], hasTags = header.hasTags
-        var needsTags = false
-        reader.forEachSlot { slot, _ in
-            if !dropIfGone(slot), hasTags, dropIfGoneByTags(slot) == .stale {
-                needsTags = true
-            }
+    /// Removes entries that are gone, and counts those that had expired. False where there are none any more.
+    func dropSomeGone(counting expired: UnsafeMutablePointer<Int>? = nil) throws(Failure) -> Bool {
+        try walk(.gone) { slot in
+            let before = header[Field.expirations]
+            let isGone = dropIfGone(slot) || dropIfGoneByTags(slot)
+            expired?.pointee += header[Field.expirations] - before
+            return isGone
         }
-        if hasTags, !needsTags {
-            // As in resetIndex.
-            raiseEpoch(by: 2)
-            tags.removeAll()
-        }
-        return header[Field.expirations] - before
     }
 
-    private enum ByTags { case untouched, stale, gone }
-
-    /// What an entry's tags have made of it, which its slot does not say. Removes one that is gone.
-    private func dropIfGoneByTags(_ slot: Slot) -> ByTags {
-        guard slot.entry.mayBeTagged, let found = reader.entry(slot, now: change.now) else { return .untouched }
+    /// What is gone by its tags, of which its slot says nothing.
+    private func dropIfGoneByTags(_ slot: Slot) -> Bool {
+        guard slot.entry.mayBeTagged, header.hasTags, let found = reader.entry(slot, now: change.now) else { return false }
+        spend(looks(atTagsOf: found))
+        return dropIfGoneByTags(found)
+    }
+    /// In both generations, which may be three quarters full.
+    func looks(atTagsOf found: Entry) -> Int { (1 + 3 * found.value.header.tagCount) * Share.lookup }
+    func dropIfGoneByTags(_ found: Entry) -> Bool {
         if found.standing.isInvalidated {
-            drop(slot)
+            drop(found.slot)
         } else if found.standing.isExpired, found.isGone {
-            drop(slot, counting: Field.expirations)
+            drop(found.slot, counting: Field.expirations)
         } else {
-            return found.standing.isExpired ? .stale : .untouched
+            return false
         }
-        return .gone
+        return true
     }
-}
 
-extension ShardWriter {
     /// Expired data leaves with the sweeps, without timers.
     @discardableResult
     func dropIfGone(_ slot: Slot) -> Bool {
@@ -45,6 +38,7 @@ extension ShardWriter {
         guard !word0.isPart,
             SlotExpiry.mayBeGone(slot.use.expiry, now: change.now, base: engine.pointee.block.expiryBase)
         else { return false }
+        spend(Share.lookup)
         // (A damaged age ends nothing: whoever reads the entry notes its loss.)
         guard let record = log.record(word0.location), log.isHeadSound(record),
             record.header.lifetime(at: record.at).isOver(at: change.now)

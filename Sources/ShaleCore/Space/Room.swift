@@ -2,9 +2,6 @@ import CShalePlatform
 
 /// Room for what is to be appended: evict down to the live limit, clean at a
 /// steady pace, and roll to a new segment while enough are left for the cleaner.
-extension ShardReader {
-}
-
 extension ShardWriter {
     /// Bytes cleaned for each byte appended, while fewer segments than wanted are free.
     private static let cleanedForEach = 16
@@ -32,14 +29,17 @@ extension ShardWriter {
                 if length > limit { throw engine.pointee.tooLarge(length, most: limit, .shard) }
             }
             while header[Field.live] - ownBytes + length > limit {
-                if header[Field.pinnedMost] & 1 != 0, lookForLongestPin() {
+                if header[Field.pinnedMost] & 1 != 0, try lookForLongestPin() {
                     pinLoss = log.pinLoss
                     limit = log.mostLive(of: usable, pinLoss) + own
                     continue
                 }
                 let canEvict = header[Field.pinnedBytes] + length <= limit
-                // A manifest's parts are in other shards mostly: evicting more here would empty this one in vain.
-                if change.blobCount == 0, canEvict && evict() || dropOrphans() { continue }
+                // A manifest's parts go behind the lock, many of them in other shards: evicting more here would empty this
+                // one in vain.
+                if change.blobCount > 0 { throw log.filled() }
+                if canEvict, try evict() { continue }
+                if try dropOrphans() { continue }
                 // What is pinned and gone is nobody's victim.
                 if !canEvict, !hasSwept {
                     hasSwept = true
@@ -48,30 +48,32 @@ extension ShardWriter {
                     limit = log.mostLive(of: usable, pinLoss) + own
                     continue
                 }
-                if header[Field.diskFullCountdown] > 0 || shrinkTable() {
+                var mayHaveMore = header[Field.diskFullCountdown] > 0
+                if !mayHaveMore { mayHaveMore = try shrinkTable() }
+                if mayHaveMore {
                     limit = limitAnew() + own
                     continue
                 }
-                if canEvict { change.crowdedBy = crowdingPart() }
-                if change.crowdedBy == nil, change.blobCount == 0, canEvict, ownBytes == 0 {
+                if canEvict { change.crowdedBy = try crowdingPart() }
+                if change.crowdedBy == nil, canEvict, ownBytes == 0 {
                     ownBytes = bytesOfOwn()
                     if ownBytes > 0 { continue }
                 }
                 throw log.filled()
             }
             if !isAdaptive, header[Field.live] + length > limit - limit / 16 {
-                victims.sweep(buckets: 64) { dropIfGone($0) }
+                sweepVictims()
             }
         }
         let wanted = max(log.wantedFree(of: usable, pinLoss), change.keepsOwn ? reserve + 1 : 0)
         if usable - log.count < wanted {
             // (Here the adaptive policy evicts: the next call has the frames.)
-            if isAdaptive, header[Field.pinnedMost] & 1 != 0 { _ = lookForLongestPin() }
-            var left = length * ShardWriter.cleanedForEach + log.segmentSize / 256
-            while left > 0 {
+            if isAdaptive, header[Field.pinnedMost] & 1 != 0 { _ = try lookForLongestPin() }
+            while change.progress.cleaned < length * ShardWriter.cleanedForEach + log.segmentSize / 256 {
                 let cleaned = try clean(isAhead: true)
                 if cleaned == 0 { break }
-                left -= cleaned
+                change.progress.cleaned += cleaned
+                try rest()
             }
             if change.keepsOwn { try regainReserve() }
         }
@@ -91,17 +93,18 @@ extension ShardWriter {
     @inline(never)
     private func regainReserve() throws(Failure) {
         while log.availableFrames < reserve, change.regained < 2 * log.count {
-            change.regained += 1
             let tail = log.queued(0)
             while log.count > 1, log.queued(0) == tail {
                 if try clean(isAhead: true) == 0 { return }
+                if log.queued(0) == tail { try rest() }
             }
+            change.regained += 1
+            try rest()
         }
     }
 
     /// A head that has room for `length` bytes, and `needed` free frames.
     private func makeHeadRoom(_ length: Int, live: Bool, needed: Int) throws(Failure) {
-        var rounds = 0, idle = 0
         while length > log.headRoom || log.freeFrames < needed {
             let reserve = max(self.reserve, needed)
             if log.availableFrames > reserve {
@@ -116,19 +119,9 @@ extension ShardWriter {
                 }
             }
             // Rare: a run of segments with nothing to gain. Clean whole ones, and evict where that is not enough.
-            rounds += 1
-            idle += 1
-            if rounds > 2 {
-                let aim = max(0, header[Field.live] - log.segmentSize / 4)
-                while header[Field.live] > aim, evict() { idle = 0 }
-            }
-            let tail = log.queued(0)
-            var cleaned = 0
-            while log.count > 1, log.queued(0) == tail {
-                cleaned += try clean()
-            }
+            let cleaned = try cleanSegment()
             // With nothing left to evict, a round of the log gains all that can be gained.
-            if cleaned == 0 || idle > 2 * log.count + 2 {
+            if cleaned == 0 || change.progress.idle > 2 * log.count + 2 {
                 // The disk may have room again; if not, the attempt says why.
                 header[Field.diskFullCountdown] = 0
                 // More is pinned than may be: a power cut has brought it back. What makes it less is not refused.
@@ -136,18 +129,45 @@ extension ShardWriter {
                 guard log.availableFrames > reserve else {
                     guard needed == 0, !live || change.replaced > 0 else {
                         if isAdaptive, header[Field.pinnedBytes] + length <= log.liveLimit {
-                            change.crowdedBy = crowdingPart()
+                            change.crowdedBy = try crowdingPart()
                         }
                         throw log.filled()
                     }
                     if length > log.headRoom { try log.roll(overdraws: true) }
                     break
                 }
-                try provideHead(length, reserve)
+                do throws(Failure) { try provideHead(length, reserve) } catch {
+                    guard error.status == .full, needed == 0, log.count == 1, try emptyTail() else { throw error }
+                    // One frame is all there is, and nothing in it counts any more: the log begins there again.
+                    log.releaseTail()
+                    try log.roll()
+                }
                 break
             }
         }
     }
+
+    /// Cleans the tail's segment, from one hold to the next; how many bytes that took. From the third on, entries are evicted
+    /// first.
+    private func cleanSegment() throws(Failure) -> Int {
+        if change.progress.forcedSegment == 0 || change.progress.forcedSegment != log.tailNumber {
+            change.progress.forced += 1
+            change.progress.idle += 1
+            (change.progress.forcedSegment, change.progress.forcedBytes) = (log.tailNumber, 0)
+            if change.progress.forced > 2 { change.progress.forcedAim = max(0, header[Field.live] - log.segmentSize / 4) }
+        }
+        while header[Field.live] > change.progress.forcedAim, try evict() { change.progress.idle = 0 }
+        change.progress.forcedAim = .max
+        while log.count > 1, log.tailNumber == change.progress.forcedSegment {
+            change.progress.forcedBytes += try clean()
+            try rest()
+        }
+        change.progress.forcedSegment = 0
+        return change.progress.forcedBytes
+    }
+
+    /// A pace of the sweep for the next victims.
+    func sweepVictims() { spend(victims.sweep(looks: 64 * Table.bucketSlots) { dropIfGone($0) }) }
 
     /// Begins a segment where the head has no room for `length` bytes. What may not be evicted has to be moved,
     /// on a full disk too: where entries are pinned, the cleaner's reserve is there before the log grows.
@@ -164,14 +184,10 @@ extension ShardWriter {
             return 0
         }
         let own = reader.measure(slot.entry.location)
-        var bytes = own.bytes
-        for i in 0..<own.blob.parts {
-            // (Those in other shards are not found.)
-            bytes += PartKey(blob: own.blob.blob, owner: own.blob.owner, part: i).withKey(engine) {
-                reader.lookup($1, isPart: true).map { reader.measure($0.entry.location).bytes } ?? 0
-            }
-        }
-        return bytes
+        if own.blob.parts == 0 { return own.bytes }
+        // (Its parts have much the same lengths, and are spread evenly.)
+        let all = own.stored + own.blob.parts * (RecordHeader.size + PartKey.size)
+        return own.bytes + all / (own.blob.blob & PartKey.isInOneShard != 0 ? 1 : geometry.shards)
     }
 
     /// Cleans a record. Where not even the cleaner has room, what is at the tail goes without being copied.
@@ -180,43 +196,77 @@ extension ShardWriter {
         let cleaner = Cleaner(self, isAhead: isAhead, mustEvict: mustEvict)
         do throws(Failure) { return try cleaner.cleanRecord(self) } catch {
             if isAhead, error.isFileLimit { return 0 }
-            guard error.status == .full, evictTail() else { throw error }
+            guard error.status == .full, try emptyTail() else { throw error }
             return try cleaner.cleanRecord(self)
         }
     }
 
-    /// Evicts what is left in the tail's segment. False where nothing is, or where some of it has to stay.
-    private func evictTail() -> Bool {
-        let low = log.location(frame: log.queued(0), offset: log.tailOffset),
-            high = log.location(frame: log.queued(0), offset: log.segmentSize - 8)
-        var found = 0, kept = 0
-        reader.forEachSlot { slot, word0 in
-            guard reader.needs(word0, from: low, through: high) else { return }
-            found += 1
-            if word0.isPinned || keeps(slot) { kept += 1 }
+    /// Evicts what is left in the tail's segment, which may be the head's: the only one. False where some of it has to stay.
+    /// First it looks, then it evicts, from one hold to the next.
+    private func emptyTail() throws(Failure) -> Bool {
+        if change.progress.emptiedSegment != log.tailNumber {
+            change.progress.emptiedSegment = log.tailNumber
+            (change.progress.emptiedOffset, change.progress.isEmptying) = (log.tailOffset, false)
         }
-        if found == 0 || kept > 0 { return false }
-        reader.forEachSlot { slot, word0 in
+        while try walkTail(evicts: change.progress.isEmptying) {
+            if change.progress.isEmptying { return try dropDamaged() }
+            change.progress.isEmptying = true
+            change.progress.emptiedOffset = log.tailOffset
+        }
+        return false
+    }
+
+    /// False where an entry of it has to stay.
+    private func walkTail(evicts: Bool) throws(Failure) -> Bool {
+        let frame = log.queued(0)
+        var end: Int { log.count == 1 ? log.headOffset : log.segmentSize }
+        while change.progress.emptiedOffset < end {
+            let from = max(change.progress.emptiedOffset, log.tailOffset)
+            guard let record = log.nextRecord(frame: frame, from: from, within: Log.mostSkipped) else {
+                spend(0, bytes: Log.mostSkipped)
+                change.progress.emptiedOffset = from + Log.mostSkipped
+                try rest()
+                continue
+            }
+            spend(Share.lookup)
             // (A value goes with all its parts.)
-            if reader.needs(word0, from: low, through: high) { evictWhole(slot) }
+            let fraction = UInt32(truncatingIfNeeded: record.keyHash)
+            if let slot = reader.slot(pointingTo: record.view.location, fraction) {
+                if slot.entry.isPinned || keeps(slot) { return false }
+                if evicts { evictWhole(slot) }
+            }
+            change.progress.emptiedOffset = record.end
+            try rest()
         }
+        return true
+    }
+
+    /// Entries of the only segment that cannot be read.
+    private func dropDamaged() throws(Failure) -> Bool {
+        while log.count == 1, header[Field.used] > 0, try walk(.damage, { drop($0); return true }) {}
         return true
     }
 
     /// Where nothing is left to evict: cleans, once round at most, until a larger table fits beside the log. False
     /// where it never will.
     @inline(never)
-    func growTableByCleaning() -> Bool {
+    func growTableByCleaning() throws(Failure) -> Bool {
         let wanted = geometry.shardIndexBytes(buckets: TableShape.grown(table.shape.buckets))
         let least = (header[Field.live] + log.segmentRoom - 1) / log.segmentRoom + 1 + log.reserve
         guard table.shape.mode == TableShape.Mode.steady, least * log.segmentSize + wanted <= geometry.shardBudget
         else { return false }
-        for _ in 0..<log.count where log.count > 1 {
+        while log.count > 1, change.progress.cleanedForTable < log.count {
             let tail = log.queued(0)
             while log.count > 1, log.queued(0) == tail {
-                guard let cleaned = try? clean(), cleaned > 0 else { return false }
+                do throws(Failure) { if try clean() == 0 { return false } } catch {
+                    if error.isPause { throw error }
+                    return false
+                }
+                if log.queued(0) == tail { try rest() }
             }
+            change.progress.cleanedForTable += 1
             if growTable(table.shape) { return true }
+            try rest()
         }
         return false
     }
@@ -224,8 +274,12 @@ extension ShardWriter {
     /// Room for one more entry below a limit of entries: cleans until one has left, or until so many records were looked
     /// at that somebody else has to choose.
     func makeEntryRoom() throws(Failure) {
-        for _ in 0..<SecondChance.patience where header[Field.entries] >= geometry.entriesPerShard {
+        while header[Field.entries] >= geometry.entriesPerShard,
+            change.progress.cleanedForEntry < SecondChance.patience
+        {
+            change.progress.cleanedForEntry += 1
             if try clean(isAhead: true, mustEvict: true) == 0 { break }
+            try rest()
         }
     }
 }

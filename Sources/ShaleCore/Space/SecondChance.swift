@@ -12,6 +12,8 @@ import CShalePlatform
 struct SecondChance: ShardParts {
     /// Entries that are looked at for one victim, at most, and that far from the tail.
     static let patience = 64
+    /// Looks at slots for one record.
+    private static let looks = 8
 
     let log: Log
     /// Nobody is kept because the log is sparse.
@@ -84,22 +86,34 @@ struct SecondChance: ShardParts {
     /// Who leaves where nothing may be copied: a full table, a smaller capacity, live bytes that no log holds. A hand goes
     /// round the log, takes a use of each entry that it passes, and stops at one that has none; if it meets none soon, at
     /// that with the fewest. Nil where it meets no entry that may leave.
-    func next(_ shard: borrowing ShardWriter) -> Slot? {
+    func next(_ shard: borrowing ShardWriter) throws(Failure) -> Slot? {
         if log.count == 0 { return nil }
         var seen = 0, fewest = UInt64.max, best: Slot?
-        var (i, offset) = hand, segments = 0
-        // (Once round, and the rest of where it began.)
-        while segments <= log.count, seen < SecondChance.patience {
+        var (i, offset) = hand, hasMoved = false
+        // (Once round, and the rest of where it began, from one hold to the next.)
+        while shard.change.progress.handSegments <= log.count, seen < SecondChance.patience {
+            // (With a candidate, it goes on for a while to find a better one.)
+            if hasMoved, shard.change.left <= (best == nil ? 0 : -Share.ofHold) {
+                if best != nil { break }
+                setHand(i, offset)
+                try shard.rest()
+            }
+            hasMoved = true
             let frame = log.queued(i), isHead = i == log.count - 1
             let end = isHead ? log.headOffset : log.segmentSize
-            guard offset < end, let record = log.nextRecord(frame: frame, from: offset), record.offset < end,
-                record.kind != .end
-            else {
-                i = isHead ? 0 : i + 1
-                offset = i == 0 ? log.tailOffset : SegmentHeader.size
-                segments += 1
+            let next = offset < end ? log.nextRecord(frame: frame, from: offset, within: Log.mostSkipped) : nil
+            if next == nil, end - offset > Log.mostSkipped {
+                shard.spend(0, bytes: Log.mostSkipped)
+                offset += Log.mostSkipped
                 continue
             }
+            guard let record = next, record.offset < end, record.kind != .end else {
+                i = isHead ? 0 : i + 1
+                offset = i == 0 ? log.tailOffset : SegmentHeader.size
+                shard.change.progress.handSegments += 1
+                continue
+            }
+            shard.spend(SecondChance.looks)
             offset = record.end
             guard record.kind == .value || record.kind == .manifest,
                 let slot = reader.slot(pointingTo: record.view.location, UInt32(truncatingIfNeeded: record.keyHash)),
@@ -110,9 +124,14 @@ struct SecondChance: ShardParts {
             if uses < fewest { (fewest, best) = (uses, slot) }
             if uses == 0 { break }
         }
+        setHand(i, offset)
+        if best != nil || !shard.change.hasShare { shard.change.progress.handSegments = 0 }
+        return best
+    }
+
+    private func setHand(_ i: Int, _ offset: Int) {
         header[Field.handNumber] = log.numberWord(log.queued(i)).u64(0)
         header[Field.handOffset] = offset
-        return best
     }
 
     /// The hand's segment, counted from the tail, and its offset there; the tail where that segment has gone.

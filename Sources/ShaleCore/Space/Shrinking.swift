@@ -26,13 +26,13 @@ extension ShardWriter {
     func evictToBudget() throws(Failure) -> Bool {
         header[Field.diskFullCountdown] = 0
         let limit = geometry.entriesPerShard
-        while limit > 0, header[Field.entries] > limit, change.blobCount < Change.mostBlobs, evict() {}
+        while limit > 0, header[Field.entries] > limit, change.blobCount < Change.mostBlobs, try evict() {}
         while header[Field.live] > log.liveLimit, change.blobCount < Change.mostBlobs {
             // (What a table takes that is larger than its entries need would cost some of them.)
-            if shrinkTable(downTo: geometry.shardBudget / 8) || evict() || dropOrphans() {
-                continue
-            }
-            guard let part = crowdingPart() else { break }
+            if try shrinkTable(downTo: geometry.shardBudget / 8) { continue }
+            if try evict() { continue }
+            if try dropOrphans() { continue }
+            guard let part = try crowdingPart() else { break }
             change.crowdedBy = part
             throw log.filled()
         }
@@ -43,8 +43,8 @@ extension ShardWriter {
     @inline(never)
     func applyBudget(from budget: Int) throws(Failure) {
         // The table first: what it gives back, the segments need not.
-        _ = shrinkTable(downTo: geometry.shardBudget / 8)
-        shrinkTableForPins()
+        _ = try shrinkTable(downTo: geometry.shardBudget / 8)
+        try shrinkTableForPins()
         var rounds = 0
         var isOver: Bool { header[Field.allocated] * log.segmentSize + header[Field.tablePages] > geometry.shardBudget }
         // (The log may fill all that is left, and the cleaner needs its reserve.)
@@ -59,7 +59,7 @@ extension ShardWriter {
             rounds += 1
             let aim =
                 rounds > 2 * geometry.framesPerShard ? max(0, header[Field.live] - log.segmentSize) : header[Field.live]
-            while header[Field.live] > min(aim, log.liveLimit), evict() {}
+            while header[Field.live] > min(aim, log.liveLimit), try evict() {}
             let tail = log.count > 0 ? log.queued(0) : 0
             var cleaned = 0
             while log.count > 1, log.queued(0) == tail {
@@ -77,12 +77,12 @@ extension ShardWriter {
 
     /// What is pinned was admitted beside a table that was as full as it may be. Where a larger one leaves hardly any room
     /// to other entries, it is made smaller, and what is not pinned leaves for that.
-    @inline(never) func shrinkTableForPins() {
-        if !log.pinsFit(in: log.budgetedFrames) { _ = shrinkTable() }
+    @inline(never) func shrinkTableForPins() throws(Failure) {
+        if !log.pinsFit(in: log.budgetedFrames) { _ = try shrinkTable() }
         var isCrowded: Bool { header[Field.pinnedBytes] > log.liveLimit(of: log.budgetedFrames, log.pinLoss) / 16 * 15 }
-        while isCrowded, !shrinkTable(fullest: TableLoad.full + 1) {
+        while isCrowded, try !shrinkTable(fullest: TableLoad.full + 1) {
             let aim = header[Field.used] - max(1, table.shape.buckets / 8)
-            while header[Field.used] > aim, evict() {}
+            while header[Field.used] > aim, try evict() {}
             if header[Field.used] > aim { break }
         }
     }

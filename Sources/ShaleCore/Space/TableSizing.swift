@@ -8,7 +8,7 @@ extension ShardWriter {
         let table = self.table
         let shape = table.shape
         if shape.mode != TableShape.Mode.steady {
-            table.advance(TableLoad.pace) { evict($0) }
+            advanceTable()
             table.prefetchFrontier(TableLoad.pace)
             // No slower than the pass: of a table that was a quarter smaller, the older generation is empty then.
             if tags.generations.hasOlder { sweepTags(steps: 2 * TableLoad.pace) }
@@ -27,11 +27,24 @@ extension ShardWriter {
         }
         if header[Field.sets] & (Sizes.givesPagesBackEvery - 1) == 0,
             header[Field.tablePages] > geometry.shardIndexBytes(buckets: shape.buckets),
-            fitTags(to: shape.buckets, steps: Sizes.givesPagesBackEvery)
+            fitTags(to: shape.buckets, steps: Sizes.tagStepsPerSet)
         {
             shrinkPages(shape.buckets)
         }
         return true
+    }
+
+    /// A few buckets more of the pass that is under way.
+    private func advanceTable() {
+        spend(table.advance(TableLoad.pace, looks: Share.ofHold / 2) { evict($0) })
+    }
+
+    /// Ends the pass that is under way, if one is.
+    func finishPass() throws(Failure) {
+        while table.shape.mode != TableShape.Mode.steady {
+            advanceTable()
+            try rest()
+        }
     }
 
     func growTable(_ shape: TableShape) -> Bool {
@@ -89,27 +102,28 @@ extension ShardWriter {
             return true
         } catch {
             if error.isDiskFull { header[Field.diskFullCountdown] = Log.patience }
-            shrinkPages(table.shape.buckets)
+            givePagesBack(table.shape.buckets)
             return false
         }
     }
 
     /// Makes the table as small as its entries allow, but no smaller than so many bytes. False where it is already.
     /// `fullest`: sixty-fourths of the slots that may be in use then.
-    func shrinkTable(downTo least: Int = 0, fullest: Int = TableLoad.shrunk * 5 / 4) -> Bool {
+    func shrinkTable(downTo least: Int = 0, fullest: Int = TableLoad.shrunk * 5 / 4) throws(Failure) -> Bool {
         let before = header[Field.tablePages]
-        while table.shape.mode != TableShape.Mode.steady { table.advance(Int.max) { evict($0) } }
-        if before > geometry.shardIndexBytes(buckets: table.shape.buckets) {
-            fitTags(to: table.shape.buckets)
-            shrinkPages(table.shape.buckets)
+        func giveBack() throws(Failure) {
+            try finishPass()
+            if header[Field.tablePages] > geometry.shardIndexBytes(buckets: table.shape.buckets) {
+                try fitTags(to: table.shape.buckets)
+                shrinkPages(table.shape.buckets)
+            }
         }
+        try giveBack()
         while header[Field.tablePages] > least, table.shape.buckets > Table.leastBuckets,
             header[Field.used] * 64 < TableShape.shrunk(table.shape.buckets) * 4 * fullest
         {
             table.begin(TableShape.Mode.shrinking)
-            table.advance(Int.max) { evict($0) }
-            fitTags(to: table.shape.buckets)
-            shrinkPages(table.shape.buckets)
+            try giveBack()
         }
         return header[Field.tablePages] < before
     }
@@ -117,8 +131,13 @@ extension ShardWriter {
     /// Gives back the pages beyond the table's size, and beyond what generations of tags take (`fitTags`).
     @inline(never)
     func shrinkPages(_ buckets: Int) {
-        let kept = geometry.region + max(Table.bytes(of: buckets), Table.tagsEnd(header))
+        // (The heaps may be in them.)
         victims.reset()
+        givePagesBack(buckets)
+    }
+
+    private func givePagesBack(_ buckets: Int) {
+        let kept = geometry.region + max(Table.bytes(of: buckets), Table.tagsEnd(header))
         if chunks.release(from: kept - geometry.region, to: header[Field.tablePages] - geometry.region) {
             header[Field.tablePages] = kept
         }

@@ -6,18 +6,26 @@ import CShalePlatform
 /// in the older generation.
 extension ShardWriter {
     /// Homes that are swept at once.
-    private static let homesPerBatch = 64
+    private static let homesPerBatch = Sizes.homesPerStep
     /// Cells that are emptied in the time of a home.
     private static let cellsPerStep = 8
 
     /// Before a tag is noted: that the newer generation has room for it.
     @inline(never)
-    func makeTagRoom(for tag: UInt64) {
+    func makeTagRoom(for tag: UInt64) throws(Failure) {
         if tags.has(tag) { return }
-        sweepTags(steps: stepsPerTag)
+        if !change.progress.hasTagSteps {
+            change.progress.hasTagSteps = true
+            change.progress.tagSteps = stepsPerTag
+        }
+        while change.progress.tagSteps > 0, tags.generations.hasOlder {
+            sweepTags(steps: ShardWriter.homesPerBatch)
+            change.progress.tagSteps -= ShardWriter.homesPerBatch
+            try rest()
+        }
         let isFull = tags.isFull || !tags.hasRoom(for: tag)
-        // (A table that has grown much faster than its tags changed is swept at once.)
-        if isFull { sweepTags(steps: .max) }
+        // (A table that has grown much faster than its tags changed is swept by one call.)
+        if isFull { try sweepTags() }
         let chunks = Table.chunks(of: leastBuckets)
         if isFull || !tags.generations.hasOlder && tags.generations.chunks(tags.generations.newer) != chunks {
             tags.turn(chunks: chunks)
@@ -38,8 +46,8 @@ extension ShardWriter {
     private var stepsLeft: Int {
         let generations = tags.generations, at = header[Field.tagSweep]
         if !generations.hasOlder { return 0 }
-        let cells = generations.cells(generations.older) - Int(max(at, TagTable.swept) - TagTable.swept)
-        let fractions = TagTable.swept - min(at, TagTable.swept)
+        let cells = generations.cells(generations.older) - Int(max(at, Table.allFractions) - Table.allFractions)
+        let fractions = Table.allFractions - min(at, Table.allFractions)
         let homes = Int(truncatingIfNeeded: (UInt64(table.shape.extent) &* fractions) >> Sizes.fractionBits) + 1
         return homes + cells / ShardWriter.cellsPerStep + 1
     }
@@ -50,46 +58,53 @@ extension ShardWriter {
         var left = steps
         while left > 0, tags.generations.hasOlder {
             let at = header[Field.tagSweep]
-            if at < TagTable.swept {
+            if at < Table.allFractions {
                 left -= sweepHomes(from: at, atMost: min(left, ShardWriter.homesPerBatch))
             } else {
                 emptyCells(at)
                 left -= 1
             }
+            if change.left <= 0 { return }
         }
     }
 
-    /// Homes in a row, each bucket of which is looked at once. How many.
+    /// To its end.
+    func sweepTags() throws(Failure) {
+        while tags.generations.hasOlder {
+            sweepTags(steps: ShardWriter.homesPerBatch)
+            try rest()
+        }
+    }
+
+    /// Lets go of all that is noted of tags and that no stale entry needs: the newer generation becomes the older one.
+    /// `isTurned`: whether it has.
+    func emptyTags(_ isTurned: inout Bool) throws(Failure) {
+        if !header.hasTags { return }
+        try sweepTags()
+        if !isTurned {
+            isTurned = true
+            tags.turn(chunks: Table.chunks(of: leastBuckets))
+            try sweepTags()
+        }
+    }
+
+    /// How many homes.
     private func sweepHomes(from fraction: UInt64, atMost most: Int) -> Int {
-        let shape = table.shape
-        let first = shape.home(UInt32(truncatingIfNeeded: fraction))
-        var last = first, next = shape.end(ofHome: first, from: fraction)
-        // (Homes on both sides of a pass over the table are not in a row.)
-        while last - first + 1 < most, next < TagTable.swept,
-            shape.home(UInt32(truncatingIfNeeded: next)) == last + 1
-        {
-            last += 1
-            next = shape.end(ofHome: last, from: next)
-        }
-        var position = first, end = last
-        while position <= end {
-            if position <= last { end = max(end, position + table.reach(ofHome: position)) }
-            table.forEachSlot(at: position..<(position + 1)) { slot, word0, _ in
-                if first...last ~= position - word0.displacement { endByTags(slot) }
-            }
-            position += 1
-        }
+        let homes = table.homes(from: fraction, atMost: most)
+        let buckets = table.visit(homes) { endByTags($0) }
+        spend(buckets * Table.bucketSlots)
         // Before anything is emptied.
-        if next >= TagTable.swept { raiseEpoch(by: 2) }
-        header.release(Field.tagSweep, min(next, TagTable.swept))
-        return last - first + 1
+        if homes.next == Table.allFractions { raiseEpoch(by: 2) }
+        header.release(Field.tagSweep, homes.next)
+        return homes.range.count
     }
 
+    /// Behind the last fraction, the cells that were emptied count.
     private func emptyCells(_ at: UInt64) {
         let generations = tags.generations, cells = generations.cells(generations.older)
-        let first = Int(at - TagTable.swept), next = min(first + ShardWriter.cellsPerStep, cells)
+        let first = Int(at - Table.allFractions), next = min(first + ShardWriter.cellsPerStep, cells)
         tags.emptyOlder(first..<next)
-        header.release(Field.tagSweep, TagTable.swept + UInt64(next))
+        header.release(Field.tagSweep, Table.allFractions + UInt64(next))
         if next == cells { tags.endOlder() }
     }
 
@@ -97,22 +112,20 @@ extension ShardWriter {
     /// room for that.
     private func endByTags(_ slot: Slot) {
         guard slot.entry.mayBeTagged, let found = reader.entry(slot, now: change.now) else { return }
-        if found.standing.isInvalidated {
-            drop(slot)
-        } else if found.standing.isExpired, !tags.carry(found.value.header, at: found.value.at) {
+        spend(looks(atTagsOf: found))
+        if !dropIfGoneByTags(found), found.standing.isExpired, !tags.carry(found.value.header, at: found.value.at) {
             drop(slot, counting: Field.evictions)
         }
     }
 
     /// Before the table's pages beyond so many buckets are given back: that no generation is there.
     @inline(never)
-    func fitTags(to buckets: Int) {
+    func fitTags(to buckets: Int) throws(Failure) {
         let chunks = Table.chunks(of: buckets)
-        if tags.generations.mostChunks <= chunks { return }
-        sweepTags(steps: .max)
-        if tags.generations.mostChunks <= chunks { return }
-        tags.turn(chunks: chunks)
-        sweepTags(steps: .max)
+        while tags.generations.mostChunks > chunks {
+            try sweepTags()
+            if tags.generations.mostChunks > chunks { tags.turn(chunks: chunks) }
+        }
     }
 
     /// The same, a few homes at a time. Whether none is there.

@@ -11,12 +11,11 @@
  * full_disk [times that every scenario is run, 1] [seed] [scenario] */
 #include "afterwards.h"
 #include "layout.h"
+#include "own_disk.h"
 #include "resources.h"
 #include "stored.h"
 
 #include <fcntl.h>
-#include <sched.h>
-#include <sys/mount.h>
 #include <sys/resource.h>
 #include <sys/statvfs.h>
 
@@ -64,30 +63,8 @@ typedef struct {
     void (*empty)(void);           /* there is room again */
 } disk;
 
-static bool write_file(const char *path, const char *text) {
-    int file = open(path, O_WRONLY);
-    bool done = file >= 0 && write(file, text, strlen(text)) == (ssize_t)strlen(text);
-    if (file >= 0)
-        close(file);
-    return done;
-}
-
 static bool attach_tmpfs(void) {
-    uid_t user = getuid();
-    gid_t group = getgid();
-    if (unshare(CLONE_NEWNS) < 0) {
-        char map[64];
-        if (unshare(CLONE_NEWUSER | CLONE_NEWNS) < 0)
-            return false;
-        snprintf(map, sizeof map, "0 %u 1", user);
-        if (!write_file("/proc/self/setgroups", "deny") || !write_file("/proc/self/uid_map", map))
-            return false;
-        snprintf(map, sizeof map, "0 %u 1", group);
-        if (!write_file("/proc/self/gid_map", map))
-            return false;
-    }
-    return mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) == 0 &&
-           mount("tmpfs", root, "tmpfs", 0, "size=24m") == 0;
+    return mount_own_disk(root, 24 << 10);
 }
 
 static void leave_tmpfs(uint64_t bytes) {

@@ -43,7 +43,7 @@ enum { shard_shape = 64, shard_moves = 72, shard_epoch = 80, shard_tag_generatio
        shard_table_bytes = 320, shard_ghost = 328, shard_last_number = 336, shard_pending = 368,
        shard_allocated = 376, shard_heap_counts = 408, shard_dictionaries = 512, shard_transaction = 704,
        shard_frame = 752, shard_move_count = 776, shard_copied_slot = 792, shard_saved = 200, shard_savepoint = 1024,
-       shard_saved_bytes = 440, shard_header_bytes = 2048 };
+       shard_saved_bytes = 440, shard_header_bytes = 2304 };
 
 /* Of a place in shale.data. */
 enum frame_state { frame_absent, frame_free, frame_in_log, frame_preparing };

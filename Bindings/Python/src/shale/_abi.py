@@ -76,6 +76,8 @@ INT64_MIN: Final = -(2**63)
 INT64_MAX: Final = 2**63 - 1
 
 Clock = ctypes.CFUNCTYPE(c_int64, c_void_p)
+Listener = ctypes.CFUNCTYPE(None, ctypes.py_object, c_char_p)
+"""``shale_options.on_wait``, whose context is an object of Python."""
 
 
 class Bytes(ctypes.Structure):
@@ -102,6 +104,9 @@ class Options(ctypes.Structure):
         ("now_context", c_void_p),
         ("eviction", c_int32),
         ("reserved", c_uint32),
+        ("lock_timeout_ms", c_int64),
+        ("on_wait", Listener),
+        ("wait_context", c_void_p),
     ]
 
     capacity: int

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Callable, Final, Union, cast, overload
 from . import _abi, _batch, _counter, _events, _iterate, _library, _log, _lookups, _options
 from ._buffer import LARGEST_KEPT
 from ._clock import Clock
-from ._errors import BusyError, InvalidError, check, failure
+from ._errors import CLOSE_OTHERS, BusyError, InvalidError, check, failure
 from ._fast import Fast, calls_of, put_in_front
 from ._handle import Handle, Loan, Pool
 from ._keys import MARKER, K, encode_key, encode_keys, several
@@ -90,6 +90,7 @@ class Cache(Fast, LoadingMethods[KT], MutableMapping[KT, VT]):
         segment_size: int | str | None = None,
         mode: int | None = None,
         eviction: Eviction | None = None,
+        lock_timeout: Seconds | None = None,
     ) -> None:
         """Opens the cache in ``directory``, and creates it where there is none.
 
@@ -129,10 +130,18 @@ class Cache(Fast, LoadingMethods[KT], MutableMapping[KT, VT]):
             changes all at once. It is chosen when the cache is created; another one
             than an existing cache's raises ``InvalidError``. None: "lru" for a new
             cache, unchanged for an existing one.
+        lock_timeout: how long a call waits for a lock that another process or thread holds,
+            seconds; then it raises ``BusyError``, with nothing changed, which names the process.
+            That is one that was stopped in the middle of a call (SIGSTOP, a debugger, a frozen
+            cgroup): a lock is held for less than a millisecond as a rule. Calls that work on the
+            whole cache (``clear``, ``invalidate``, ``evict``, ``purge``, ``verify``, and what
+            takes many keys) may have done part of it; call them again. Opening waits as long for
+            another that opens or closes. None: without end. In any case a wait of a second is
+            logged as a warning (logger "shale").
 
         Raises InvalidError, SystemCallError, NotFoundError, FormatError (the directory holds
         other files), VersionError, BusyError (another capacity or max_entries
-        while other writers have it open), FilesystemError,
+        while other writers have it open, or lock_timeout), FilesystemError,
         PermissionDeniedError, FullError, OutOfMemoryError.
         """
         path, encoded = _path(directory)
@@ -150,6 +159,7 @@ class Cache(Fast, LoadingMethods[KT], MutableMapping[KT, VT]):
             segment_size=segment_size,
             mode=mode,
             eviction=eviction,
+            lock_timeout=lock_timeout,
         )
         self._codec = Codec(serializer, serialize_all)
         # What `get` and `_store` take as it is.
@@ -168,6 +178,7 @@ class Cache(Fast, LoadingMethods[KT], MutableMapping[KT, VT]):
             "serialize_all": serialize_all,
             "compression": compression,
             "now": now,
+            "lock_timeout": lock_timeout,
         }
         self._pool = Pool(_open(encoded, options, clock, accept_capacity))
         self._calls = calls_of(self._pool, self._codec)
@@ -906,7 +917,7 @@ def _open(
     try:
         return Handle(directory, options, clock)
     except BusyError as error:
-        if not accept or not (options.capacity or options.max_entries):
+        if not accept or not error.message.endswith(CLOSE_OTHERS):
             raise
         options.capacity = options.max_entries = 0
         handle = Handle(directory, options, clock)

@@ -83,7 +83,7 @@ class VersionError(Error):
 
 
 class BusyError(Error):
-    """The cache is open elsewhere in a way that rules this call out."""
+    """In use elsewhere in a way that rules this call out, or ``lock_timeout`` is over."""
 
     code = _abi.E_BUSY
 
@@ -156,10 +156,14 @@ _BY_CODE: dict[int, type[Error]] = {
 }
 
 
+CLOSE_OTHERS: Final = "close its other users first, or pass None"
+"""The advice where others have the cache open with another capacity or max_entries."""
+
 # What the library says to those who write C, by what Python calls it. It comes last in a text, so
 # nothing in a path is taken for it.
 _ADVICE: Final = {
-    "close its other users first, or pass 0": "close its other users first, or pass None",
+    "close its other users first, or pass 0": CLOSE_OTHERS,
+    "continue or end it, or raise lock_timeout_ms": "continue or end it, or raise lock_timeout",
     "leave them 0": "leave them None",
     "open it without SHALE_OPEN_MUST_EXIST and SHALE_OPEN_READ_ONLY to create it": (
         "open it without must_exist=True and read_only=True to create it"
@@ -184,12 +188,12 @@ def failure(status: int) -> Error:
     kind = _BY_CODE.get(status, Error)
     if kind is SystemCallError and number == errno.ENOENT:
         kind = NotFoundError
-    return kind(_in_python(text.decode("utf-8", "replace")), number)
+    return kind(in_python(text), number)
 
 
-def _in_python(text: str) -> str:
+def in_python(text: bytes) -> str:
     """The library's text, with its advice in words of Python."""
-    facts, separator, advice = text.rpartition("; ")
+    facts, separator, advice = text.decode("utf-8", "replace").rpartition("; ")
     return facts + separator + _ADVICE.get(advice, advice)
 
 

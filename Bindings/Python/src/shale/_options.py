@@ -6,9 +6,9 @@ import ctypes
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Final, TypedDict, Union
 
-from . import _abi
+from . import _abi, _waits
 from ._errors import InvalidError
-from ._units import Seconds, age_ms, capacity_bytes, unsigned
+from ._units import Seconds, age_ms, capacity_bytes, duration_ms, unsigned
 from ._values import FIXED_METAS
 
 if TYPE_CHECKING:
@@ -93,6 +93,7 @@ class OpenOptions(TypedDict, total=False):
     segment_size: int | str | None
     mode: int | None
     eviction: Eviction | None
+    lock_timeout: Seconds | None
 
 
 def keeping(
@@ -154,6 +155,7 @@ def open_options(
     segment_size: int | str | None,
     mode: int | None,
     eviction: Eviction | None,
+    lock_timeout: Seconds | None,
 ) -> _abi.Options:
     if compression not in COMPRESSIONS:
         raise InvalidError(f"compression is one of {', '.join(COMPRESSIONS)}, not {compression!r}")
@@ -179,6 +181,12 @@ def open_options(
         mode=_count("mode", mode, 32),
         compression=COMPRESSIONS[compression],
         eviction=EVICTIONS[eviction or "lru"],
+        # To the library 0 is no limit, as None is here.
+        lock_timeout_ms=0
+        if lock_timeout is None
+        else max(1, duration_ms("lock_timeout", lock_timeout)),
+        on_wait=_waits.LISTENER,
+        wait_context=_waits.CONTEXT,
     )
 
 

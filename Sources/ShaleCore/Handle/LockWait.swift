@@ -1,0 +1,118 @@
+import CShalePlatform
+
+/// How long the calls of a handle wait for locks, and who is told of a long wait.
+public struct WaitOptions: Sendable {
+    public typealias Listener = @convention(c) (UnsafeMutableRawPointer?, UnsafePointer<CChar>) -> Void
+
+    /// Milliseconds for each lock; 0: without end.
+    public var limit: Int64 = 0
+    /// Called in the waiting thread, with a sentence that is good until it returns.
+    public var listener: Listener?
+    nonisolated(unsafe) public var context: UnsafeMutableRawPointer?
+
+    public init() {}
+}
+
+/// How long this lock may be waited for.
+enum Patience {
+    /// As long as the handle's calls wait.
+    case ofCall
+    /// For what follows a call that has succeeded, and can be left undone: a second at most.
+    case short
+    /// Not at all.
+    case none
+}
+
+/// A wait for a lock, from the moment that it is found taken.
+struct LockWait {
+    enum Lock { case ofShard, ofSetup }
+
+    /// Milliseconds of a wait that is worth a word.
+    static let long: Int64 = 1000
+
+    let lock: Lock
+    let path: UnsafePointer<CChar>?
+    let options: WaitOptions
+    /// Nil: of a handle that is not open.
+    let told: Memory?
+    private let patience: Patience
+    private let begin = shim_uptime_ms()
+    private var isTold = false
+
+    init(
+        _ lock: Lock, _ path: UnsafePointer<CChar>?, _ options: WaitOptions, _ patience: Patience = .ofCall,
+        told: Memory? = nil
+    ) {
+        self.lock = lock
+        self.path = path
+        self.options = options
+        self.patience = patience
+        self.told = told
+    }
+
+    private var limit: Int64 {
+        let limit = options.limit == 0 ? Int64.max : options.limit
+        return patience == .ofCall ? limit : min(limit, LockWait.long)
+    }
+    private var waited: Int64 { shim_uptime_ms() &- begin }
+
+    /// Milliseconds until the limit.
+    var left: Int64 { max(1, limit - waited) }
+    /// Whether all has been said, and the wait may last for ever.
+    var isEndless: Bool { isTold && limit == .max }
+
+    /// After a while in which the lock was not free. `thread`: who has it, or 0.
+    @inline(never)
+    mutating func goOn(heldBy thread: UInt32) throws(Failure) {
+        let waited = waited, isOver = waited >= limit
+        if waited >= LockWait.long, !isTold {
+            isTold = true
+            tell(thread, waited)
+        }
+        if !isOver { return }
+        if patience == .ofCall {
+            shim_set_error_code(0)
+            describe(thread, waited, "continue or end it, or raise lock_timeout_ms", shim_error_text())
+        }
+        throw Failure.lockIsTaken
+    }
+
+    private func tell(_ thread: UInt32, _ waited: Int64) {
+        guard let listener = options.listener, told.map({ ToldWaits.isNew(thread, $0) }) ?? true else { return }
+        // (More would not be on the stack, and the thread's last error stays.)
+        withUnsafeTemporaryAllocation(of: CChar.self, capacity: Int(SHIM_ERROR_TEXT)) {
+            let text = $0.baseAddress.unsafelyUnwrapped
+            describe(thread, waited, "continue or end it", text)
+            listener(options.context, text)
+        }
+    }
+
+    private func describe(
+        _ thread: UInt32, _ waited: Int64, _ advice: StaticString, _ text: UnsafeMutablePointer<CChar>?
+    ) {
+        let file: StaticString = path == nil ? "" : lock == .ofShard ? "/shale.index" : "/shale.data"
+        let name: StaticString = lock == .ofShard ? "a shard's lock" : "the lock of opening and closing"
+        shim_describe_wait(
+            text, Int(SHIM_ERROR_TEXT), path, file.cString, name.cString, waited, thread, advice.cString)
+    }
+}
+
+/// The threads that were told to hold locks for long, and when (seconds of uptime): each at most once a minute, as far as
+/// there is room to remember them. Several threads change it at once.
+struct ToldWaits {
+    private static let pause: UInt64 = 60
+    private var cells: (UInt64, UInt64, UInt64, UInt64) = (0, 0, 0, 0)
+
+    /// Of several calls that wait for a thread, one is to tell.
+    static func isNew(_ thread: UInt32, _ told: Memory) -> Bool {
+        let cell = told + Int(thread % 4) * 8, known = shim_load64(cell)
+        let now = UInt64(truncatingIfNeeded: shim_uptime_ms() / 1000) &+ pause
+        if known >> 32 == thread, now &- known & 0xFFFF_FFFF < pause { return false }
+        return shim_cas64(cell, known, UInt64(thread) << 32 | now & 0xFFFF_FFFF)
+    }
+}
+
+extension Failure {
+    /// Where it reaches a caller, the thread's error slot has the sentence already.
+    static var lockIsTaken: Failure { Failure(status: .busy, errno: 0) }
+}

@@ -1,0 +1,55 @@
+import CShalePlatform
+
+/// The kernel does not say which process has a lock of an open file description. So who has the setup lock shares a lock
+/// on one byte more, whose number says so: that of its PID namespace, and its own.
+struct SetupLock {
+    private static let marks: Int64 = 0x4000_0000_0000_0000, processBits: Int64 = 22
+
+    let fd: Int32
+    private let mark: Int64
+
+    init(_ fd: Int32, pidNamespace: UInt64) {
+        self.fd = fd
+        mark =
+            SetupLock.marks | Int64(pidNamespace & 0xFFFF_FFFF) << SetupLock.processBits | Int64(shim_sys_process())
+    }
+
+    /// As soon as others let it. 0 or -errno; an error at the end of the handle's patience.
+    func take(sharing: Bool, _ path: UnsafePointer<CChar>?, _ options: WaitOptions) throws(Failure) -> Int {
+        var result = tryToTake(sharing)
+        if result == -SHIM_EAGAIN { result = try wait(sharing, LockWait(.ofSetup, path, options)) }
+        // (For others to name: where this fails, they can't.)
+        if result == 0 { _ = shim_sys_lock(fd, mark, 1, Int32(SHIM_READ_LOCK), false) }
+        return result
+    }
+
+    func release() -> Int {
+        _ = shim_sys_lock(fd, SetupLock.marks, 0, Int32(SHIM_UNLOCK), false)
+        return FileLock.setup.release(fd)
+    }
+
+    @inline(never)
+    private func tryToTake(_ sharing: Bool, waiting: Bool = false) -> Int {
+        shim_sys_lock(
+            fd, FileLock.setup.rawValue, 1, Int32(sharing ? SHIM_READ_LOCK : SHIM_WRITE_LOCK), waiting)
+    }
+
+    /// The kernel can wait, but not for a limited time.
+    private func wait(_ sharing: Bool, _ wait: LockWait) throws(Failure) -> Int {
+        var wait = wait, pause: Int64 = 1
+        while !wait.isEndless {
+            shim_sleep_us(Int(min(pause, wait.left)) * 1000)
+            pause = min(pause * 2, 4)
+            let result = tryToTake(sharing)
+            if result != -SHIM_EAGAIN { return result }
+            try wait.goOn(heldBy: holder)
+        }
+        return tryToTake(sharing, waiting: true)
+    }
+
+    /// The process; 0 where it is not known, or of another namespace.
+    private var holder: UInt32 {
+        let found = shim_sys_next_locked(fd, SetupLock.marks), bits = SetupLock.processBits
+        return found >> bits == mark >> bits ? UInt32(truncatingIfNeeded: found & (1 << bits - 1)) : 0
+    }
+}

@@ -1,0 +1,139 @@
+import CShalePlatform
+
+/// The sums over a shard's slots.
+struct Sums {
+    let entries, used, live, raw, stored, pinned, pinnedBytes, pinnedMost: ShardHeader.Count
+    /// 16, one behind the other.
+    let dictionaries: ShardHeader.Count
+
+    private typealias Field = ShardHeader.Field
+
+    @inline(__always) static var running: Sums {
+        Sums(
+            entries: Field.entries, used: Field.used, live: Field.live, raw: Field.raw, stored: Field.stored,
+            pinned: Field.pinned, pinnedBytes: Field.pinnedBytes, pinnedMost: Field.pinnedMost,
+            dictionaries: Field.dictionaries)
+    }
+    /// Of an audit, so far.
+    static var audited: Sums {
+        let first = Field.auditedSums
+        return Sums(
+            entries: first[0], used: first[1], live: first[2], raw: first[3], stored: first[4], pinned: first[5],
+            pinnedBytes: first[6], pinnedMost: first[7], dictionaries: first[8])
+    }
+
+    /// The same sums of two sets.
+    func forEach(with other: Sums, _ body: (ShardHeader.Count, ShardHeader.Count) -> Void) {
+        body(entries, other.entries)
+        body(used, other.used)
+        body(live, other.live)
+        body(raw, other.raw)
+        body(stored, other.stored)
+        body(pinned, other.pinned)
+        body(pinnedBytes, other.pinnedBytes)
+        body(pinnedMost, other.pinnedMost)
+        for i in 0..<16 { body(dictionaries[i], other.dictionaries[i]) }
+    }
+}
+
+/// An audit counts the sums anew from the slots, beside what goes on: where an entry was lost whose sizes cannot be read
+/// any more, and where the longest pinned record may have gone.
+///
+/// It goes by hash fractions, a few homes with each change of the shard, and keeps sums of the entries that it has passed.
+/// What changes one of these meanwhile changes these sums too. Where it ends, they are the shard's. After a kill it begins
+/// again.
+extension ShardWriter {
+    @inline(__always) var isAuditing: Bool { header[Field.auditAt] != 0 }
+
+    /// Of a table that is empty.
+    func resetSums() {
+        let sums = Sums.running
+        sums.forEach(with: sums) { field, _ in header[field] = 0 }
+        header.release(Field.entriesHint, 0)
+        header.release(Field.auditAt, 0)
+        header[Field.unsure] = 0
+    }
+
+    /// Begins, also anew.
+    @inline(never)
+    func beginAudit() {
+        header.release(Field.auditAt, 0)
+        let sums = Sums.audited
+        sums.forEach(with: sums) { field, _ in header[field] = 0 }
+        header.release(Field.auditAt, ShardHeader.auditBegins)
+    }
+
+    /// The sums are not sure until an audit has ended that begins here.
+    func doubtSums() {
+        header[Field.unsure] = ShardHeader.Unsure.damaged
+        beginAudit()
+    }
+
+    /// A few homes more.
+    @inline(never)
+    func continueAudit() {
+        let from = header[Field.auditAt] &- ShardHeader.auditBegins, table = self.table
+        guard from < Table.allFractions else { return endAudit() }
+        let homes = table.homes(from: from, atMost: Sizes.homesPerStep)
+        // (Where only the longest pinned record is in question, what others take is not read.)
+        let isSure = header[Field.unsure] == 0
+        let buckets = table.visit(homes) { slot in
+            // (Homes are other ones since the table has another size.)
+            if table.fraction(of: slot) < from { return }
+            let word0 = slot.entry
+            spend(Share.lookup)
+            if isSure, !word0.isPinned { return }
+            add(reader.measure(word0.location), sign: 1, to: .audited)
+            count(word0, sign: 1, in: .audited)
+        }
+        spend(buckets * Table.bucketSlots)
+        header.release(Field.auditAt, homes.next + ShardHeader.auditBegins)
+        if homes.next == Table.allFractions { endAudit() }
+    }
+
+    private func endAudit() {
+        if header[Field.unsure] != 0 {
+            Sums.running.forEach(with: .audited) { header[$0] = header[$1] }
+            header.release(Field.entriesHint, UInt64(header[Field.entries]))
+        } else {
+            header[Field.pinnedMost] = header[Sums.audited.pinnedMost]
+        }
+        header[Field.unsure] = 0
+        header.release(Field.auditAt, 0)
+    }
+
+    /// To its end.
+    @inline(never)
+    func finishAudit() throws(Failure) {
+        if !isAuditing { beginAudit() }
+        while true {
+            continueAudit()
+            if !isAuditing { return }
+            try rest()
+        }
+    }
+
+    // MARK: What changes meanwhile
+
+    private func isAudited(_ fraction: UInt32) -> Bool {
+        UInt64(fraction) & (Table.allFractions - 1) < header[Field.auditAt] &- ShardHeader.auditBegins
+    }
+
+    @inline(never)
+    func audit(_ m: Measure, sign: Int, _ fraction: UInt32) {
+        if isAudited(fraction) { add(m, sign: sign, to: .audited) }
+    }
+    @inline(never)
+    func audit(_ word0: SlotEntry, sign: Int, _ fraction: UInt32) {
+        if isAudited(fraction) { count(word0, sign: sign, in: .audited) }
+    }
+    @inline(never)
+    func auditExchange(_ old: Measure, _ oldWord0: SlotEntry, for new: Measure, _ newFlags: UInt64, _ fraction: UInt32) {
+        guard isAudited(fraction) else { return }
+        let sums = Sums.audited
+        add(old, sign: -1, to: sums)
+        count(oldWord0, sign: -1, in: sums)
+        add(new, sign: 1, to: sums)
+        count(SlotEntry(newFlags), sign: 1, in: sums)
+    }
+}

@@ -1,0 +1,82 @@
+import Foundation
+import Synchronization
+import Testing
+@testable import Shale
+
+/// Waits for a lock that is held: told once, and bounded.
+@Suite("Waits", .timeLimit(.minutes(5)))
+struct WaitTests {
+    /// Runs `body` while this thread, which is another user to it, holds the lock of the only shard: the first thing in the
+    /// shard's header, behind the index's head (format.md).
+    private func holdingLock(of directory: String, _ body: () throws -> Void) throws {
+        let fd = open("\(directory)/shale.index", O_RDWR)
+        try #require(fd >= 0)
+        defer { close(fd) }
+        let size = 4 * 4096
+        let memory = try #require(mmap(nil, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0))
+        defer { munmap(memory, size) }
+        let lock = (memory + 3 * 4096).assumingMemoryBound(to: pthread_mutex_t.self)
+        try #require(pthread_mutex_lock(lock) == 0)
+        defer { pthread_mutex_unlock(lock) }
+        try body()
+    }
+
+    @Test("a call that has waited for as long as lockTimeout is busy, names the holder, and has changed nothing")
+    func busy() throws {
+        let directory = TemporaryDirectory()
+        var options = Store.Options(capacity: 4 << 20)
+        for timeout in [Duration.milliseconds(30), .zero] {
+            options.lockTimeout = timeout
+            let store = try Store(at: directory.path, options: options)
+            try store.set("before", for: "key")
+            try holdingLock(of: directory.path) {
+                let error = #expect(throws: ShaleError.self) { try store.set("after", for: "key") }
+                #expect(error?.code == .busy)
+                let said = try #require(error?.message)
+                #expect(said.hasPrefix("\(directory.path)/shale.index: a call has waited "))
+                #expect(
+                    said.hasSuffix("another thread of this process holds; continue or end it, or raise lockTimeout"))
+                #expect(try store.value(for: "key") == Array("before".utf8))
+            }
+            try store.set("after", for: "key")
+        }
+        options.lockTimeout = .milliseconds(-1)
+        let error = #expect(throws: ShaleError.self) { try Store(at: directory.path, options: options) }
+        #expect(error?.code == .invalid && error?.message.contains("lockTimeout is negative") == true)
+    }
+
+    @Test("after a second the wait is told, once")
+    func told() async throws {
+        let directory = TemporaryDirectory()
+        let sentences = Mutex<[String]>([])
+        var options = Store.Options(capacity: 4 << 20)
+        options.lockTimeout = .milliseconds(1001)
+        options.onWait = { sentence in sentences.withLock { $0.append(sentence) } }
+        let store = try Store(at: directory.path, options: options)
+        var cache: Cache<String, Int>? = try Cache(in: store, named: "numbers")
+        let events = try #require(cache?.events)
+        try holdingLock(of: directory.path) {
+            for _ in 0..<2 { #expect(throws: ShaleError.self) { try cache?.insert(1, for: "key") } }
+        }
+        cache = nil
+        var seen: [String] = []
+        for await event in events { if case .waiting(let sentence) = event { seen.append(sentence) } }
+        #expect(seen.count == 1)
+        #expect(sentences.withLock { $0 } == seen)
+        #expect(seen.first?.hasPrefix("\(directory.path)/shale.index: a call has waited ") == true)
+        #expect(seen.first?.hasSuffix("another thread of this process holds; continue or end it") == true)
+    }
+
+    @Test("a cache hands lockTimeout to its store, and one in a store has none of its own")
+    func ofCache() throws {
+        let directory = TemporaryDirectory()
+        let cache = try Cache<String, Int>(at: directory.path, capacity: 4 << 20, lockTimeout: .milliseconds(30))
+        try holdingLock(of: directory.path) {
+            let error = #expect(throws: ShaleError.self) { try cache.insert(1, for: "key") }
+            #expect(error?.code == .busy)
+        }
+        var options = Cache<String, Int>.Options()
+        options.lockTimeout = .seconds(1)
+        #expect(throws: ShaleError.self) { try Cache<String, Int>(in: cache.store, named: "other", options: options) }
+    }
+}
