@@ -330,7 +330,8 @@ int shale_last_errno(void);
  * BUSY, FILESYSTEM, PERMISSION, FULL, MEMORY. Cost: constant, unless the index
  * cannot be trusted (after a power cut, or where the machine was started anew
  * before the last orderly close), when it is rebuilt from the data file: the
- * order of use is the order of writing then, and evicted entries may be back. */
+ * order of use is the order of writing then, and evicted entries may be back.
+ * Others may open and use the cache meanwhile; a call waits for what it needs. */
 shale_status shale_open(const char *SHALE_NULLABLE directory, const shale_options *SHALE_NULLABLE options,
                         shale_cache *SHALE_NULLABLE *SHALE_NULLABLE cache);
 /* Closes the handle, also when it returns an error. NULL is allowed. The last
@@ -356,7 +357,8 @@ shale_status shale_set(shale_cache *SHALE_NULLABLE cache, const void *SHALE_NULL
                        const shale_set_options *SHALE_NULLABLE options);
 /* Reads a value into `value`: OK, MISS, or STALE with SHALE_GET_STALE. Takes no
  * lock, and allocates only where the buffer has to grow. On MISS or an error
- * the value's size and meta_size are 0; on MISS its flags say why. Errors: INVALID, MEMORY. */
+ * the value's size and meta_size are 0; on MISS its flags say why. BUSY where a large value was
+ * replaced 64 times while it was being read. Errors: INVALID, MEMORY, BUSY. */
 shale_status shale_get(shale_cache *SHALE_NULLABLE cache, const void *SHALE_NULLABLE key, size_t key_size,
                        uint32_t flags, shale_value *SHALE_NULLABLE value);
 /* Reads a value as shale_get does and, where it has to be loaded, gives the

@@ -35,7 +35,7 @@ enum {
     most_index = 24 << 10,
     processes = 2,
     descriptors = 12,
-    lock_bytes = 3,
+    lock_bytes = 4,
     heap_size = 24 << 10,
     big_size = 20 << 10,
     big_blocks = 16,

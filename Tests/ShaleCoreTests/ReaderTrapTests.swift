@@ -137,6 +137,53 @@ extension CoreTests {
             #expect(store.brokenInvariants() == [])
         }
 
+        @Test("a large value is replaced each time that a reader has its manifest", arguments: [1, 63, 64, 1000])
+        func replaced(times: Int) throws {
+            let store = try Store(at: nil, options: .init(capacity: 8 << 20))
+            func value(_ i: Int) -> [UInt8] { [UInt8](repeating: UInt8(truncatingIfNeeded: i), count: 300_000) }
+            try store.set(value(0), for: "key")
+            var sets = 0
+            func replace() {
+                if sets == times { return }
+                sets += 1
+                #expect(throws: Never.self) { try store.set(value(sets), for: "key") }
+                ReadHook.beforeParts(replace)
+            }
+            ReadHook.beforeParts(replace)
+            if times < ShardReader.mostAttempts {
+                #expect(try store.value(for: "key") == value(times))
+            } else {
+                // An answer, after so many attempts, which says what to do; the value is there.
+                let error = #expect(throws: ShaleError.self) { try store.value(for: "key") }
+                #expect(error?.code == .busy)
+                #expect(sets == ShardReader.mostAttempts)
+            }
+            ReadHook.beforeParts(nil)
+            #expect(try store.value(for: "key") == value(sets))
+            #expect(store.brokenInvariants() == [])
+        }
+
+        @Test("a large value whose manifest is recycled while its parts are read is whole")
+        func recycledManifest() throws {
+            let store = try Store(at: nil, options: .init(capacity: 8 << 20))
+            let value = [UInt8](repeating: 1, count: 300_000)
+            try store.set(value, for: "key", uncompressed: true)
+            let shard = Shard(store.engine.ref, 0)
+            let number = shard.log.headNumber
+            // The cleaner moves the manifest and its parts, once round the log.
+            ReadHook.beforeParts {
+                var i = 0
+                while shard.log.headNumber < number + 2 * UInt64(shard.log.usableFrames) {
+                    _ = try? store.set([UInt8](repeating: 2, count: 5000), for: "other \(i % 7)", uncompressed: true)
+                    _ = try? store.value(for: "key")
+                    i += 1
+                }
+                ReadHook.beforeParts { Issue.record("a second attempt") }
+            }
+            #expect(try store.value(for: "key") == value)
+            ReadHook.beforeParts(nil)
+        }
+
         @Test("tags are emptied between a reader's slot and its look at them")
         func tags() throws {
             let store = try Store(at: nil, options: .init(capacity: 4 << 20))

@@ -15,6 +15,8 @@ struct shim_faults {
      * made that need not follow the order of use, a log is about to be replayed, a table is about to be walked for what
      * is pinned and gone, a call has released a shard's lock and will go on. */
     void (*event)(enum shim_event event, const void *at);
+    /* Hooks may be called by several threads at once. Where it is false, and there is a hook, the library starts none. */
+    _Bool may_start_threads;
     /* What the kernel says is the boot's id; NULL: what it really says. */
     const char *boot_id;
     /* A cache's random secret, so that one seed repeats a run; NULL: the kernel's. */

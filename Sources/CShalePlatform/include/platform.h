@@ -293,6 +293,14 @@ static inline int shim_mutex_is_wanted(const void *p) {
 static inline size_t shim_mutex_size(void) { return sizeof(pthread_mutex_t); }
 enum { SHIM_EBUSY = EBUSY, SHIM_EOWNERDEAD = EOWNERDEAD, SHIM_ETIMEDOUT = ETIMEDOUT };
 
+/* ---- threads (threads.c) ----------------------------------------------- */
+
+enum { SHIM_THREAD_STACK = 512 << 10 };
+/* Calls body with each number below count once, in the caller's thread and in others that have ended when it returns:
+ * together at most most_threads, and at most one for each processor. Where none can be started, the caller's does all.
+ * The others get no signals. */
+void shim_for_each(size_t count, size_t most_threads, void (*body)(size_t number, void *context), void *context);
+
 /* ---- system calls: the result, or -errno ------------------------------ */
 
 #define SHIM_RESULT(call)                                                                                              \

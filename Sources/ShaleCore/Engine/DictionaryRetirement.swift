@@ -14,6 +14,8 @@ struct DictionaryRetirement {
         guard result == 0 || result == SHIM_EOWNERDEAD else { return false }
         defer { shim_mutex_unlock(head.address(IndexHead.dictionaryLock)) }
         guard head.acquire(IndexHead.dictionaryCurrent) == before else { return false }
+        // What a log that was not replayed yet names is not known.
+        if Shard.areSomeBeingRebuilt(engine) { return false }
         let last = head[IndexHead.dictionaryLast]
         for next in (last + 1)...(last + UInt64(frames.count)) where next <= 65_535 {
             let number = UInt16(next)

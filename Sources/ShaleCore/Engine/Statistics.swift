@@ -40,6 +40,7 @@ extension Engine {
         s.dictionaries = ref.pointee.head[IndexHead.dictionaryLast]
         for i in 0..<geometry.shards {
             let header = Shard(ref, i).header
+            if header.isBeingRebuilt { try Shard(ref, i).waitForRebuild() }
             s.entries &+= header[Field.entries.word]
             s.liveBytes &+= header[Field.live.word]
             s.rawBytes &+= header[Field.raw.word]

@@ -17,6 +17,7 @@ extension Engine {
             var fraction: UInt64 = 0
             while fraction < Table.allFractions {
                 if ref.pointee.isReadOnly {
+                    if shard.header.isBeingRebuilt { try shard.waitForRebuild() }
                     // (Without a lock: each slot is looked at again.)
                     let (next, found) = try shard.reader.checkHome(of: fraction) { _ throws(Failure) in
                         report.corruptRecords += 1

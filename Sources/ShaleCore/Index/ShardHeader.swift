@@ -107,8 +107,20 @@ struct ShardHeader: MappedWords {
         static let damaged: UInt64 = 2
     }
 
-    /// State words: what a writer that died was doing.
-    enum State { static let quiet: UInt64 = 0, writing: UInt64 = 1, rebuilding: UInt64 = 2 }
+    /// State words: what a writer that died was doing, or what is left to be done with a new index.
+    enum State {
+        static let quiet: UInt64 = 0, writing: UInt64 = 1, rebuilding: UInt64 = 2
+        /// Bits beside `rebuilding`. The log is all that is known, as after a power cut: the index is a new one.
+        static let isNew: UInt64 = 4
+        /// All but parts of large values was replayed; these are left until the manifests of all shards are known.
+        static let lacksParts: UInt64 = 8
+        /// Beside `lacksParts`: they are being replayed. After a kill all begins anew.
+        static let replaysParts: UInt64 = 16
+
+        static func isOne(_ word: UInt64) -> Bool {
+            word <= writing || word & ~(isNew | lacksParts | replaysParts) == rebuilding
+        }
+    }
 
     /// How far the sweep for victims is.
     enum SweepState { static let idle = 0, sweeping = 1, restart = 2, complete = 3 }
@@ -128,6 +140,9 @@ struct ShardHeader: MappedWords {
     @inline(__always) var hasTags: Bool { acquire(Field.tagGenerations) > 1 }
 
     @inline(__always) var isBeingRebuilt: Bool { moment.isOfRebuild }
+    @inline(__always) var lacksParts: Bool { acquire(Field.state) & State.lacksParts != 0 }
+    /// Whether the table has all current manifests, as of that moment.
+    func hasManifests(_ moment: Moment) -> Bool { !moment.isOfRebuild || lacksParts }
 
     /// What a reader without the lock takes before it looks for a key, and compares behind it: what it has not found may
     /// have moved meanwhile, or the shard may have been rebuilt.

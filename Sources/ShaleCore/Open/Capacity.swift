@@ -33,6 +33,7 @@ extension Engine {
 
     /// Before anything changes: whether a smaller capacity can hold what is pinned.
     private func checkPins() throws(Failure) {
+        try rebuildShards()
         var mayFit = true
         for i in 0..<ref.pointee.geometry.shards where !Shard(ref, i).reader.canHoldPins { mayFit = false }
         if mayFit { return }
@@ -61,6 +62,7 @@ extension Engine {
     /// One shard after the other. Whether all said so.
     @inline(never) @discardableResult
     func changeEach(_ body: (borrowing ShardWriter) throws(Failure) -> Bool) throws(Failure) -> Bool {
+        try rebuildShards()
         var change = try Change(ref)
         change.share = .max
         var all = true

@@ -2,12 +2,13 @@ import CShalePlatform
 
 /// What the first writer does before it lets others in.
 extension Engine {
-    /// Settles what killed writers have left in shards; whether there was any.
+    /// Settles what killed writers have left in shards; whether there was any. (Those that are to be rebuilt have time
+    /// until others may come as well.)
     func recoverShards() throws(Failure) -> Bool {
         var found = false
         for i in 0..<ref.pointee.geometry.shards {
             let shard = Shard(ref, i)
-            if shard.header[ShardHeader.Field.state] == ShardHeader.State.quiet { continue }
+            if shard.header[ShardHeader.Field.state] != ShardHeader.State.writing { continue }
             try shard.settle()
             found = true
         }

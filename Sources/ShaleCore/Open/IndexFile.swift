@@ -60,7 +60,10 @@ extension Attachment {
         let isAtRest = isSoleWriter || isReadOnly && !FileLock.writers.isHeld(files.data)
         var isUsable = true
         let engine = try finish(files, index: index) { engine throws(Failure) in
-            if isAtRest { isUsable = try engine.isConsistent() && !(isReadOnly && engine.isHalfRebuilt) }
+            // (A rebuild that nobody goes on with: whoever cannot write would wait for it in vain.)
+            if isAtRest {
+                isUsable = try engine.isConsistent() && !(isReadOnly && Shard.areSomeBeingRebuilt(engine.ref))
+            }
             if isSoleWriter, isUsable {
                 raiseGeneration(IndexHead(at: index))
                 try Holes(engine: engine.ref).partAll()
@@ -108,8 +111,8 @@ extension Attachment {
         return try finish(files, index: index) { engine throws(Failure) in
             engine.initialiseIndex()
             try engine.initialiseLocks()
-            // The index is complete before the path leads to it; the rebuild below is per shard and marked.
-            if !isNew { try engine.rebuildAll() }
+            // Once the path leads to it, others may use it: each shard says that it is to be rebuilt.
+            if !isNew { try engine.announceRebuild() }
             try Holes(engine: engine.ref).partAll()
             let names = (new: CacheFiles.newIndexName, final: CacheFiles.indexName)
             let renamed = shim_sys_renameat(files.directory, names.new.cString, names.final.cString)
@@ -127,7 +130,8 @@ extension Attachment {
             engine.ref.pointee.privateGeneration = generation &+ 1
             engine.initialiseIndex()
             try engine.initialiseLocks()
-            try engine.rebuildAll()
+            try engine.announceRebuild()
+            try engine.rebuildShards()
         }
     }
 }
@@ -227,13 +231,22 @@ extension Engine {
         head[IndexHead.libc] = shim_libc_identity()
     }
 
-    /// The index from the log alone.
-    fileprivate func rebuildAll() throws(Failure) {
+    /// What a new index has to know of all logs before a shard is used. Numbers go on above those that are found, by a
+    /// random distance: those that one life used may be lost, some of them to tokens, and the next must not use them for
+    /// other bytes.
+    fileprivate func announceRebuild() throws(Failure) {
         if !ref.pointee.isReadOnly { try fillHoles() }
         try ref.pointee.dictionaries.frames.restore(ref.pointee.files, from: ref.pointee.geometry.dictionaries)
-        // (Of the numbers up to there, the lost index may have given some to tokens.)
         let lead = 1 << 40 + (try randomWord(ref.pointee.files.path)) >> 24
-        try Rebuild.all(ref, lead: lead)
+        let fileSize = try ref.pointee.files.dataSize()
+        var highest: UInt64 = 0
+        for i in 0..<ref.pointee.geometry.shards {
+            let found = try Shard(ref, i).unshared { shard throws(Failure) in
+                try Rebuild.announce(shard, fileSize: fileSize, lead: lead)
+            }
+            highest = max(highest, found)
+        }
+        ref.pointee.head.release(IndexHead.lsn, highest &+ lead)
     }
 
     /// A copy of the data file may have holes where nothing had been written, and a store into one would meet a full

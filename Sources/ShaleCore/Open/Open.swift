@@ -49,13 +49,18 @@ extension Attachment {
             try files.openDirectory(configuration)
             try files.identifySystem()
             try files.openData(configuration)
-            let engine = try attach(&files, configuration)
-            let released = SetupLock(files.data, pidNamespace: files.pidNamespace).release()
-            if released == 0 { return engine }
-            // Kept, it would let nobody else in.
-            engine.unmap()
-            engine.freeState()
-            throw Failure.system("unlock", files.path, CacheFiles.dataName, released)
+            let (engine, isSoleWriter) = try attach(&files, configuration)
+            do throws(Failure) {
+                let released = SetupLock(files.data, pidNamespace: files.pidNamespace).release()
+                // Kept, it would let nobody else in.
+                if released < 0 { throw Failure.system("unlock", files.path, CacheFiles.dataName, released) }
+                if isSoleWriter { try engine.rebuildShards() }
+                return engine
+            } catch {
+                engine.unmap()
+                engine.freeState()
+                throw error
+            }
         } catch {
             FileLock.releaseAll(files.data)
             files.closeAll()
@@ -63,7 +68,9 @@ extension Attachment {
         }
     }
 
-    private static func attach(_ files: inout CacheFiles, _ configuration: Configuration) throws(Failure) -> Engine {
+    private static func attach(_ files: inout CacheFiles, _ configuration: Configuration) throws(Failure) -> (
+        Engine, isSoleWriter: Bool
+    ) {
         let isSoleWriter = try join(&files)
         var (block, isNew) = try files.readSuperblock(configuration, isSoleWriter: isSoleWriter)
         if isSoleWriter, !block.isSettled {
@@ -93,7 +100,7 @@ extension Attachment {
                     throw error
                 }
             }
-            return engine
+            return (engine, isSoleWriter)
         } catch {
             shim_sys_unmap(data, geometry.dataSize)
             throw error

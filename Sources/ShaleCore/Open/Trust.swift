@@ -76,10 +76,4 @@ extension Engine {
         }
         return true
     }
-
-    /// A rebuild that nobody goes on with: whoever cannot write would wait for it in vain.
-    var isHalfRebuilt: Bool {
-        for i in 0..<ref.pointee.geometry.shards where Shard(ref, i).header.isBeingRebuilt { return true }
-        return false
-    }
 }

@@ -6,7 +6,7 @@ extension ShardReader {
     func get(_ key: Key, _ options: ReadOptions, _ buffer: inout ValueBuffer, _ found: inout Found) throws(Failure)
         -> Answer
     {
-        var unreadable: UInt32 = 0
+        var unreadable: UInt32 = 0, attempts = 0
         while true {
             let moment = header.moment
             if moment.isOfRebuild {
@@ -44,7 +44,12 @@ extension ShardReader {
                 continue
             case .noMemory, .busy:
                 throw ShardReader.failure(outcome)
-            case .damaged, .incomplete:
+            case .unavailable:
+                try waitForRebuilds()
+            case .damaged, .incomplete, .replaced:
+                attempts += 1
+                if attempts == ShardReader.mostAttempts { throw ShardReader.replacedTooOften }
+                if outcome == .replaced { continue }
                 // Look twice at the same place, then let it go for good. (It takes the lock: a value that is replaced
                 // again and again must not lead here.) The key's entry may be behind one whose key is damaged.
                 if unreadable == location {
@@ -66,6 +71,23 @@ extension ShardReader {
 
     /// No record's location: something damaged was let go of, and nothing was found since.
     private static var discarded: UInt32 { .max }
+
+    /// At a large value, which may be replaced before its last part is read. (What makes a read of another value look again
+    /// takes longer than the look, so that goes on for ever with probability zero.)
+    static var mostAttempts: Int { 64 }
+
+    private static var replacedTooOften: Failure {
+        Failure.because(
+            .busy, "the value was replaced 64 times while it was being read; try again when it is set less often")
+    }
+
+    /// Throws what makes a rebuild fail.
+    @inline(never)
+    private func waitForRebuilds() throws(Failure) {
+        for i in 0..<geometry.shards where Shard(engine, i).header.isBeingRebuilt {
+            try Shard(engine, i).waitForRebuild()
+        }
+    }
 
     /// Whether it is worth looking again. An error where the lock is not free in time.
     @inline(never)
@@ -102,22 +124,26 @@ extension ShardReader {
             found.size = value.header.rawLength
             found.storedSize = UInt64(truncatingIfNeeded: value.header.storedLength)
             if value.header.isKind(.manifest) {
+                // Validated before its parts are read, which takes long, and are what their keys say whatever becomes of it.
+                shim_fence_acquire()
+                guard sighting.spot.isUnchanged, header.acquire(Field.epoch) == epoch else { throw .moved }
                 try takeParts(value, sighting, key, options, &buffer, &found)
-            } else if options.contains(.info) {
-                try takeMeta(value, sighting, &buffer)
             } else {
-                guard buffer.reserve(value.header.rawLength &+ value.header.metaLength) else { throw .noMemory }
-                guard readBody(value.header, value.spot.at, value.spot.address, into: buffer) else {
-                    throw unreadable(sighting, value.spot)
+                if options.contains(.info) {
+                    try takeMeta(value, sighting, &buffer)
+                } else {
+                    guard buffer.reserve(value.header.rawLength &+ value.header.metaLength) else { throw .noMemory }
+                    guard readBody(value.header, value.spot.at, value.spot.address, into: buffer) else {
+                        throw unreadable(sighting, value.spot)
+                    }
                 }
+                #if DEBUG && !hasFeature(Embedded)
+                ReadHook.runBeforeValidation()
+                #endif
+                shim_fence_acquire()
+                guard sighting.spot.isUnchanged, value.spot.isUnchanged, header.acquire(Field.epoch) == epoch
+                else { throw .moved }
             }
-
-            #if DEBUG && !hasFeature(Embedded)
-            ReadHook.runBeforeValidation()
-            #endif
-            shim_fence_acquire()
-            guard sighting.spot.isUnchanged, value.spot.isUnchanged, header.acquire(Field.epoch) == epoch
-            else { throw .moved }
 
             found.created = Age.publicPoint(value.header.created)
             found.version = value.header.lsn
@@ -205,8 +231,8 @@ extension ShardReader {
             spot.numberWord, spot.address.number, key, options, &buffer, &found)
         switch outcome {
         case .hit: break
-        case .moved, .noMemory, .busy: throw outcome
-        case let lost: throw unreadable(sighting, spot, lost)
+        case .noMemory, .busy, .unavailable: throw outcome
+        case let lost: throw lost == .moved || unreadable(sighting, spot) == .moved ? .replaced : lost
         }
     }
 

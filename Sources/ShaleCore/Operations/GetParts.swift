@@ -33,6 +33,9 @@ extension ShardReader {
         guard withUnsafeBytes(of: &words, { shim_hash($0.start, Manifest.size, seed) }) == check else {
             return .damaged
         }
+        #if DEBUG && !hasFeature(Embedded)
+        ReadHook.runBeforeParts()
+        #endif
         let partLength = Int(manifest.partLength)
         for i in 0..<Int(manifest.partCount) {
             let length = min(partLength, size - i * partLength)
@@ -41,7 +44,7 @@ extension ShardReader {
                 shard.reader.readPart(part, into: out, length)
             }
             // A part that is not there: the manifest was replaced meanwhile, or the value is lost.
-            if outcome != .hit { return outcome == .damaged || outcome == .busy ? outcome : .incomplete }
+            if outcome != .hit { return outcome == .absent ? .incomplete : outcome }
         }
         return .hit
     }
@@ -51,7 +54,7 @@ extension ShardReader {
             let moment = header.moment
             if moment.isOfRebuild {
                 do throws(Failure) { try shard.waitForRebuild() } catch {
-                    return error.status == .busy ? .busy : .damaged
+                    return error.status == .busy ? .busy : .unavailable
                 }
                 continue
             }

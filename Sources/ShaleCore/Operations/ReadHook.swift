@@ -7,6 +7,7 @@ enum ReadHook {
     nonisolated(unsafe) private static var thread: UInt = 0
     nonisolated(unsafe) private static var probe: (() -> Void)?
     nonisolated(unsafe) private static var validation: (() -> Void)?
+    nonisolated(unsafe) private static var parts: (() -> Void)?
 
     /// Runs after a reader has decided where to look, before it looks.
     static func beforeProbe(_ hook: (() -> Void)?) {
@@ -19,6 +20,12 @@ enum ReadHook {
         validation = hook
     }
 
+    /// Runs after a reader has the manifest of a large value, before it looks for the parts.
+    static func beforeParts(_ hook: (() -> Void)?) {
+        thread = shim_thread_number()
+        parts = hook
+    }
+
     static func runBeforeProbe() {
         guard thread == shim_thread_number(), let hook = probe else { return }
         probe = nil
@@ -27,6 +34,11 @@ enum ReadHook {
     static func runBeforeValidation() {
         guard thread == shim_thread_number(), let hook = validation else { return }
         validation = nil
+        hook()
+    }
+    static func runBeforeParts() {
+        guard thread == shim_thread_number(), let hook = parts else { return }
+        parts = nil
         hook()
     }
 }

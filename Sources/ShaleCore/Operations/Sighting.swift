@@ -9,9 +9,13 @@ enum Outcome: Error {
     case damaged
     /// A part of a large value is not there.
     case incomplete
+    /// A large value was replaced before all its parts were read.
+    case replaced
     case noMemory
-    /// A part's shard is being rebuilt for too long; the thread's error slot has the sentence.
+    /// The shard of a part is being rebuilt for too long; the thread's error slot has the sentence.
     case busy
+    /// The shard of a part cannot be rebuilt.
+    case unavailable
 }
 
 /// A slot that was read without the lock, and where it pointed.

@@ -36,6 +36,7 @@ enum Sizes {
     static let useTimes = 8, usesBetween: UInt64 = 1
     static let writers = (group: 4, least: 1, most: 1, bytesPerGroup: 1)
     static let patience = 4
+    static let rebuildingThreads = 1
 
     static let noDictionaries: UInt64 = 14 << 10, fewDictionaries: UInt64 = 64 << 10
     static let dictionaries = (few: (2, 512), many: (4, 512))
@@ -94,6 +95,8 @@ enum Sizes {
     static let writers = (group: 16, least: 4, most: 64, bytesPerGroup: 240 << 10)
     /// Rolls until a full disk is tried again.
     static let patience = 64
+    /// That rebuild shards side by side, at most: each keeps a processor and the memory's channels busy.
+    static let rebuildingThreads = 8
 
     static let noDictionaries: UInt64 = 4 << 20, fewDictionaries: UInt64 = 64 << 20
     static let dictionaries = (few: (4, 16 << 10), many: (8, 64 << 10))

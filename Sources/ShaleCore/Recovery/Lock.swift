@@ -15,7 +15,8 @@ extension Shard {
     func withLock<R>(
         _ change: inout Change, waiting patience: Patience, _ body: (borrowing ShardWriter) throws(Failure) -> R
     ) throws(Failure) -> R {
-        try hold(&change, waiting: patience, settle: Shard.recover, body)
+        if header[Field.state] >= ShardHeader.State.rebuilding { try rebuild(waiting: patience) }
+        return try hold(&change, waiting: patience, settle: Shard.recover, body)
     }
 
     @inline(never)
@@ -23,25 +24,67 @@ extension Shard {
         if shard.header[Field.state] == ShardHeader.State.writing {
             try Recovery(shard).run(shard)
         } else {
-            try Rebuild(shard).run(shard)
+            try Rebuild(shard, at: shard.engine.pointee.clock.now48).run(waits: false, shard)
         }
     }
 
     /// Locks once, and so settles what a killed writer left.
     func settle() throws(Failure) { try locked { _ in } }
 
-    /// A reader that meets a rebuild waits for it.
-    func waitForRebuild() throws(Failure) {
-        if engine.pointee.isReadOnly {
-            // Its mapping cannot take the lock; the rebuild takes a tenth of a second.
-            let limit = engine.pointee.waits.limit, end = shim_uptime_ms() &+ (limit == 0 ? 10_000 : limit)
-            repeat {
-                if !header.isBeingRebuilt { return }
-                shim_sleep_us(500)
-            } while shim_uptime_ms() < end
-            throw Failure.because(
-                .busy, "the cache is being rebuilt and its writer does not go on; open it for writing to recover it")
+    // MARK: Rebuilding
+
+    /// Makes the shard's index anew, unless somebody else does meanwhile, who is waited for. Where it has parts of values
+    /// whose manifests other shards have, those come first: one lock at a time.
+    @inline(never)
+    private func rebuild(waiting patience: Patience) throws(Failure) {
+        let now = engine.pointee.clock.now48
+        try rebuild(at: now, waits: true, waiting: patience)
+        guard header.lacksParts else { return }
+        for i in 0..<geometry.shards where i != number {
+            let other = Shard(engine, i)
+            if other.header.hasManifests(other.header.moment) { continue }
+            do throws(Failure) { try other.rebuild(at: now, waits: true, waiting: patience) } catch {
+                // (Where it cannot be rebuilt, its parts stay in doubt.)
+                if error.status == .busy { throw error }
+            }
         }
-        try settle()
+        try rebuild(at: now, waits: false, waiting: patience)
+    }
+
+    /// One step, as `Rebuild.run` has it. Does nothing if the shard is in order by the time that it is locked.
+    @inline(never)
+    func rebuild(at now: UInt64, waits: Bool, waiting patience: Patience) throws(Failure) {
+        var change = Change.withoutTime
+        func settle(_ shard: borrowing ShardWriter) throws(Failure) {
+            guard shard.header[Field.state] >= ShardHeader.State.rebuilding else { return try Shard.recover(shard) }
+            try Rebuild(shard, at: now).run(waits: waits, shard)
+        }
+        try hold(&change, waiting: patience, settle: settle) { _ in }
+    }
+
+    @inline(never)
+    static func areSomeBeingRebuilt(_ engine: EngineRef) -> Bool {
+        for i in 0..<engine.pointee.geometry.shards where Shard(engine, i).header.isBeingRebuilt { return true }
+        return false
+    }
+
+    /// A reader that meets a rebuild waits for it.
+    @inline(never)
+    func waitForRebuild() throws(Failure) {
+        if !engine.pointee.isReadOnly { return try settle() }
+        // Its mapping cannot take the lock. The rebuild takes a tenth of a second, once its turn has come.
+        let limit = engine.pointee.waits.limit, most = limit == 0 ? 10_000 : limit
+        var end = shim_uptime_ms() &+ most
+        while header.isBeingRebuilt {
+            if shim_uptime_ms() >= end {
+                guard limit == 0, FileLock.rebuilding.isHeld(engine.pointee.files.data) else {
+                    throw Failure.because(
+                        .busy,
+                        "the cache is being rebuilt and its writer does not go on; open it for writing to recover it")
+                }
+                end = shim_uptime_ms() &+ most
+            }
+            shim_sleep_us(500)
+        }
     }
 }

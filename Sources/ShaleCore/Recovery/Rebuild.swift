@@ -5,54 +5,68 @@ import CShalePlatform
 /// been evicted may come back. Removed, replaced and invalidated ones do not:
 /// what removed them comes later in the log.
 struct Rebuild: ShardParts {
+    private typealias State = ShardHeader.State
+
     let log: Log
+    /// Milliseconds since 1970.
+    private let now: UInt64
 
-    init(_ shard: borrowing ShardWriter) { log = shard.log }
+    init(_ shard: borrowing ShardWriter, at now: UInt64) {
+        log = shard.log
+        self.now = now
+    }
 
-    /// What a killed writer was changing; the lock is held.
+    /// Marks a shard of a new index, which nothing else sees yet, as one to be rebuilt from its log alone. Returns the
+    /// highest lsn there: before anything draws numbers, they must be above those of all shards. `lead`: as in `link`.
+    static func announce(_ shard: borrowing ShardWriter, fileSize: Int, lead: UInt64) throws(Failure) -> UInt64 {
+        shard.header[Field.state] = State.rebuilding | State.isNew
+        shard.raiseEpoch(by: 1)
+        try SegmentChain(shard, afterPowerLoss: true).link(fileSize, lead: lead)
+        return Replay(shard, at: 0).highestLSNOfHead()
+    }
+
+    /// What a killed writer was changing, or a new index lacks; the lock is held. `waits`: parts that may belong to
+    /// values in other shards are left until all manifests are known, so that those of values that were replaced take no
+    /// room; else parts in doubt are kept, and are left to the cleaner.
     @inline(never)
-    func run(_ shard: borrowing ShardWriter) throws(Failure) {
+    func run(waits: Bool, _ shard: borrowing ShardWriter) throws(Failure) {
         #if SHALE_FAULTS
         let outer = shim_part(("rebuild" as StaticString).utf8Start)
         defer { shim_leave(outer) }
         #endif
-        if try begin(afterPowerLoss: false, shard) { try replayParts(othersAreKnown: false, shard) }
+        let state = header[Field.state]
+        if state & (State.lacksParts | State.replaysParts) == State.lacksParts {
+            if waits, !othersHaveManifests { return }
+            header.release(Field.state, state | State.replaysParts)
+            try replayParts(shard)
+        } else {
+            let replay = try replayAllButParts(shard)
+            if waits, replay.hasSpreadParts, !othersHaveManifests {
+                return header.release(Field.state, header[Field.state] | State.lacksParts)
+            }
+            if replay.hasParts { try replayParts(shard) }
+        }
         try finish(shard)
     }
 
-    /// All of a cache's shards, whose index is gone: no part is judged before all manifests are known, and nothing
-    /// is cleaned before all parts are. `lead`: how far numbers go on above those that are found, as others were
-    /// used and lost. A random one, since the numbers that one life used may be lost as well, and the next must not
-    /// use them for other bytes.
-    static func all(_ engine: EngineRef, lead: UInt64) throws(Failure) {
-        let shards = engine.pointee.geometry.shards
-        func each(_ body: (Rebuild, borrowing ShardWriter) throws(Failure) -> Void) throws(Failure) {
-            for i in 0..<shards {
-                try Shard(engine, i).unshared { shard throws(Failure) in try body(Rebuild(shard), shard) }
-            }
+    private var othersHaveManifests: Bool {
+        for i in 0..<geometry.shards where i != number {
+            let header = Log(engine, i).header
+            if !header.hasManifests(header.moment) { return false }
         }
-        try each { $1.raiseEpoch(by: 1) }
-        var hasParts = false
-        try each { rebuild, shard throws(Failure) in
-            if try rebuild.begin(afterPowerLoss: true, lead: lead, shard) { hasParts = true }
-        }
-        if hasParts {
-            try each { rebuild, shard throws(Failure) in try rebuild.dropGonePins(shard) }
-            try each { rebuild, shard throws(Failure) in try rebuild.replayParts(othersAreKnown: true, shard) }
-        }
-        try each { rebuild, shard throws(Failure) in try rebuild.finish(shard) }
+        return true
     }
 
-    /// Everything but the parts of large values; whether there are such. `afterPowerLoss`: memory is gone, so pages
-    /// may be missing and states unknown.
-    private func begin(afterPowerLoss: Bool, lead: UInt64 = 0, _ shard: borrowing ShardWriter) throws(Failure) -> Bool {
+    private func replayAllButParts(_ shard: borrowing ShardWriter) throws(Failure) -> Replay {
         // Before anything is changed: the program may have closed the descriptor.
         let fileSize = try engine.pointee.files.dataSize()
         #if SHALE_FAULTS
         shim_tell(SHIM_REPLAYED, header.at)
         #endif
-        header.release(Field.epoch, header[Field.epoch] | 1)
-        header[Field.state] = ShardHeader.State.rebuilding
+        // (Odd, and another one: the manifests of a rebuild that was interrupted go.)
+        header.release(Field.epoch, (header[Field.epoch] | 1) &+ 2)
+        let isNew = header[Field.state] & State.isNew
+        header[Field.state] = State.rebuilding | isNew
         shim_fence()
         // What a killed writer was changing is in the log, or is not.
         for field in [
@@ -63,22 +77,26 @@ struct Rebuild: ShardParts {
         }
         shard.resetIndex()
         useTimes.removeAll()
-        header[Field.corrupt] += try SegmentChain(shard, afterPowerLoss: afterPowerLoss).link(fileSize, lead: lead)
+        // The pages of a new index's log may be missing, and the states of its frames are unknown.
+        let afterPowerLoss = isNew != 0
+        header[Field.corrupt] += try SegmentChain(shard, afterPowerLoss: afterPowerLoss).link(fileSize)
         presizeTable(shard)
-        var replay = Replay(shard)
-        try replay.run(afterPowerLoss: afterPowerLoss, lead: lead, shard)
-        return replay.hasParts
+        var replay = Replay(shard, at: now)
+        try replay.run(afterPowerLoss: afterPowerLoss, shard)
+        // Parts of what is gone are not current.
+        if replay.hasParts { try dropGonePins(shard) }
+        return replay
     }
 
-    private func replayParts(othersAreKnown: Bool, _ shard: borrowing ShardWriter) throws(Failure) {
-        var replay = Replay(shard)
-        try replay.replayParts(othersAreKnown: othersAreKnown, shard)
+    private func replayParts(_ shard: borrowing ShardWriter) throws(Failure) {
+        var replay = Replay(shard, at: now)
+        try replay.replayParts(shard)
     }
 
     /// What is pinned and has expired or been invalidated is nobody's victim, and would be in the way of all others.
     private func dropGonePins(_ shard: borrowing ShardWriter) throws(Failure) {
         if header[Field.pinnedBytes] == 0 { return }
-        try shard.with(Change(now: engine.pointee.clock.now48)) { shard throws(Failure) in try shard.dropGone() }
+        try shard.with(Change(now: now)) { shard throws(Failure) in try shard.dropGone() }
     }
 
     private func finish(_ shard: borrowing ShardWriter) throws(Failure) {

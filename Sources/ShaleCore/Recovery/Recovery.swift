@@ -18,14 +18,14 @@ struct Recovery: ShardParts {
         defer { shim_leave(outer) }
         #endif
         // (Words that no writer leaves: the index is damaged.)
-        guard isRecoverable else { return try Rebuild(shard).run(shard) }
+        guard isRecoverable else { return try rebuild(shard) }
         table.endMoves()
         if header[Field.transaction] != 0 {
             if !isCommitted { undo() }
             header.release(Field.transaction, 0)
         }
         endCopy()
-        guard isLogAgreed else { return try Rebuild(shard).run(shard) }
+        guard isLogAgreed else { return try rebuild(shard) }
         discardUnfinishedRecord()
         header.release(Field.entriesHint, header[Field.entries.word])
         victims.reset()
@@ -33,6 +33,10 @@ struct Recovery: ShardParts {
         if shard.isAuditing { shard.beginAudit() }
         try finishPending(shard)
         header.endChange()
+    }
+
+    private func rebuild(_ shard: borrowing ShardWriter) throws(Failure) {
+        try Rebuild(shard, at: engine.pointee.clock.now48).run(waits: false, shard)
     }
 
     private var isCommitted: Bool {

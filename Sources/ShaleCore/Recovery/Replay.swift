@@ -12,10 +12,15 @@ struct Replay: ShardParts {
     var now: UInt64?
     /// Whether tags were invalidated or expired since.
     var hasNewInvalidations = false
-    /// Whether there are parts of large values.
-    var hasParts = false
+    /// Whether there are parts of large values, and whether some of them may be of values in other shards.
+    var hasParts = false, hasSpreadParts = false
+    /// The time of the rebuild.
+    private let time: UInt64
 
-    init(_ shard: borrowing ShardWriter) { log = shard.log }
+    init(_ shard: borrowing ShardWriter, at time: UInt64) {
+        log = shard.log
+        self.time = time
+    }
 
     /// What a record makes of the index.
     @inline(never)
@@ -99,8 +104,8 @@ struct Replay: ShardParts {
     /// What is gone by now, where that was not asked since anything more can be.
     private mutating func dropGone(_ shard: borrowing ShardWriter) throws(Failure) -> Bool {
         if now != nil, !hasNewInvalidations { return false }
-        let timed = Change(now: engine.pointee.clock.now48)
-        now = timed.now
+        let timed = Change(now: time)
+        now = time
         hasNewInvalidations = false
         let used = header[Field.used]
         try shard.with(timed) { shard throws(Failure) in try shard.dropGone() }

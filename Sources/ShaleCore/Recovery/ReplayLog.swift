@@ -3,7 +3,7 @@ import CShalePlatform
 /// The log's segments, one after the other, and where the log ends.
 extension Replay {
     /// All but the parts of large values, and where the log ends.
-    mutating func run(afterPowerLoss: Bool, lead: UInt64, _ shard: borrowing ShardWriter) throws(Failure) {
+    mutating func run(afterPowerLoss: Bool, _ shard: borrowing ShardWriter) throws(Failure) {
         synced = SyncedPosition.read(engine, shard: reader.number)
         // Within one boot no page is lost: a position that does not verify was cut off by a kill.
         if !afterPowerLoss, synced.number == .max { synced = SyncedPosition(number: 0, offset: 0) }
@@ -24,12 +24,25 @@ extension Replay {
         }
         // The newest segment that was synced is not there at all.
         if synced.number != .max, synced.number > log.headNumber { abandonLog(shard) }
-        raiseLSN(above: highestLSN, by: lead)
+        raiseLSN(to: highestLSN)
+    }
+
+    /// The highest number in the log. (Its head begins with the counter of that moment, above all that comes before.)
+    func highestLSNOfHead() -> UInt64 {
+        if log.count == 0 { return 0 }
+        let frame = log.headFrame
+        fetchSegment(frame)
+        var highest = lsnAtBegin(ofFrame: frame), offset = SegmentHeader.size
+        while let record = log.nextRecord(frame: frame, from: offset), record.kind != .end {
+            if record.view.header.lsn < SegmentHeader.beyond { highest = max(highest, record.view.header.lsn) }
+            offset = record.end
+        }
+        return highest
     }
 
     /// The parts of values that are current. Those of values that were replaced since are in the log as well, and
     /// would take the table's room, and with it entries, until the cleaner comes by.
-    mutating func replayParts(othersAreKnown: Bool, _ shard: borrowing ShardWriter) throws(Failure) {
+    mutating func replayParts(_ shard: borrowing ShardWriter) throws(Failure) {
         let count = log.count
         for i in 0..<count {
             let frame = log.queued(i), end = i == count - 1 ? log.headOffset : log.segmentSize
@@ -37,7 +50,7 @@ extension Replay {
             while offset <= end - RecordHeader.size, let record = log.nextRecord(frame: frame, from: offset),
                 record.kind != .end
             {
-                if let key = record.view.partKey, reader.isOwned(key, othersAreKnown: othersAreKnown) {
+                if let key = record.view.partKey, reader.isOwned(key) {
                     try apply(record, shard)
                 }
                 offset = record.end
@@ -134,7 +147,11 @@ extension Replay {
         if header.codec == RecordHeader.Codec.dictionary {
             engine.pointee.dictionaries.frames.reserve(header.dictionary)
         }
-        if record.kind == .part { hasParts = true }
+        guard record.kind == .part else { return }
+        hasParts = true
+        if geometry.shards > 1, let key = record.view.partKey, key.blob & PartKey.isInOneShard == 0 {
+            hasSpreadParts = true
+        }
     }
 
     // MARK: What cannot be read
@@ -205,12 +222,11 @@ extension Replay {
         header[Field.ghost] = log.headNumber
     }
 
-    private func raiseLSN(above highest: UInt64, by step: UInt64) {
+    private func raiseLSN(to highest: UInt64) {
         let word = engine.pointee.head.address(IndexHead.lsn)
         while true {
             let now = word.u64(0)
-            if now >= highest &+ step { return }
-            if shim_cas64(word, now, highest &+ step) { return }
+            if now >= highest || shim_cas64(word, now, highest) { return }
         }
     }
 

@@ -11,8 +11,10 @@ struct SegmentChain: ShardParts {
         self.afterPowerLoss = afterPowerLoss
     }
 
-    /// Finds the log's segments and sets the ring. Returns how many are missing.
-    func link(_ fileSize: Int, lead: UInt64) throws(Failure) -> Int {
+    /// Finds the log's segments and sets the ring. Returns how many are missing. `lead`: how far the numbers of later
+    /// ones are above those that are found.
+    @discardableResult
+    func link(_ fileSize: Int, lead: UInt64 = 0) throws(Failure) -> Int {
         guard
             let memory = shim_malloc(geometry.framesPerShard * MemoryLayout<SegmentHeader>.stride + SegmentHeader.size)
         else {
@@ -30,9 +32,7 @@ struct SegmentChain: ShardParts {
         all.sort { $0.number < $1.number }
         let newest = all.last?.number ?? 0
         // (A synced tail may name a number that was about to be given, and nothing below it would count.)
-        let last = max(
-            newest, afterPowerLoss ? 0 : header[Field.lastNumber],
-            SyncedPosition.tail(engine, shard: number).number)
+        let last = max(newest, header[Field.lastNumber], SyncedPosition.tail(engine, shard: number).number)
         header[Field.lastNumber] = last + lead
         log.headNumber = newest
         log.headOffset = log.segmentSize

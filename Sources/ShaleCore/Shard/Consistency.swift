@@ -15,7 +15,7 @@ extension ShardReader {
         for offset in stride(from: Field.state.offset, through: Field.unsure.offset, by: 8)
         where header[ShardHeader.Word(offset)] >= SegmentHeader.beyond { return false }
         let isQuiet = header[Field.state] == ShardHeader.State.quiet
-        return header[Field.state] <= ShardHeader.State.rebuilding
+        return ShardHeader.State.isOne(header[Field.state])
             && !(isQuiet && header[Field.epoch] & 1 != 0)
             && isTableConsistent(indexSize, isQuiet) && isLogConsistent(dataSize: dataSize, isQuiet: isQuiet)
             && !(isQuiet && log.count > 0 && !agreesWithSynced(isClean))

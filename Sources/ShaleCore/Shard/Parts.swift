@@ -14,11 +14,10 @@ extension PartKey {
 /// A large value is a manifest under its key, and parts: in the manifest's shard, or in those of their own hashes.
 extension ShardReader {
     /// Whether the part's manifest is current. Reads another shard without its lock; in doubt, yes.
-    /// `othersAreKnown`: also of a shard that is being rebuilt, since all manifests were replayed.
-    func isOwned(_ key: PartKey, othersAreKnown: Bool = false) -> Bool {
+    func isOwned(_ key: PartKey) -> Bool {
         let shard = Shard(engine, keyHash: key.owner).reader
         let moment = shard.header.moment
-        if shard.number != number, !othersAreKnown, moment.isOfRebuild { return true }
+        if shard.number != number, !shard.header.hasManifests(moment) { return true }
         let fraction = UInt32(truncatingIfNeeded: key.owner)
         var owned = false
         shard.table.probe(fraction) { slot, word0 in

@@ -303,6 +303,7 @@ static void begin(char **arguments) {
 
 int main(int argument_count, char **arguments) {
     begin(arguments);
+    stay_on_one_processor();
     is_short = argument_count < 2;
     times = argument_count > 1 ? strtoull(arguments[1], NULL, 0) : 0;
     uint64_t seed = argument_count > 2 ? strtoull(arguments[2], NULL, 0) : 1;

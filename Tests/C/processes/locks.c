@@ -202,6 +202,7 @@ int main(int argument_count, char **arguments) {
     uint64_t operations = argument_count > 1 ? strtoull(arguments[1], NULL, 0) : 30000;
     random_source source = {argument_count > 2 ? strtoull(arguments[2], NULL, 0) : 1};
     watch(120);
+    stay_on_one_processor();
     directory = path_to("cache");
     shim_faults.random = same_random;
     shale_cache *cache = open_cache();

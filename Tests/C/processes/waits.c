@@ -272,6 +272,61 @@ static void test_rebuild(void) {
     free(directory);
 }
 
+static void stop_in_second_replay(enum shim_event event, const void *at UNUSED) {
+    static int replays;
+    if (event == SHIM_REPLAYED && ++replays == 2)
+        raise(SIGSTOP);
+}
+
+/* A new index, whose opener is stopped in a shard: what needs that shard, or the manifests in it, is busy. */
+static void test_opener_rebuilds(int signal_number) {
+    char *directory = path_to("opener rebuilds");
+    shale_options options = two_shards, reader = {.flags = SHALE_OPEN_READ_ONLY, .lock_timeout_ms = limit};
+    shale_cache *cache = require_open(directory, options);
+    shale_set_options plain = {.struct_size = sizeof plain, .flags = SHALE_SET_UNCOMPRESSED};
+    shale_value value = SHALE_VALUE_INIT;
+    char key[16];
+    for (int i = 0; i < 4; i++) {
+        snprintf(key, sizeof key, "large %d", i);
+        CHECK_STATUS(SHALE_OK, shale_set(cache, key, strlen(key), bytes, spread, &plain));
+    }
+    CHECK_STATUS(SHALE_OK, shale_close(cache));
+    remove_index(directory);
+    pid_t holder = fork();
+    if (holder == 0) {
+        begin_child(60);
+        die_with_parent();
+        shim_faults.event = stop_in_second_replay;
+        CHECK_STATUS(SHALE_OK, shale_close(require_open(directory, options)));
+        _exit(check_failures != 0);
+    }
+    wait_until_stopped(holder);
+    cache = require_open(directory, options);
+    shale_cache *reading = require_open(directory, reader);
+    for (int i = 0; i < 4; i++) {
+        snprintf(key, sizeof key, "large %d", i);
+        check_busy(get_text(cache, key, 0, &value), directory, holder, "a get beside an opener");
+        check_busy(set_text(cache, key, "changed", NULL), directory, holder, "a set beside an opener");
+        CHECK_STATUS(SHALE_E_BUSY, get_text(reading, key, 0, &value));
+        CHECK(strstr(shale_last_error(), "being rebuilt"));
+        CHECK_STATUS(SHALE_E_BUSY, shale_verify(reading, NULL));
+    }
+    kill(holder, signal_number);
+    CHECK_EQUAL(signal_number == SIGCONT ? 0 : 128 + signal_number, wait_for(holder));
+    for (int i = 0; i < 4; i++) {
+        snprintf(key, sizeof key, "large %d", i);
+        CHECK_STATUS(SHALE_OK, get_text(cache, key, 0, &value));
+        CHECK(holds_bytes(&value, bytes, spread));
+    }
+    shale_value_free(&value);
+    CHECK_STATUS(SHALE_OK, shale_verify(reading, NULL));
+    CHECK_STATUS(SHALE_OK, shale_close(reading));
+    check_afterwards(cache, directory, "an opener that was stopped");
+    CHECK_STATUS(SHALE_OK, shale_close(cache));
+    remove_tree(directory);
+    free(directory);
+}
+
 /* ---- what follows a call ---- */
 
 /* A set of a small value replaces a large one, parts of which are in a shard whose lock is held. */
@@ -522,6 +577,8 @@ int main(void) {
     test_every_call();
     test_readers();
     test_rebuild();
+    test_opener_rebuilds(SIGCONT);
+    test_opener_rebuilds(SIGKILL);
     test_what_follows();
     test_word();
     test_thread();

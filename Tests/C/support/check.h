@@ -10,6 +10,7 @@
 #include <fcntl.h>
 #include <ftw.h>
 #include <inttypes.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -214,6 +215,17 @@ static inline void die_with_parent(void) {
 }
 
 /* The exit code of a child; 128 + the signal where one ended it. */
+/* The library starts no threads then: for a test that takes part in what it does. */
+static inline void stay_on_one_processor(void) {
+    cpu_set_t set, one;
+    CPU_ZERO(&one);
+    CHECK(sched_getaffinity(0, sizeof set, &set) == 0);
+    for (int i = 0; i < CPU_SETSIZE && CPU_COUNT(&one) == 0; i++)
+        if (CPU_ISSET(i, &set))
+            CPU_SET(i, &one);
+    CHECK(sched_setaffinity(0, sizeof one, &one) == 0);
+}
+
 static inline int wait_for(pid_t child) {
     int status = 0;
     while (waitpid(child, &status, 0) < 0)

@@ -1,29 +1,5 @@
 import CShalePlatform
 
-/// Bytes of `shale.data`, far beyond its end, that are locked for its open file description: by the kernel, which
-/// releases them when a process dies.
-enum FileLock: Int64 {
-    /// Held while setting up or closing.
-    case setup = 0x1000_0000_0000_0000
-    /// Shared by attached writers; who gets it exclusively is the sole writer.
-    case writers
-    /// Shared by read-only handles: nobody makes the files shorter meanwhile.
-    case readers
-
-    // Each answers 0 or -errno.
-    func take(_ fd: Int32) -> Int { shim_sys_lock(fd, rawValue, 1, Int32(SHIM_WRITE_LOCK), false) }
-    func share(_ fd: Int32) -> Int { shim_sys_lock(fd, rawValue, 1, Int32(SHIM_READ_LOCK), false) }
-
-    /// Whether another description holds it; also where that cannot be told.
-    func isHeld(_ fd: Int32) -> Bool { shim_sys_is_locked(fd, rawValue) }
-
-    /// Before a description that no handle uses is closed: a child that another thread has forked meanwhile holds it
-    /// as well, and would hold its locks for as long as it lives.
-    static func releaseAll(_ fd: Int32) {
-        if fd >= 0 { _ = shim_sys_lock(fd, setup.rawValue, 0, Int32(SHIM_UNLOCK), false) }
-    }
-}
-
 /// The kernel does not say which process has a lock of an open file description. So who has the setup lock shares a lock
 /// on one byte more, whose number says so: that of its PID namespace, and its own.
 struct SetupLock {
@@ -49,7 +25,7 @@ struct SetupLock {
 
     func release() -> Int {
         _ = shim_sys_lock(fd, SetupLock.marks, 0, Int32(SHIM_UNLOCK), false)
-        return shim_sys_lock(fd, FileLock.setup.rawValue, 1, Int32(SHIM_UNLOCK), false)
+        return FileLock.setup.release(fd)
     }
 
     @inline(never)
