@@ -628,8 +628,8 @@ static void walk(int c, uint64_t seed) {
             op.kill = 1 + (uint32_t)(mix(&random) % (mix(&random) % 4 ? 60 : 400));
         op.is_silent = mix(&random) % 4 == 0;
         /* (What is killed has not succeeded when it stops, or is another's.) */
-        if (done == path.count && !op.kill && favour >> 13 & 1 && configured->has_other_process && strchr("spatATlL", op.what) &&
-            op.size < 2) {
+        if (done == path.count && !op.kill && favour >> 13 & 1 && configured->has_other_process &&
+            strchr("spatATlL", op.what) && op.size < 2) {
             uint64_t how = mix(&random);
             op.elsewhere = (uint8_t)(how % 4), op.is_after = how >> 8 & 1;
         }

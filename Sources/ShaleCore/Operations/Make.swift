@@ -31,7 +31,8 @@ extension Shard {
     /// Again in another hold of the lock, where one does not suffice.
     @inline(__always)
     private func writeInHolds<R>(
-        _ change: inout Change, waiting patience: Patience = .ofCall, _ body: (borrowing ShardWriter) throws(Failure) -> R
+        _ change: inout Change, waiting patience: Patience = .ofCall,
+        _ body: (borrowing ShardWriter) throws(Failure) -> R
     ) throws(Failure) -> R {
         while true {
             (change.left, change.hasSoughtVictim, change.hasWalked) = (change.share, false, false)

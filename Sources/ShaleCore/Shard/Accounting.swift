@@ -1,5 +1,42 @@
 import CShalePlatform
 
+/// The sums over a shard's slots.
+struct Sums {
+    let entries, used, live, raw, stored, pinned, pinnedBytes, pinnedMost: ShardHeader.Count
+    /// 16, one behind the other.
+    let dictionaries: ShardHeader.Count
+
+    private typealias Field = ShardHeader.Field
+
+    @inline(__always) static var running: Sums {
+        Sums(
+            entries: Field.entries, used: Field.used, live: Field.live, raw: Field.raw, stored: Field.stored,
+            pinned: Field.pinned, pinnedBytes: Field.pinnedBytes, pinnedMost: Field.pinnedMost,
+            dictionaries: Field.dictionaries)
+    }
+    /// Of an audit, so far.
+    static var audited: Sums {
+        let first = Field.auditedSums
+        return Sums(
+            entries: first[0], used: first[1], live: first[2], raw: first[3], stored: first[4], pinned: first[5],
+            pinnedBytes: first[6], pinnedMost: first[7], dictionaries: first[8])
+    }
+
+    /// The same sums of two sets.
+    @inline(never)
+    func forEach(with other: Sums, _ body: (ShardHeader.Count, ShardHeader.Count) -> Void) {
+        body(entries, other.entries)
+        body(used, other.used)
+        body(live, other.live)
+        body(raw, other.raw)
+        body(stored, other.stored)
+        body(pinned, other.pinned)
+        body(pinnedBytes, other.pinnedBytes)
+        body(pinnedMost, other.pinnedMost)
+        for i in 0..<16 { body(dictionaries[i], other.dictionaries[i]) }
+    }
+}
+
 /// What an entry takes, read from its records.
 struct Measure {
     var bytes = 0
@@ -73,6 +110,7 @@ extension ShardWriter {
         add(m, sign: sign, to: .running)
         if isAuditing { audit(m, sign: sign, fraction()) }
     }
+    @inline(never)
     func account(_ m: Measure, sign: Int, of slot: Slot) { account(m, sign: sign, table.fraction(of: slot)) }
 
     func count(_ word0: SlotEntry, sign: Int, _ fraction: @autoclosure () -> UInt32) {
@@ -105,7 +143,6 @@ extension ShardWriter {
 
     private func adjust(_ field: ShardHeader.Count, _ delta: Int) { header[field] = max(0, header[field] &+ delta) }
 
-    @inline(__always)
     func add(_ m: Measure, sign: Int, to sums: Sums) {
         adjust(sums.live, sign * m.bytes)
         adjust(sums.raw, sign * m.raw)
@@ -133,11 +170,38 @@ extension ShardWriter {
         }
     }
 
-    @inline(__always)
     func count(_ word0: SlotEntry, sign: Int, in sums: Sums) {
         adjust(sums.used, sign)
         if word0.isPart { return }
         adjust(sums.entries, sign)
         if word0.isPinned { adjust(sums.pinned, sign) }
+    }
+
+    // MARK: While an audit counts them anew
+
+    @inline(__always) var isAuditing: Bool { header[Field.auditAt] != 0 }
+
+    private func isAudited(_ fraction: UInt32) -> Bool {
+        UInt64(fraction) & (Table.allFractions - 1) < header[Field.auditAt] &- ShardHeader.auditBegins
+    }
+
+    @inline(never)
+    private func audit(_ m: Measure, sign: Int, _ fraction: UInt32) {
+        if isAudited(fraction) { add(m, sign: sign, to: .audited) }
+    }
+    @inline(never)
+    private func audit(_ word0: SlotEntry, sign: Int, _ fraction: UInt32) {
+        if isAudited(fraction) { count(word0, sign: sign, in: .audited) }
+    }
+    @inline(never)
+    private func auditExchange(
+        _ old: Measure, _ oldWord0: SlotEntry, for new: Measure, _ newFlags: UInt64, _ fraction: UInt32
+    ) {
+        guard isAudited(fraction) else { return }
+        let sums = Sums.audited
+        add(old, sign: -1, to: sums)
+        count(oldWord0, sign: -1, in: sums)
+        add(new, sign: 1, to: sums)
+        count(SlotEntry(newFlags), sign: 1, in: sums)
     }
 }

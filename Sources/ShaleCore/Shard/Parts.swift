@@ -68,9 +68,13 @@ extension ShardWriter {
     @inline(never)
     func isWhole(_ location: UInt32, _ key: Key) throws(Failure) -> Bool {
         guard let manifest = reader.manifest(at: location), manifest.isPlausible else { return true }
-        if change.progress.wholeBlob != manifest.blob { (change.progress.wholeBlob, change.progress.wholeParts) = (manifest.blob, 0) }
+        if change.progress.wholeBlob != manifest.blob {
+            (change.progress.wholeBlob, change.progress.wholeParts) = (manifest.blob, 0)
+        }
         while change.progress.wholeParts < Int(manifest.partCount) {
-            let isThere = PartKey(blob: manifest.blob, owner: key.hash, part: change.progress.wholeParts).withKey(engine) {
+            let isThere = PartKey(blob: manifest.blob, owner: key.hash, part: change.progress.wholeParts).withKey(
+                engine
+            ) {
                 $0.reader.hasPart($1)
             }
             if !isThere { return false }

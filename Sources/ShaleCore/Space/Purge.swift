@@ -14,7 +14,9 @@ extension ShardWriter {
 
     /// What is gone by its tags, of which its slot says nothing.
     private func dropIfGoneByTags(_ slot: Slot) -> Bool {
-        guard slot.entry.mayBeTagged, header.hasTags, let found = reader.entry(slot, now: change.now) else { return false }
+        guard slot.entry.mayBeTagged, header.hasTags, let found = reader.entry(slot, now: change.now) else {
+            return false
+        }
         spend(looks(atTagsOf: found))
         return dropIfGoneByTags(found)
     }

@@ -154,7 +154,9 @@ extension ShardWriter {
             change.progress.forced += 1
             change.progress.idle += 1
             (change.progress.forcedSegment, change.progress.forcedBytes) = (log.tailNumber, 0)
-            if change.progress.forced > 2 { change.progress.forcedAim = max(0, header[Field.live] - log.segmentSize / 4) }
+            if change.progress.forced > 2 {
+                change.progress.forcedAim = max(0, header[Field.live] - log.segmentSize / 4)
+            }
         }
         while header[Field.live] > change.progress.forcedAim, try evict() { change.progress.idle = 0 }
         change.progress.forcedAim = .max
@@ -246,7 +248,13 @@ extension ShardWriter {
 
     /// Entries of the only segment that cannot be read.
     private func dropDamaged() throws(Failure) -> Bool {
-        while log.count == 1, header[Field.used] > 0, try walk(.damage, { drop($0); return true }) {}
+        while log.count == 1, header[Field.used] > 0,
+            try walk(
+                .damage,
+                {
+                    drop($0); return true
+                })
+        {}
         return true
     }
 

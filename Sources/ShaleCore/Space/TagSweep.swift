@@ -104,6 +104,7 @@ extension ShardWriter {
         let generations = tags.generations, cells = generations.cells(generations.older)
         let first = Int(at - Table.allFractions), next = min(first + ShardWriter.cellsPerStep, cells)
         tags.emptyOlder(first..<next)
+        spend(next - first)
         header.release(Field.tagSweep, Table.allFractions + UInt64(next))
         if next == cells { tags.endOlder() }
     }

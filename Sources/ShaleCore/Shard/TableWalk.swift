@@ -1,0 +1,35 @@
+import CShalePlatform
+
+extension ShardWriter {
+    /// Goes on until `body` has found something, with that home's entries all visited; or once round in vain, which holds
+    /// for the rest of the call, unless it makes room elsewhere. `first`: where a walk begins.
+    @inline(never)
+    func walk(_ kind: Walks.Kind, from first: UInt64 = 0, _ body: (Slot) throws(Failure) -> Bool) throws(Failure)
+        -> Bool
+    {
+        let bit = UInt8(1) << kind.rawValue
+        if change.progress.walks.vain & bit != 0 { return false }
+        if change.progress.walks.kind != kind { change.progress.walks.begin(kind, at: first) }
+        while change.progress.walks.left > 0 {
+            // (The first step in a hold is for progress, whatever the call has done before.)
+            if change.hasWalked { try rest() }
+            change.hasWalked = true
+            let at = change.progress.walks.at, table = self.table
+            let homes = table.homes(from: at, atMost: Sizes.homesPerStep)
+            var found = false
+            let buckets = try table.visit(homes) { slot throws(Failure) in
+                if try body(slot) { found = true }
+            }
+            spend(buckets * Table.bucketSlots)
+            change.progress.walks.left -= min(change.progress.walks.left, homes.next - at)
+            change.progress.walks.at = homes.next < Table.allFractions ? homes.next : 0
+            if found {
+                change.progress.walks.left = Table.allFractions
+                return true
+            }
+        }
+        if change.hasShare { change.progress.walks.vain |= bit }
+        change.progress.walks.kind = .none
+        return false
+    }
+}
