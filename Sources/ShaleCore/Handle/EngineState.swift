@@ -3,6 +3,10 @@ import CShalePlatform
 /// Everything a handle knows. It lives in raw memory, not in a class: a class
 /// costs an atomic retain and release on a shared line for each call.
 struct EngineState {
+    /// First, so that its address is the state's: threads change it by atomics, at the same time.
+    var toldWaits = ToldWaits()
+    static func toldWaits(_ state: EngineRef) -> Memory { Memory(state) }
+
     var block: Superblock
     var geometry: Geometry
     var secret: UInt64
@@ -24,7 +28,6 @@ struct EngineState {
     var privateGeneration: UInt64
 
     let waits: WaitOptions
-    var toldWaits = ToldWaits()
 
     var scratch: ScratchPool
     var dictionaries: DictionaryCache

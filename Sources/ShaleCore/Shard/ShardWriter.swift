@@ -112,7 +112,7 @@ extension Shard {
         let mutex = header.at + Field.mutex, engine = engine
         var wait = LockWait(
             .ofShard, engine.pointee.files.path, engine.pointee.waits, patience,
-            told: withUnsafeMutablePointer(to: &engine.pointee.toldWaits) { Memory($0) })
+            told: EngineState.toldWaits(engine))
         while true {
             let result = shim_mutex_wait(mutex, wait.left)
             if result != SHIM_ETIMEDOUT { return result }

@@ -59,7 +59,7 @@ static struct {
 static bool steps_all; /* every instruction is an event, not every store alone */
 
 /* Which instructions the events were, when none was struck. */
-enum { most_noted = 1 << 18 };
+enum { most_noted = 1 << 20 };
 static uintptr_t *trail;
 
 static void note(uintptr_t instruction) {

@@ -86,24 +86,24 @@ static void known_holds(void) {
     CHECK(found.most[SHIM_BYTES_READ] >= head + key_size && found.most[SHIM_BYTES_READ] < value_size);
     CHECK_EQUAL(head + key_size, found.most[SHIM_BYTES_APPENDED]);
 
-    /* Every slot of the table, and there are a few more than entries. */
+    /* Every slot of the table, in several holds. */
     CHECK_STATUS(SHALE_OK, shale_purge(cache, NULL));
     found = of("shale_purge");
-    CHECK_EQUAL(1, found.holds);
-    CHECK(found.most[SHIM_SLOTS] >= entries && found.most[SHIM_SLOTS] < 4 * entries);
+    CHECK(found.holds > 1);
+    CHECK(found.most[SHIM_SLOTS] >= entries / found.holds && found.most[SHIM_SLOTS] <= 2048);
     CHECK_EQUAL(0, found.most[SHIM_BYTES_APPENDED]);
 
     CHECK_STATUS(SHALE_OK, shale_evict(cache, 100, NULL));
     found = of("shale_evict");
-    CHECK(found.most[SHIM_SLOTS] >= 100 && found.most[SHIM_RECORDS] >= 100);
-    CHECK(found.most[SHIM_BYTES_READ] >= 100 * head);
+    CHECK(found.most[SHIM_SLOTS] >= 100 / found.holds && found.most[SHIM_RECORDS] >= 100 / found.holds);
+    CHECK(found.most[SHIM_BYTES_READ] >= 100 / found.holds * head);
     CHECK_EQUAL(found.most[SHIM_BYTES_READ], found.bytes_unpaid);
 
     /* The values are hashed: of each hold, many whole records. */
     CHECK_STATUS(SHALE_OK, shale_verify(cache, NULL));
     found = of("shale_verify");
-    CHECK(found.most[SHIM_RECORDS] > 50);
-    CHECK(found.most[SHIM_BYTES_READ] >= (uint64_t)50 * record_size);
+    CHECK(found.most[SHIM_RECORDS] > 5);
+    CHECK(found.most[SHIM_BYTES_READ] >= (uint64_t)5 * record_size);
 }
 
 /* A cache for each thread, so that holds end at the same time. */
@@ -173,7 +173,7 @@ static void call_in_a_hook(void) {
     CHECK_EQUAL(2, of("shale_set").holds);
     CHECK_EQUAL(head + key_size + 2 * value_size, of("shale_set").most[SHIM_BYTES_APPENDED]);
     CHECK(of("shale_set").most[SHIM_SLOTS] < 200);
-    CHECK_EQUAL(1, of("shale_purge").holds);
+    CHECK(of("shale_purge").holds >= 1);
     CHECK_EQUAL(0, of("shale_purge").most[SHIM_BYTES_APPENDED]);
     CHECK_EQUAL(0, of("shale_get").holds);
     CHECK_STATUS(SHALE_OK, shale_close(beside));
@@ -235,7 +235,7 @@ static void files(const char *program, const char *script) {
     close(fd);
     CHECK_EQUAL(3, counts_of(&counts, "shale_set")->holds);
     CHECK_EQUAL(record_size, counts_of(&counts, "shale_set")->most[SHIM_BYTES_APPENDED]);
-    CHECK_EQUAL(3, counts_of(&counts, "shale_purge")->holds);
+    CHECK(counts_of(&counts, "shale_purge")->holds >= 3);
 
     /* A run is stopped where it crosses a limit. */
     CHECK_EQUAL(128 + SIGABRT, run_program(program, file, "shale_purge 1000 0 0 0"));
