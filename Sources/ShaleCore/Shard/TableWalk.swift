@@ -24,7 +24,8 @@ extension ShardWriter {
             change.progress.walks.left -= min(change.progress.walks.left, homes.next - at)
             change.progress.walks.at = homes.next < Table.allFractions ? homes.next : 0
             if found {
-                change.progress.walks.left = Table.allFractions
+                // (Entries may be gone faster than they are found: once round finds all that were before.)
+                if kind != .gone { change.progress.walks.left = Table.allFractions }
                 return true
             }
         }
