@@ -32,15 +32,7 @@ int shim_mutex_wait(void *p, int64_t ms) {
     return e;
 }
 
-/* A robust lock's word is a thread's number and two bits of the kernel's. */
-uint32_t shim_mutex_owner(const void *p) {
-#if defined(__GLIBC__)
-    const int *word = &((const pthread_mutex_t *)p)->__data.__lock;
-#else
-    const volatile int *word = &((const pthread_mutex_t *)p)->__u.__vi[1];
-#endif
-    return (uint32_t)__atomic_load_n(word, __ATOMIC_RELAXED) & 0x3fffffff;
-}
+uint32_t shim_mutex_owner(const void *p) { return shim_mutex_word(p) & 0x3fffffff; }
 
 /* 0 where /proc is another PID namespace's, or there is none. */
 static unsigned process_of(uint32_t thread) {

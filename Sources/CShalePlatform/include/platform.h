@@ -281,15 +281,17 @@ uint32_t shim_mutex_owner(const void *p);
 void shim_describe_wait(char *text, size_t size, const char *path, const char *file, const char *lock, int64_t ms,
                         uint32_t thread, const char *advice);
 static inline void shim_mutex_unlock(void *p) { pthread_mutex_unlock((pthread_mutex_t *)p); }
-/* Whether others wait for a mutex that this thread holds. (Both libcs mark it in the futex, by its highest bit.) */
-static inline int shim_mutex_is_wanted(const void *p) {
+/* A robust mutex's futex: the owner's thread, and two bits of the kernel's, the highest one while others wait. */
+static inline uint32_t shim_mutex_word(const void *p) {
 #if defined(__GLIBC__)
-    const int *futex = (const int *)p;
+    const uint32_t *word = (const uint32_t *)p;
 #else
-    const int *futex = (const int *)p + 1;
+    const uint32_t *word = (const uint32_t *)p + 1;
 #endif
-    return __atomic_load_n(futex, __ATOMIC_RELAXED) < 0;
+    return __atomic_load_n(word, __ATOMIC_RELAXED);
 }
+/* Whether others wait for a mutex that this thread holds. */
+static inline int shim_mutex_is_wanted(const void *p) { return shim_mutex_word(p) >> 31 != 0; }
 static inline size_t shim_mutex_size(void) { return sizeof(pthread_mutex_t); }
 enum { SHIM_EBUSY = EBUSY, SHIM_EOWNERDEAD = EOWNERDEAD, SHIM_ETIMEDOUT = ETIMEDOUT };
 

@@ -41,7 +41,7 @@ extension Shard {
                 #if SHALE_FAULTS
                 shim_tell(SHIM_PAUSED, nil)
                 #endif
-                // Who waits for the lock gets it now and then: a thread that wakes up is slower than this one.
+                // A waiter gets the lock now and then: a thread that wakes up is slower than this one.
                 if change.isLockWanted, change.pauses & 3 == 0 { shim_sleep_us(1) }
             }
         }

@@ -11,6 +11,11 @@ struct Walks {
     /// Those that have found nothing in a whole round: a bit each.
     var vain: UInt8 = 0
 
+    /// A fraction that is another one each time.
+    static func somewhere(_ shard: ShardReader) -> UInt64 {
+        shard.nextStamp() &* 0x9E37_79B9 & (Table.allFractions - 1)
+    }
+
     mutating func begin(_ kind: Kind, at fraction: UInt64) {
         self.kind = kind
         (at, left) = (fraction, Table.allFractions)

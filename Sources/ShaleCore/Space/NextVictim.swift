@@ -57,7 +57,7 @@ extension ShardWriter {
     private func leastUsed() throws(Failure) -> Slot? {
         guard header[Field.entries] > header[Field.pinned] else { return nil }
         var least: Slot?, lowest = UInt64.max
-        let start = reader.nextStamp() &* 0x9E37_79B9 & (Table.allFractions - 1)
+        let start = Walks.somewhere(reader)
         do throws(Failure) {
             _ = try walk(.leastUsed, from: start) { slot in
                 let word0 = slot.entry, rank = Victims.rank(slot.use)

@@ -16,7 +16,7 @@ extension ShardWriter {
     /// A part whose owner lives elsewhere, found near a point that moves on from call to call.
     func crowdingPart() throws(Failure) -> PartKey? {
         var found: PartKey?
-        let start = reader.nextStamp() &* 0x9E37_79B9 & (Table.allFractions - 1)
+        let start = Walks.somewhere(reader)
         _ = try walk(.crowding, from: start) { slot in
             let word0 = slot.entry
             guard found == nil, word0.isPart, !word0.isPinned, let key = reader.partKey(of: word0) else { return false }

@@ -233,9 +233,9 @@ extension ShardWriter {
                 try rest()
                 continue
             }
-            spend(table.looks(for: UInt32(truncatingIfNeeded: record.keyHash)))
-            // (A value goes with all its parts.)
             let fraction = UInt32(truncatingIfNeeded: record.keyHash)
+            spend(table.looks(for: fraction))
+            // (A value goes with all its parts.)
             if let slot = reader.slot(pointingTo: record.view.location, fraction) {
                 if slot.entry.isPinned || keeps(slot) { return false }
                 if evicts { evictWhole(slot) }
