@@ -23,7 +23,7 @@ enum {
     w_allocated = 376, w_table_pages = 320, w_ghost = 328, w_last_number = 336, w_no_space = 344, w_unsure = 648,
     w_sweep_at = 384, w_sweep_limit = 392, w_sweep_state = 400, w_heap_counts = 408, w_heap_current = 424, w_rebases = 432, w_heap_limit = 440,
     w_removes = 456, w_evictions = 464, w_corrupt = 496, w_dictionaries = 512,
-    w_transaction = 704, w_pending = 368, w_tail_number = 304, w_pinned_most = 352, w_pinned_bytes = 360, w_proven_tail = 312, w_free_count = 248, w_fence_floor = 832, w_last_tag_change = 840, w_notes_changes = 848, w_audit_at = 2048,
+    w_transaction = 704, w_pending = 368, w_tail_number = 304, w_pinned_most = 352, w_pinned_bytes = 360, w_proven_tail = 312, w_free_count = 248, w_fence_floor = 832, w_last_tag_change = 840, w_notes_changes = 848, w_audit_at = 760,
 };
 enum { kind_value = 1, kind_manifest, kind_part, kind_tombstone, kind_touch, kind_invalidate, kind_end, kind_gap, kind_loss, kind_expire };
 enum { frame_absent, frame_free, frame_in_log, frame_preparing };

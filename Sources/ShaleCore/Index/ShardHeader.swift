@@ -64,6 +64,9 @@ struct ShardHeader: MappedWords {
         static let stampedSlot = Count(728), stampedNew = Word(736), stampedOld = Word(744)
         /// The frame whose state the transaction changes.
         static let frame = Word(752)
+        /// How far an audit is, if one is under way: `auditBegins` and the fractions that it has passed. (Each change looks
+        /// here, and has this line at hand.)
+        static let auditAt = Word(760)
         /// The slot whose record is being copied to the head, and where the head ends with the copy.
         static let copiedSlot = Count(792), copyEnd = Count(800)
         /// A move within the table; how many of a pass's moves are under way, and the shape that ends them.
@@ -93,9 +96,8 @@ struct ShardHeader: MappedWords {
         static let tagCounts = Count(960), tagsCarried = Count(976), tagSweep = Word(992)
         /// Leases that were granted and not recorded.
         static let leasesUnrecorded = Word(1016)
-        /// How far an audit is, if one is under way: `auditBegins` and the fractions that it has passed; and its sums, 24
-        /// words (`Sums`).
-        static let auditAt = Word(2048), auditedSums = Count(2056)
+        /// The sums of an audit: 24 words (`Sums`).
+        static let auditedSums = Count(2056)
     }
 
     static let auditBegins: UInt64 = 1
@@ -125,8 +127,9 @@ struct ShardHeader: MappedWords {
     /// How far the sweep for victims is.
     enum SweepState { static let idle = 0, sweeping = 1, restart = 2, complete = 3 }
 
-    /// Changes of a whole shard, a bit each: a writer that finds one set finishes it.
-    enum Pending { static let clear = 1, clearInPlace = 2, rebase = 16 }
+    /// Changes of a whole shard, a bit each: a writer that finds one set finishes it. `tail`: the log has no room until the
+    /// tail's segment is clean, so whoever wants to append goes on with it first.
+    enum Pending { static let clear = 1, clearInPlace = 2, tail = 4, rebase = 16 }
 
     @inline(__always) subscript(_ field: Count) -> Int {
         get { address(field.word).int(0) }

@@ -156,7 +156,7 @@ struct Rebuild: ShardParts {
     private func enforceLimits(_ shard: borrowing ShardWriter) throws(Failure) {
         let limit = geometry.entriesPerShard, evictions = header[Field.evictions]
         while limit > 0, header[Field.entries] > limit, try shard.evict() {}
-        while header[Field.live] > log.liveLimit, try shard.evict() {}
+        while header[Field.live] > log.mostLive(of: log.usableFrames, log.pinLoss), try shard.evict() {}
         // (They had been evicted before.)
         header[Field.evictions] = evictions
     }

@@ -25,7 +25,8 @@ extension ShardReader {
     /// Nothing is under way.
     private var isAtRest: Bool {
         header[Field.transaction] | header[Field.relocation] == 0
-            && header[Field.copiedSlot] | header[Field.moveCount] | header[Field.pending] == 0
+            && header[Field.copiedSlot] | header[Field.moveCount] == 0
+            && header[Field.pending] & ~ShardHeader.Pending.tail == 0
     }
 
     private func isTableConsistent(_ indexSize: Int, _ isQuiet: Bool) -> Bool {

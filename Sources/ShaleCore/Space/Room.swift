@@ -77,7 +77,7 @@ extension ShardWriter {
             }
             if change.keepsOwn { try regainReserve() }
         }
-        if length > log.headRoom || log.freeFrames < needed {
+        if length > log.headRoom || log.freeFrames < needed || cleansTail {
             try makeHeadRoom(length, live: live, needed: needed)
         }
     }
@@ -105,6 +105,7 @@ extension ShardWriter {
 
     /// A head that has room for `length` bytes, and `needed` free frames.
     private func makeHeadRoom(_ length: Int, live: Bool, needed: Int) throws(Failure) {
+        if cleansTail { do throws(Failure) { try cleanTail() } catch { if error.isPause { throw error } } }
         while length > log.headRoom || log.freeFrames < needed {
             let reserve = max(self.reserve, needed)
             if log.availableFrames > reserve {
@@ -160,12 +161,28 @@ extension ShardWriter {
         }
         while header[Field.live] > change.progress.forcedAim, try evict() { change.progress.idle = 0 }
         change.progress.forcedAim = .max
-        while log.count > 1, log.tailNumber == change.progress.forcedSegment {
-            change.progress.forcedBytes += try clean()
-            try rest()
-        }
+        try cleanTail()
         change.progress.forcedSegment = 0
         return change.progress.forcedBytes
+    }
+
+    /// Whether the tail's segment is being cleaned because the head has no room. Until that has gained a frame, what is free
+    /// belongs to the cleaner, whose copies may have left some of it in the head.
+    private var cleansTail: Bool { header[Field.pending] & ShardHeader.Pending.tail != 0 }
+
+    private func cleanTail() throws(Failure) {
+        let tail = log.tailNumber
+        header.pend(ShardHeader.Pending.tail)
+        do throws(Failure) {
+            while log.count > 1, log.tailNumber == tail {
+                change.progress.forcedBytes += try clean()
+                try rest()
+            }
+        } catch {
+            if !error.isPause { header.finish(ShardHeader.Pending.tail) }
+            throw error
+        }
+        header.finish(ShardHeader.Pending.tail)
     }
 
     /// A pace of the sweep for the next victims.
