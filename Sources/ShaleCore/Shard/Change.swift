@@ -70,6 +70,13 @@ struct Change {
 
     var hasShare: Bool { share != .max }
 
+    /// The call's own entry has made room for it. The call ends in this hold: in another, it would be about an entry that is
+    /// missing, and others could see that.
+    mutating func loseOwn() {
+        ownIsGone = true
+        (share, left) = (.max, .max)
+    }
+
     /// A call's, which throws where its handle may not write. Every call that changes something begins with it.
     @inline(__always)
     init(_ engine: EngineRef, of key: Key? = nil) throws(Failure) {

@@ -84,13 +84,13 @@ extension ShardWriter {
         if isPart {
             if let key = reader.partKey(of: slot.entry) {
                 // (A part of the new value is none of the old one's.)
-                if key.owner == change.key?.hash, !reader.isBeingWritten(key.blob) { change.ownIsGone = true }
+                if key.owner == change.key?.hash, !reader.isBeingWritten(key.blob) { change.loseOwn() }
                 Shard.largeWriters(engine, of: key.blob).giveUp(key.blob)
                 // Without it the value is nothing.
                 change.add(Change.Blob(blob: key.blob, owner: key.owner))
             }
         } else {
-            if isOwn(slot) { change.ownIsGone = true }
+            if isOwn(slot) { change.loseOwn() }
             #if !hasFeature(Embedded)
             if let listener = engine.pointee.evictionListener { tell(listener, of: slot.entry.location) }
             #endif

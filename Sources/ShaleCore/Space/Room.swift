@@ -212,14 +212,16 @@ extension ShardWriter {
         return own.bytes + all / (own.blob.blob & PartKey.isInOneShard != 0 ? 1 : geometry.shards)
     }
 
-    /// Cleans a record. Where not even the cleaner has room, what is at the tail goes without being copied.
-    /// `isAhead`: there is room yet, and who may not make the file larger leaves it to others.
+    /// Cleans a record. Where not even the cleaner has room, the rest of the tail's segment leaves without being copied.
+    /// `isAhead`: the call has room yet, so what the cleaner lacks does not fail it; and where this process may not make the
+    /// file larger, others may.
     func clean(isAhead: Bool = false, mustEvict: Bool = false) throws(Failure) -> Int {
         let cleaner = Cleaner(self, isAhead: isAhead, mustEvict: mustEvict)
         do throws(Failure) { return try cleaner.cleanRecord(self) } catch {
-            if isAhead, error.isFileLimit { return 0 }
-            guard error.status == .full, try emptyTail() else { throw error }
-            return try cleaner.cleanRecord(self)
+            guard error.status == .full else { throw error }
+            if !(isAhead && error.isFileLimit), try emptyTail() { return try cleaner.cleanRecord(self) }
+            if isAhead { return 0 }
+            throw error
         }
     }
 
