@@ -227,15 +227,20 @@ struct Victims {
         var limit = header[Field.sweepLimit]
         // Up to there all are in the heap that is being consumed.
         let known = header[Field.heapLimit]
-        var position = header[Field.sweepAt]
+        let first = header[Field.sweepAt]
+        var position = first, stop = min(end, first + max(0, most - looks) / Table.bucketSlots + 1)
+        // What takes longer than a look ends the sweep earlier.
+        func spend(_ more: Int) {
+            looks += more
+            stop -= more / Table.bucketSlots
+        }
         var p = table.bucket(position)
-        while position < end, looks < most {
-            looks += Table.bucketSlots
+        while position < stop {
             for i in stride(from: 0, to: Table.bucketSize, by: Slot.size) {
                 let slot = Slot(p + i), word0 = slot.entry
                 if word0.isFree || word0.isPart { continue }
                 if slot.use.expiry != 0, expired(slot) {
-                    looks += Victims.looksForExpired
+                    spend(Victims.looksForExpired)
                     continue
                 }
                 let word1 = slot.use
@@ -247,7 +252,7 @@ struct Victims {
                     continue
                 }
                 limit = collect(Item.make(Victims.rank(word1), fraction))
-                looks += Victims.looksForItem
+                spend(Victims.looksForItem)
             }
             position += 1
             p = table.next(p, position)
@@ -256,7 +261,7 @@ struct Victims {
         if header[Field.sweepState] == ShardHeader.SweepState.sweeping, position >= end {
             header[Field.sweepState] = ShardHeader.SweepState.complete
         }
-        return looks
+        return looks + (position - first) * Table.bucketSlots
     }
 
     /// Puts an item into the heap that the sweep fills; returns the sweep's limit.

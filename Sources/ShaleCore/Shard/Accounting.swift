@@ -143,7 +143,8 @@ extension ShardWriter {
 
     private func adjust(_ field: ShardHeader.Count, _ delta: Int) { header[field] = max(0, header[field] &+ delta) }
 
-    func add(_ m: Measure, sign: Int, to sums: Sums) {
+    @inline(__always)
+    private func add(_ m: Measure, sign: Int, to sums: Sums) {
         adjust(sums.live, sign * m.bytes)
         adjust(sums.raw, sign * m.raw)
         adjust(sums.stored, sign * m.stored)
@@ -170,7 +171,8 @@ extension ShardWriter {
         }
     }
 
-    func count(_ word0: SlotEntry, sign: Int, in sums: Sums) {
+    @inline(__always)
+    private func count(_ word0: SlotEntry, sign: Int, in sums: Sums) {
         adjust(sums.used, sign)
         if word0.isPart { return }
         adjust(sums.entries, sign)
@@ -186,22 +188,26 @@ extension ShardWriter {
     }
 
     @inline(never)
+    func addToAudit(_ m: Measure, sign: Int) { add(m, sign: sign, to: .audited) }
+    @inline(never)
+    func countInAudit(_ word0: SlotEntry, sign: Int) { count(word0, sign: sign, in: .audited) }
+
+    @inline(never)
     private func audit(_ m: Measure, sign: Int, _ fraction: UInt32) {
-        if isAudited(fraction) { add(m, sign: sign, to: .audited) }
+        if isAudited(fraction) { addToAudit(m, sign: sign) }
     }
     @inline(never)
     private func audit(_ word0: SlotEntry, sign: Int, _ fraction: UInt32) {
-        if isAudited(fraction) { count(word0, sign: sign, in: .audited) }
+        if isAudited(fraction) { countInAudit(word0, sign: sign) }
     }
     @inline(never)
     private func auditExchange(
         _ old: Measure, _ oldWord0: SlotEntry, for new: Measure, _ newFlags: UInt64, _ fraction: UInt32
     ) {
         guard isAudited(fraction) else { return }
-        let sums = Sums.audited
-        add(old, sign: -1, to: sums)
-        count(oldWord0, sign: -1, in: sums)
-        add(new, sign: 1, to: sums)
-        count(SlotEntry(newFlags), sign: 1, in: sums)
+        addToAudit(old, sign: -1)
+        countInAudit(oldWord0, sign: -1)
+        addToAudit(new, sign: 1)
+        countInAudit(SlotEntry(newFlags), sign: 1)
     }
 }

@@ -45,8 +45,8 @@ extension ShardWriter {
             let word0 = slot.entry
             spend(Share.lookup)
             if isSure, !word0.isPinned { return }
-            add(reader.measure(word0.location), sign: 1, to: .audited)
-            count(word0, sign: 1, in: .audited)
+            addToAudit(reader.measure(word0.location), sign: 1)
+            countInAudit(word0, sign: 1)
         }
         spend(buckets * Table.bucketSlots)
         header.release(Field.auditAt, homes.next + ShardHeader.auditBegins)
