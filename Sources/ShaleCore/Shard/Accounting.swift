@@ -83,8 +83,11 @@ extension ShardReader {
     }
 
     /// What an entry takes, if each of its records is as it was written: then this is what the sums have of it.
+    @inline(never)
     func soundMeasure(_ location: UInt32) -> Measure? {
-        guard let record = log.record(location), log.isHeadSound(record), let value = log.value(of: record),
+        guard let record = log.record(location), log.isHeadSound(record) else { return nil }
+        if record.header.isKind(.value) { return Measure(record.header) }
+        guard let value = log.value(of: record),
             // What a touch record and a manifest say is in their bodies.
             value.location == location || log.isBodySound(record) && log.isHeadSound(value),
             value.manifest == nil || log.isBodySound(value)

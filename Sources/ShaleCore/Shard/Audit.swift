@@ -58,7 +58,10 @@ extension ShardWriter {
             Sums.running.forEach(with: .audited) { header[$0] = header[$1] }
             header.release(Field.entriesHint, UInt64(header[Field.entries]))
         } else {
-            header[Field.pinnedMost] = header[Sums.audited.pinnedMost]
+            let (sums, audited) = (Sums.running, Sums.audited)
+            header[sums.pinned] = header[audited.pinned]
+            header[sums.pinnedBytes] = header[audited.pinnedBytes]
+            header[sums.pinnedMost] = header[audited.pinnedMost]
         }
         header[Field.unsure] = 0
         header.release(Field.auditAt, 0)
@@ -67,11 +70,13 @@ extension ShardWriter {
     /// To its end.
     @inline(never)
     func finishAudit() throws(Failure) {
-        if !isAuditing { beginAudit() }
-        while true {
+        // (Each change of the shard goes on with it, and may have ended it since the call paused.)
+        if !isAuditing, !change.progress.awaitsAudit { beginAudit() }
+        change.progress.awaitsAudit = true
+        while isAuditing {
             continueAudit()
-            if !isAuditing { return }
-            try rest()
+            if isAuditing { try rest() }
         }
+        change.progress.awaitsAudit = false
     }
 }

@@ -39,8 +39,10 @@ struct Change {
     /// How far a call is that pauses.
     struct Progress {
         var walks = Walks()
-        /// It looks for what is pinned and gone.
-        var isSeeking = false
+        /// It looks for what is pinned and gone, and has counted anew what is pinned.
+        var isSeeking = false, hasAudited = false
+        /// It needs the sums that an audit comes to, which is under way or has ended.
+        var awaitsAudit = false
         /// Segments that the adaptive policy's hand has been through without a victim; heaps in a row that had none.
         var handSegments = 0, barrenHeaps = 0
         /// Bytes that were cleaned at the pace of what is appended.

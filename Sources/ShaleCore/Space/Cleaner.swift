@@ -179,8 +179,11 @@ struct Cleaner: ShardParts {
         let to = next?.offset ?? (end > log.segmentSize - RecordHeader.size ? log.segmentSize : end)
         shard.spend(0, bytes: to - offset)
         try loseEntries(inFrame: frame, from: offset, to: to, shard)
-        // Damage that nobody needed counts as one.
-        if shard.change.progress.lost == 0 { header[Field.corrupt] += 1 }
+        // Damage that no entry needs counts as one. An entry that has left may have: then the sums had what its head said.
+        if shard.change.progress.lost == 0 {
+            header[Field.corrupt] += 1
+            shard.doubtSums()
+        }
         log.tailOffset = to
         return to - offset
     }
@@ -197,7 +200,7 @@ struct Cleaner: ShardParts {
         let low = log.location(frame: frame, offset: from), high = log.location(frame: frame, offset: to - 8)
         _ = try shard.walk(.damage) { slot throws(Failure) in
             if reader.needs(slot.entry, from: low, through: high) {
-                try shard.lose(slot)
+                try shard.lose(slot, isAtTail: true)
                 shard.change.progress.lost += 1
             }
             return false

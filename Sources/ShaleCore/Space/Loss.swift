@@ -32,11 +32,20 @@ struct Loss {
 extension ShardWriter {
     /// Takes a damaged entry out of the index, for good, and counts it. Where its records' heads are what is damaged, the
     /// sums are in doubt from here on.
-    func lose(_ slot: Slot) throws(Failure) {
+    ///
+    /// `isAtTail`: on a full disk it goes without a loss record, or the cleaner could not pass it. Its frame is the next that
+    /// the head takes, and the header of that says that the log begins behind whatever the entry had superseded.
+    func lose(_ slot: Slot, isAtTail: Bool = false) throws(Failure) {
         // What a part supersedes has the same bytes, and a large value without a part is noticed.
-        let isNoted = !slot.entry.isPart
-        if isNoted, Loss.length > log.headRoom { try log.roll() }
-        if isNoted { noteLoss(of: slot) }
+        let isPart = slot.entry.isPart
+        var isNoted = !isPart
+        if isNoted, Loss.length > log.headRoom {
+            do throws(Failure) { try log.roll() } catch {
+                guard isAtTail, error.status == .full else { throw error }
+                isNoted = false
+            }
+        }
+        if !isPart { noteLoss(of: slot) }
         let m = reader.soundMeasure(slot.entry.location)
         if m == nil { doubtSums() }
         table.forgetCopy(of: slot)

@@ -48,7 +48,10 @@ extension ShardWriter {
     func dropGone() throws(Failure) {
         while try dropSomeGone() {}
         while try dropOrphans() {}
-        if header[Field.unsure] != 0 || header[Field.pinnedMost] & 1 != 0 { try finishAudit() }
+        if !change.progress.hasAudited, header[Field.unsure] != 0 || header[Field.pinnedBytes] > 0 {
+            try finishAudit()
+            change.progress.hasAudited = true
+        }
         if change.replaced > 0, change.key.flatMap({ reader.lookup($0) }) == nil { change.replaced = 0 }
     }
 
