@@ -97,12 +97,13 @@ extension Log {
         }
     }
 
-    /// What was admitted with pinned entries: a rebuild has given back the frames that held nothing. (A disk that was
-    /// filled meanwhile does not give them again.)
+    /// What was admitted with pinned entries, and the cleaner's reserve beside what is not pinned: a rebuild has given back
+    /// the frames that held nothing. (A disk that was filled meanwhile does not give them again.)
     func providePinned() {
         let bytes = header[Field.pinnedBytes]
         if bytes == 0 || engine.pointee.isReadOnly { return }
-        try? provide(min(budgetedFrames, frames(for: bytes, most: header[Field.pinnedMost])) - count)
+        let wanted = max(frames(for: bytes, most: header[Field.pinnedMost]), count + reserve)
+        try? provide(min(budgetedFrames, wanted) - count)
     }
 
     /// Gives free frames back to the file system until the budget holds with `extra` more bytes.

@@ -56,6 +56,8 @@ struct Change {
         var emptiedSegment: UInt64 = 0, emptiedOffset = 0, isEmptying = false
         /// Segments that were cleaned so that the table can grow; records, so that an entry leaves.
         var cleanedForTable = 0, cleanedForEntry = 0
+        /// An expiry finds no room for its touch record.
+        var removesInstead = false
         /// Steps of the tags' sweep that the call still owes.
         var tagSteps = 0, hasTagSteps = false
         /// A large value, and how many of its parts are there.
