@@ -169,6 +169,7 @@ struct Cleaner: ShardParts {
 
     private func finishTail() {
         log.releaseTail()
+        header.finish(ShardHeader.Pending.tail)
         log.trim()
     }
 

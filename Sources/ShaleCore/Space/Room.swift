@@ -105,10 +105,13 @@ extension ShardWriter {
 
     /// A head that has room for `length` bytes, and `needed` free frames.
     private func makeHeadRoom(_ length: Int, live: Bool, needed: Int) throws(Failure) {
-        if cleansTail { do throws(Failure) { try cleanTail() } catch { if error.isPause { throw error } } }
-        while length > log.headRoom || log.freeFrames < needed {
+        // (One that another call has begun, or a killed one.)
+        if cleansTail, change.progress.forcedSegment != log.tailNumber {
+            do throws(Failure) { try cleanTail() } catch { if error.isPause { throw error } }
+        }
+        while length > log.headRoom || log.freeFrames < needed || cleansTail {
             let reserve = max(self.reserve, needed)
-            if log.availableFrames > reserve {
+            if !cleansTail, log.availableFrames > reserve {
                 do throws(Failure) {
                     try provideHead(length, reserve)
                     break
@@ -121,6 +124,7 @@ extension ShardWriter {
             }
             // Rare: a run of segments with nothing to gain. Clean whole ones, and evict where that is not enough.
             let cleaned = try cleanSegment()
+            if length <= log.headRoom, log.freeFrames >= needed { break }
             // With nothing left to evict, a round of the log gains all that can be gained.
             if cleaned == 0 || change.progress.idle > 2 * log.count + 2 {
                 // The disk may have room again; if not, the attempt says why.
@@ -171,12 +175,12 @@ extension ShardWriter {
     private var cleansTail: Bool { header[Field.pending] & ShardHeader.Pending.tail != 0 }
 
     private func cleanTail() throws(Failure) {
-        let tail = log.tailNumber
         header.pend(ShardHeader.Pending.tail)
         do throws(Failure) {
-            while log.count > 1, log.tailNumber == tail {
+            // (The cleaner ends it with the segment.)
+            while log.count > 1, cleansTail {
                 change.progress.forcedBytes += try clean()
-                try rest()
+                if cleansTail { try rest() }
             }
         } catch {
             if !error.isPause { header.finish(ShardHeader.Pending.tail) }
