@@ -57,6 +57,9 @@ struct ShardHeader: MappedWords {
         static let unsure = Word(648)
         /// Where the head was, and the time, when what is pinned and gone was sought in vain: hints.
         static let soughtNumber = Word(656), soughtOffset = Count(664), soughtTime = Word(672)
+        /// The tail's segment, where some of it could not be read: up to which hash fraction entries that need it were sought,
+        /// and how many were lost.
+        static let damagedTail = Word(680), damageAt = Word(688), damageLost = Count(696)
         // For whoever locks the shard after its writer was killed: see `Recovery`.
         /// Not zero while a transaction is open; the word that commits it, and its value then.
         static let transaction = Word(704), commitAt = Count(712), commitValue = Word(720)

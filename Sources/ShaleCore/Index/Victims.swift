@@ -146,7 +146,7 @@ struct Victims {
                 let unswept = max(0, table.positions.upperBound - header[Field.sweepAt])
                 let buckets = max(16, unswept / (count(current) + 1) + 1)
                 search.left -= sweep(looks: min(buckets * Table.bucketSlots, Victims.looksAtOnce), expired: expired)
-                search.left -= Victims.looksForItem
+                search.left -= Victims.looksForVictim
                 if let slot = entry(of: item) {
                     search.barren = 0
                     return slot
@@ -209,7 +209,7 @@ struct Victims {
 
     // MARK: Sweeping
 
-    private static let looksForItem = 16, looksForExpired = 16, looksAtOnce = 256
+    private static let looksForItem = 16, looksForVictim = 64, looksForExpired = 16, looksAtOnce = 256
 
     /// Continues the sweep that fills the heap not in use; begins one where none is under way. Returns how many slots it
     /// has looked at, which are some more than `most`.

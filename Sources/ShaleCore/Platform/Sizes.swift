@@ -73,7 +73,7 @@ enum Sizes {
     /// Slots that a call looks at in one hold of a shard's lock.
     static let share = 640
     /// Homes that a walk over the table visits at once.
-    static let homesPerStep = 2
+    static let homesPerStep = 1
     /// Parts of a large value that leave at once; homes that a set sweeps for tags whose cells are to be given back.
     static let partsAtOnce = 16, tagStepsPerSet = 40
     static let givesPagesBackEvery = 64

@@ -15,8 +15,8 @@ struct Change {
     let key: Key?
     /// Its entry makes no room: the lock is released before it is replaced.
     var keepsOwn = false
-    /// Segments that were cleaned for want of frames, lest it should.
-    var regained = 0
+    /// The last segment that is cleaned for want of frames, lest it should; 0: none was yet.
+    var regainsUntil: UInt64 = 0
     /// It had to make room all the same: what the call finds of it is no other's doing.
     var ownIsGone = false
     /// Pinned bytes of the entry that is about to be replaced.
@@ -41,6 +41,8 @@ struct Change {
         var walks = Walks()
         /// It looks for what is pinned and gone, and has counted anew what is pinned.
         var isSeeking = false, hasAudited = false
+        /// Where the head was when that began.
+        var soughtNumber: UInt64 = 0, soughtOffset = 0
         /// It needs the sums that an audit comes to, which is under way or has ended.
         var awaitsAudit = false
         /// Segments that the adaptive policy's hand has been through without a victim; heaps in a row that had none.
@@ -54,16 +56,14 @@ struct Change {
         /// The segment that is emptied because nothing can be copied from it, up to where, and whether what is in it leaves
         /// already: first it is looked through for what has to stay.
         var emptiedSegment: UInt64 = 0, emptiedOffset = 0, isEmptying = false
-        /// Segments that were cleaned so that the table can grow; records, so that an entry leaves.
-        var cleanedForTable = 0, cleanedForEntry = 0
+        /// The last segment that is cleaned so that the table can grow; records that were, so that an entry leaves.
+        var growsUntil: UInt64 = 0, cleanedForEntry = 0
         /// An expiry finds no room for its touch record.
         var removesInstead = false
         /// Steps of the tags' sweep that the call still owes.
         var tagSteps = 0, hasTagSteps = false
         /// A large value, and how many of its parts are there.
         var wholeBlob: UInt64 = 0, wholeParts = 0
-        /// Damage that is being taken out of the index, and how many entries of it were.
-        var damagedSegment: UInt64 = 0, damagedOffset = 0, lost = 0
     }
 
     /// Before a shard is changed, and once room was made for that elsewhere.

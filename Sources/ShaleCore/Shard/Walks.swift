@@ -22,9 +22,4 @@ struct Walks {
     }
     /// It has found something after all.
     mutating func allow(_ kind: Kind) { vain &= ~(1 << kind.rawValue) }
-    /// Something else is looked for.
-    mutating func restart(_ kind: Kind) {
-        allow(kind)
-        if self.kind == kind { self.kind = .none }
-    }
 }

@@ -21,15 +21,15 @@ struct Cleaner: ShardParts {
         guard log.count > 1 else { return 0 }
         let frame = log.queued(0), offset = log.tailOffset
         guard offset <= log.segmentSize - RecordHeader.size else {
-            finishTail()
+            try finishTail(shard)
             return RecordHeader.size
         }
         guard let record = log.soundRecord(frame: frame, offset: offset) else {
-            return try skipDamage(frame, offset, shard)
+            return skipDamage(frame, offset, shard)
         }
         prefetchSlot(frame, record.end)
         if record.kind == .end {
-            finishTail()
+            try finishTail(shard)
         } else {
             shard.spend(table.looks(for: UInt32(truncatingIfNeeded: record.keyHash)))
             guard try clean(record, shard) else { return 0 }
@@ -167,44 +167,50 @@ struct Cleaner: ShardParts {
 
     // MARK: Ends and damage
 
-    private func finishTail() {
+    private func finishTail(_ shard: borrowing ShardWriter) throws(Failure) {
+        if header[Field.damagedTail] == log.tailNumber { try loseEntries(shard) }
         log.releaseTail()
         header.finish(ShardHeader.Pending.tail)
         log.trim()
     }
 
-    /// What cannot be read is dropped and counted; the walk goes on at the next record that verifies.
-    private func skipDamage(_ frame: Int, _ offset: Int, _ shard: borrowing ShardWriter) throws(Failure) -> Int {
+    /// The walk goes on at the next record that verifies. What cannot be read is dropped once all of the segment was looked at.
+    private func skipDamage(_ frame: Int, _ offset: Int, _ shard: borrowing ShardWriter) -> Int {
         let next = log.nextRecord(frame: frame, from: offset + 8, within: Log.mostSkipped),
             end = min(log.segmentSize, offset + 8 + Log.mostSkipped)
         let to = next?.offset ?? (end > log.segmentSize - RecordHeader.size ? log.segmentSize : end)
-        shard.spend(0, bytes: to - offset)
-        try loseEntries(inFrame: frame, from: offset, to: to, shard)
-        // Damage that no entry needs counts as one. An entry that has left may have: then the sums had what its head said.
-        if shard.change.progress.lost == 0 {
-            header[Field.corrupt] += 1
-            shard.doubtSums()
+        shard.spend(skipped: to - offset)
+        if header[Field.damagedTail] != log.tailNumber {
+            (header[Field.damageAt], header[Field.damageLost]) = (0, 0)
+            header.release(Field.damagedTail, log.tailNumber)
         }
         log.tailOffset = to
         return to - offset
     }
 
-    /// Whose entries they were, only the table knows. (A loss record takes hardly more room than the smallest record that is
-    /// lost.)
-    private func loseEntries(inFrame frame: Int, from: Int, to: Int, _ shard: borrowing ShardWriter) throws(Failure) {
-        let known = (shard.change.progress.damagedSegment, shard.change.progress.damagedOffset)
-        if known != (log.tailNumber, from) {
-            shard.change.progress.damagedSegment = log.tailNumber
-            (shard.change.progress.damagedOffset, shard.change.progress.lost) = (from, 0)
-            shard.change.progress.walks.restart(.damage)
-        }
-        let low = log.location(frame: frame, offset: from), high = log.location(frame: frame, offset: to - 8)
-        _ = try shard.walk(.damage) { slot throws(Failure) in
-            if reader.needs(slot.entry, from: low, through: high) {
-                try shard.lose(slot, isAtTail: true)
-                shard.change.progress.lost += 1
+    /// What still needs the tail's segment, of which all that can be read has left, was damaged. Whose entries these are, only
+    /// the table knows: one walk for all damage of a segment, with whichever calls clean it. (A loss record takes hardly more
+    /// room than the smallest record that is lost.)
+    private func loseEntries(_ shard: borrowing ShardWriter) throws(Failure) {
+        let low = log.location(frame: log.queued(0), offset: SegmentHeader.size),
+            high = log.location(frame: log.queued(0), offset: log.segmentSize - 8)
+        while header[Field.damageAt] < Table.allFractions {
+            let homes = table.homes(from: header[Field.damageAt], atMost: Sizes.homesPerStep)
+            let buckets = try table.visit(homes) { slot throws(Failure) in
+                if reader.needs(slot.entry, from: low, through: high) {
+                    try shard.lose(slot, isAtTail: true)
+                    header[Field.damageLost] += 1
+                }
             }
-            return false
+            shard.spend(buckets * Table.bucketSlots)
+            header[Field.damageAt] = homes.next
+            try shard.rest()
         }
+        // Damage that no entry needs counts as one. An entry that has left may have: then the sums had what its head said.
+        if header[Field.damageLost] == 0 {
+            header[Field.corrupt] += 1
+            shard.doubtSums()
+        }
+        header[Field.damagedTail] = 0
     }
 }

@@ -48,6 +48,7 @@ extension ShardWriter {
         if !isPart { noteLoss(of: slot) }
         let m = reader.soundMeasure(slot.entry.location)
         if m == nil { doubtSums() }
+        spend(4 * Share.lookup)
         table.forgetCopy(of: slot)
         header.begin()
         if isNoted { appendLoss(of: slot) }

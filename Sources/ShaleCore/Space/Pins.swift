@@ -61,15 +61,19 @@ extension ShardWriter {
     /// passed: who tries to pin one entry after the other does not wait for a walk each time.
     @inline(never)
     func dropAllGone() throws(Failure) {
-        if header[Field.soughtNumber] == log.headNumber, header[Field.soughtOffset] == log.headOffset,
-            change.now &- header[Field.soughtTime] < ShardWriter.pauseOfSearch
+        if !change.progress.isSeeking, header[Field.soughtNumber] == log.headNumber,
+            header[Field.soughtOffset] == log.headOffset, change.now &- header[Field.soughtTime] < ShardWriter.pauseOfSearch
         {
             return
         }
-        #if SHALE_FAULTS
-        if !change.progress.isSeeking { shim_tell(SHIM_SOUGHT, nil) }
-        #endif
-        change.progress.isSeeking = true
+        if !change.progress.isSeeking {
+            #if SHALE_FAULTS
+            shim_tell(SHIM_SOUGHT, nil)
+            #endif
+            change.progress.isSeeking = true
+            // (What is appended meanwhile may have ended what the walk has passed.)
+            (change.progress.soughtNumber, change.progress.soughtOffset) = (log.headNumber, log.headOffset)
+        }
         let before = header[Field.pinnedBytes]
         try dropGone()
         if geometry.shards > 1, header[Field.pinnedBytes] > 0, let part = try partOfGone(change.now) {
@@ -78,8 +82,8 @@ extension ShardWriter {
         }
         change.progress.isSeeking = false
         if header[Field.pinnedBytes] < before { return }
-        header[Field.soughtNumber] = log.headNumber
-        header[Field.soughtOffset] = log.headOffset
+        header[Field.soughtNumber] = change.progress.soughtNumber
+        header[Field.soughtOffset] = change.progress.soughtOffset
         header[Field.soughtTime] = change.now
     }
     /// Milliseconds.

@@ -92,14 +92,13 @@ extension ShardWriter {
     /// frames are free again; twice round the log at most for a call.
     @inline(never)
     private func regainReserve() throws(Failure) {
-        while log.availableFrames < reserve, change.regained < 2 * log.count {
-            let tail = log.queued(0)
-            while log.count > 1, log.queued(0) == tail {
+        if change.regainsUntil == 0 { change.regainsUntil = log.headNumber + UInt64(log.count) }
+        while log.availableFrames < reserve, log.count > 1, log.tailNumber <= change.regainsUntil {
+            let tail = log.tailNumber
+            while log.count > 1, log.tailNumber == tail {
                 if try clean(isAhead: true) == 0 { return }
-                if log.queued(0) == tail { try rest() }
+                try rest()
             }
-            change.regained += 1
-            try rest()
         }
     }
 
@@ -251,7 +250,7 @@ extension ShardWriter {
         while change.progress.emptiedOffset < end {
             let from = max(change.progress.emptiedOffset, log.tailOffset)
             guard let record = log.nextRecord(frame: frame, from: from, within: Log.mostSkipped) else {
-                spend(0, bytes: Log.mostSkipped)
+                spend(skipped: Log.mostSkipped)
                 change.progress.emptiedOffset = from + Log.mostSkipped
                 try rest()
                 continue
@@ -289,17 +288,15 @@ extension ShardWriter {
         let least = (header[Field.live] + log.segmentRoom - 1) / log.segmentRoom + 1 + log.reserve
         guard table.shape.mode == TableShape.Mode.steady, least * log.segmentSize + wanted <= geometry.shardBudget
         else { return false }
-        while log.count > 1, change.progress.cleanedForTable < log.count {
-            let tail = log.queued(0)
-            while log.count > 1, log.queued(0) == tail {
-                do throws(Failure) { if try clean() == 0 { return false } } catch {
-                    if error.isPause { throw error }
-                    return false
-                }
-                if log.queued(0) == tail { try rest() }
+        // (Whichever calls clean them meanwhile.)
+        if change.progress.growsUntil == 0 { change.progress.growsUntil = log.headNumber }
+        while log.count > 1, log.tailNumber <= change.progress.growsUntil {
+            let tail = log.tailNumber
+            do throws(Failure) { if try clean() == 0 { return false } } catch {
+                if error.isPause { throw error }
+                return false
             }
-            change.progress.cleanedForTable += 1
-            if growTable(table.shape) { return true }
+            if log.tailNumber != tail, growTable(table.shape) { return true }
             try rest()
         }
         return false

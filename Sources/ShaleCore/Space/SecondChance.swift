@@ -106,7 +106,7 @@ struct SecondChance: ShardParts {
             let end = isHead ? log.headOffset : log.segmentSize
             let next = offset < end ? log.nextRecord(frame: frame, from: offset, within: Log.mostSkipped) : nil
             if next == nil, end - offset > Log.mostSkipped {
-                shard.spend(0, bytes: Log.mostSkipped)
+                shard.spend(skipped: Log.mostSkipped)
                 offset += Log.mostSkipped
                 continue
             }
@@ -127,6 +127,10 @@ struct SecondChance: ShardParts {
             if uses < fewest { (fewest, best) = (uses, slot) }
             if uses == 0 { break }
         }
+        #if SHALE_FAULTS
+        // (Meanwhile others may have used or cleaned what it had passed.)
+        if fewest > 0, shard.change.pauses > 0 { shim_tell(SHIM_FORCED, nil) }
+        #endif
         setHand(i, offset)
         if best != nil || !shard.change.hasShare { shard.change.progress.handSegments = 0 }
         return best

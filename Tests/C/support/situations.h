@@ -306,7 +306,7 @@ static void prepare_copying(shale_cache *cache) {
     prepare_base(cache);
     for (uint64_t n = 0; !begins; n++) {
         uint64_t key = lasting + n % lasting_count;
-        REQUIRE(n < 10000);
+        REQUIRE(n < 100000);
         put(cache, key, small + n % 7 * 30, n % 10 == 0 ? SHALE_SET_PINNED : 0);
         if (n % 3 == 0)
             touch(cache, key, n % 20 == 3 ? SHALE_NONE : 3600000);
@@ -321,7 +321,7 @@ static void prepare_parts(shale_cache *cache, uint64_t count) {
     bool begins = false;
     prepare_base(cache);
     for (uint64_t n = 0; !begins; n++) {
-        REQUIRE(n < 10000);
+        REQUIRE(n < 100000);
         if (n % 20 == 0)
             put(cache, lasting + n / 20 % count, large, 0);
         if (n % 20 == 1)
