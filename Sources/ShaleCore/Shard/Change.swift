@@ -15,8 +15,8 @@ struct Change {
     let key: Key?
     /// Its entry makes no room: the lock is released before it is replaced.
     var keepsOwn = false
-    /// The last segment that is cleaned for want of frames, lest it should; 0: none was yet.
-    var regainsUntil: UInt64 = 0
+    /// Twice round the log was cleaned for want of frames, lest it should, and was not enough.
+    var hasRegained = false
     /// It had to make room all the same: what the call finds of it is no other's doing.
     var ownIsGone = false
     /// Pinned bytes of the entry that is about to be replaced.
@@ -56,6 +56,8 @@ struct Change {
         /// The segment that is emptied because nothing can be copied from it, up to where, and whether what is in it leaves
         /// already: first it is looked through for what has to stay.
         var emptiedSegment: UInt64 = 0, emptiedOffset = 0, isEmptying = false
+        /// The last segment that is cleaned for want of frames, lest the call's own entry should make room; 0: none was yet.
+        var regainsUntil: UInt64 = 0
         /// The last segment that is cleaned so that the table can grow; records that were, so that an entry leaves.
         var growsUntil: UInt64 = 0, cleanedForEntry = 0
         /// An expiry finds no room for its touch record.

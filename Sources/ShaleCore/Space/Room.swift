@@ -92,14 +92,16 @@ extension ShardWriter {
     /// frames are free again; twice round the log at most for a call.
     @inline(never)
     private func regainReserve() throws(Failure) {
-        if change.regainsUntil == 0 { change.regainsUntil = log.headNumber + UInt64(log.count) }
-        while log.availableFrames < reserve, log.count > 1, log.tailNumber <= change.regainsUntil {
+        if change.hasRegained { return }
+        if change.progress.regainsUntil == 0 { change.progress.regainsUntil = log.headNumber + UInt64(log.count) }
+        while log.availableFrames < reserve, log.count > 1, log.tailNumber <= change.progress.regainsUntil {
             let tail = log.tailNumber
             while log.count > 1, log.tailNumber == tail {
                 if try clean(isAhead: true) == 0 { return }
                 try rest()
             }
         }
+        if log.availableFrames < reserve { change.hasRegained = true }
     }
 
     /// A head that has room for `length` bytes, and `needed` free frames.
