@@ -62,7 +62,8 @@ extension ShardWriter {
     @inline(never)
     func dropAllGone() throws(Failure) {
         if !change.progress.isSeeking, header[Field.soughtNumber] == log.headNumber,
-            header[Field.soughtOffset] == log.headOffset, change.now &- header[Field.soughtTime] < ShardWriter.pauseOfSearch
+            header[Field.soughtOffset] == log.headOffset,
+            change.now &- header[Field.soughtTime] < ShardWriter.pauseOfSearch
         {
             return
         }

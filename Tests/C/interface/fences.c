@@ -381,8 +381,8 @@ static void forget_number(const char *directory, const char *key) {
     unmap_file(&data);
 }
 
-/* A reader drops what is damaged, also where a full disk has no room for a record of that. */
-static void test_damaged(bool disk_fills) {
+/* A reader drops what is damaged, also where a full disk has no room for a record of that; and so does `verify`. */
+static void test_damaged(bool disk_fills, bool verifies) {
     char *directory = path_to("damaged");
     shale_cache *cache = open_at(directory, 4 << 20, 1, 0);
     CHECK_STATUS(SHALE_OK, put(cache, "filler", 9000, NULL));
@@ -395,6 +395,8 @@ static void test_damaged(bool disk_fills) {
         CHECK_STATUS(SHALE_OK, put(cache, "filler", i < 12 ? 9000 : 13000, NULL));
     CHECK_EQUAL(64, size_of(cache, "key-to-find"));
     forget_number(directory, "key-to-find");
+    if (verifies)
+        CHECK_STATUS(SHALE_OK, shale_verify(cache, NULL));
     CHECK_EQUAL(SIZE_MAX, size_of(cache, "key-to-find"));
     disk_is_full = false;
     CHECK_STATUS(SHALE_CONFLICT, put_fenced(cache, "key-to-find", 10, NULL, token));
@@ -423,7 +425,8 @@ int main(void) {
     for (size_t i = 0; i < sizeof killed / sizeof *killed; i++)
         test_killed(killed[i]);
     RUN(test_renew);
-    test_damaged(false);
-    test_damaged(true);
+    test_damaged(false, false);
+    test_damaged(true, false);
+    test_damaged(false, true);
     return finish();
 }
