@@ -19,7 +19,7 @@ struct Log {
     static let reserve = 2
     static let patience = Sizes.patience
     /// Bytes of damage that are looked through at once for the next record.
-    static let mostSkipped = 16 << 10
+    static let mostSkipped = 8 << 10
 
     let engine: EngineRef
     /// The shard's.
