@@ -59,7 +59,8 @@
  *     once a minute for a handle and a holder. It runs in the waiting thread,
  *     and must not use the cache. The sentence is valid until it returns.
  *   - After lock_timeout_ms the call fails with SHALE_E_BUSY and the same
- *     sentence, and has changed nothing. The time begins anew with each lock.
+ *     sentence, and has changed nothing, though others may have made room. The
+ *     time begins anew with each lock.
  *     Calls that take the shards one by one (shale_invalidate, shale_clear,
  *     shale_evict, shale_purge, shale_verify, and batches) are done with those
  *     before; call them again. After a shale_sync() nothing is certain. Large
@@ -116,7 +117,7 @@ enum {
 
     SHALE_E_INVALID = -1,     /* an argument is out of range */
     SHALE_E_TOO_LARGE = -2,   /* key over 65,535 bytes, or value over the cache's limit */
-    SHALE_E_FULL = -3,        /* no space: the disk is full, or pinned entries fill the cache */
+    SHALE_E_FULL = -3,        /* no space: a full disk, pinned entries, or large values that are being written */
     SHALE_E_MEMORY = -4,      /* out of memory */
     SHALE_E_IO = -5,          /* a system call failed: shale_last_errno() */
     SHALE_E_FORMAT = -6,      /* the directory holds something that is not a cache */

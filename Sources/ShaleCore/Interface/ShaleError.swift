@@ -7,7 +7,7 @@ public struct ShaleError: Error, Sendable, CustomStringConvertible {
         case invalid = -1
         /// A key over 65,535 bytes, or a value over the store's limit.
         case tooLarge = -2
-        /// The disk is full, or pinned entries fill the store.
+        /// The disk is full, or pinned entries or large values being written fill the store.
         case full = -3
         case outOfMemory = -4
         case inputOutput = -5
