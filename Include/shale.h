@@ -59,8 +59,8 @@
  *     once a minute for a handle and a holder. It runs in the waiting thread,
  *     and must not use the cache. The sentence is valid until it returns.
  *   - After lock_timeout_ms the call fails with SHALE_E_BUSY and the same
- *     sentence, and has changed nothing, though others may have made room. The
- *     time begins anew with each lock.
+ *     sentence, and has changed nothing, except that it may have evicted other
+ *     entries to make room. The time begins anew with each lock.
  *     Calls that take the shards one by one (shale_invalidate, shale_clear,
  *     shale_evict, shale_purge, shale_verify, and batches) are done with those
  *     before; call them again. After a shale_sync() nothing is certain. Large

@@ -131,7 +131,7 @@ struct ShardHeader: MappedWords {
     enum SweepState { static let idle = 0, sweeping = 1, restart = 2, complete = 3 }
 
     /// Changes of a whole shard, a bit each: a writer that finds one set finishes it. `tail`: the log has no room until the
-    /// tail's segment is clean, so whoever wants to append goes on with it first.
+    /// tail's segment is clean, so a call that wants to append goes on with it first.
     enum Pending { static let clear = 1, clearInPlace = 2, tail = 4, rebase = 16 }
 
     @inline(__always) subscript(_ field: Count) -> Int {

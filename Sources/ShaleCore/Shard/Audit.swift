@@ -36,10 +36,9 @@ extension ShardWriter {
     func continueAudit() {
         let from = header[Field.auditAt] &- ShardHeader.auditBegins, table = self.table
         guard from < Table.allFractions else { return endAudit() }
-        let homes = table.homes(from: from, atMost: Sizes.homesPerStep)
         // (Where only the longest pinned record is in question, what others take is not read.)
         let isSure = header[Field.unsure] == 0
-        let buckets = table.visit(homes) { slot in
+        let next = visitHomes(from: from) { slot in
             // (Homes are other ones since the table has another size.)
             if table.fraction(of: slot) < from { return }
             let word0 = slot.entry
@@ -48,9 +47,8 @@ extension ShardWriter {
             addToAudit(reader.measure(word0.location), sign: 1)
             countInAudit(word0, sign: 1)
         }
-        spend(buckets * Table.bucketSlots)
-        header.release(Field.auditAt, homes.next + ShardHeader.auditBegins)
-        if homes.next == Table.allFractions { endAudit() }
+        header.release(Field.auditAt, next + ShardHeader.auditBegins)
+        if next == Table.allFractions { endAudit() }
     }
 
     private func endAudit() {

@@ -1,6 +1,14 @@
 import CShalePlatform
 
 extension ShardWriter {
+    /// A step of a walk: visits the entries of a few homes, and pays for that. Where the next home begins.
+    @inline(__always)
+    func visitHomes<E: Error>(from fraction: UInt64, _ body: (Slot) throws(E) -> Void) throws(E) -> UInt64 {
+        let homes = table.homes(from: fraction, atMost: Sizes.homesPerStep)
+        spend(try table.visit(homes, body) * Table.bucketSlots)
+        return homes.next
+    }
+
     /// Goes on until `body` has found something, with that home's entries all visited; or once round in vain, which holds
     /// for the rest of the call, unless it makes room elsewhere. `first`: where a walk begins.
     @inline(never)
@@ -14,15 +22,13 @@ extension ShardWriter {
             // (The first step in a hold is for progress, whatever the call has done before.)
             if change.hasWalked { try rest() }
             change.hasWalked = true
-            let at = change.progress.walks.at, table = self.table
-            let homes = table.homes(from: at, atMost: Sizes.homesPerStep)
+            let at = change.progress.walks.at
             var found = false
-            let buckets = try table.visit(homes) { slot throws(Failure) in
+            let next = try visitHomes(from: at) { slot throws(Failure) in
                 if try body(slot) { found = true }
             }
-            spend(buckets * Table.bucketSlots)
-            change.progress.walks.left -= min(change.progress.walks.left, homes.next - at)
-            change.progress.walks.at = homes.next < Table.allFractions ? homes.next : 0
+            change.progress.walks.left -= min(change.progress.walks.left, next - at)
+            change.progress.walks.at = next < Table.allFractions ? next : 0
             if found {
                 // (Entries may be gone faster than they are found: once round finds all that were before.)
                 if kind != .gone { change.progress.walks.left = Table.allFractions }

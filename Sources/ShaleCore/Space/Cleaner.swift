@@ -195,15 +195,12 @@ struct Cleaner: ShardParts {
         let low = log.location(frame: log.queued(0), offset: SegmentHeader.size),
             high = log.location(frame: log.queued(0), offset: log.segmentSize - 8)
         while header[Field.damageAt] < Table.allFractions {
-            let homes = table.homes(from: header[Field.damageAt], atMost: Sizes.homesPerStep)
-            let buckets = try table.visit(homes) { slot throws(Failure) in
+            header[Field.damageAt] = try shard.visitHomes(from: header[Field.damageAt]) { slot throws(Failure) in
                 if reader.needs(slot.entry, from: low, through: high) {
                     try shard.lose(slot, isAtTail: true)
                     header[Field.damageLost] += 1
                 }
             }
-            shard.spend(buckets * Table.bucketSlots)
-            header[Field.damageAt] = homes.next
             try shard.rest()
         }
         // Damage that no entry needs counts as one. An entry that has left may have: then the sums had what its head said.

@@ -34,7 +34,7 @@ extension ShardWriter {
     /// sums are in doubt from here on.
     ///
     /// `isAtTail`: on a full disk it goes without a loss record, or the cleaner could not pass it. Its frame is the next that
-    /// the head takes, and the header of that says that the log begins behind whatever the entry had superseded.
+    /// the head takes, and the header of that says that the log begins behind everything that the entry had superseded.
     func lose(_ slot: Slot, isAtTail: Bool = false) throws(Failure) {
         // What a part supersedes has the same bytes, and a large value without a part is noticed.
         let isPart = slot.entry.isPart

@@ -77,7 +77,7 @@ extension ShardWriter {
             }
             if change.keepsOwn { try regainReserve() }
         }
-        if length > log.headRoom || log.freeFrames < needed || cleansTail {
+        if !headHas(length, needed) || cleansTail {
             try makeHeadRoom(length, live: live, needed: needed)
         }
     }
@@ -104,13 +104,17 @@ extension ShardWriter {
         if log.availableFrames < reserve { change.hasRegained = true }
     }
 
-    /// A head that has room for `length` bytes, and `needed` free frames.
+    /// Whether the head has room for `length` bytes, and there are `needed` free frames.
+    @inline(__always)
+    private func headHas(_ length: Int, _ needed: Int) -> Bool { length <= log.headRoom && log.freeFrames >= needed }
+
+    /// Makes both so.
     private func makeHeadRoom(_ length: Int, live: Bool, needed: Int) throws(Failure) {
-        // (One that another call has begun, or a killed one.)
+        // (Another call has begun that segment, or one that was killed.)
         if cleansTail, change.progress.forcedSegment != log.tailNumber {
             do throws(Failure) { try cleanTail() } catch { if error.isPause { throw error } }
         }
-        while length > log.headRoom || log.freeFrames < needed || cleansTail {
+        while !headHas(length, needed) || cleansTail {
             let reserve = max(self.reserve, needed)
             if !cleansTail, log.availableFrames > reserve {
                 do throws(Failure) {
@@ -125,7 +129,7 @@ extension ShardWriter {
             }
             // Rare: a run of segments with nothing to gain. Clean whole ones, and evict where that is not enough.
             let cleaned = try cleanSegment()
-            if length <= log.headRoom, log.freeFrames >= needed { break }
+            if headHas(length, needed) { break }
             // With nothing left to evict, a round of the log gains all that can be gained.
             if cleaned == 0 || change.progress.idle > 2 * log.count + 2 {
                 // The disk may have room again; if not, the attempt says why.
@@ -290,7 +294,7 @@ extension ShardWriter {
         let least = (header[Field.live] + log.segmentRoom - 1) / log.segmentRoom + 1 + log.reserve
         guard table.shape.mode == TableShape.Mode.steady, least * log.segmentSize + wanted <= geometry.shardBudget
         else { return false }
-        // (Whichever calls clean them meanwhile.)
+        // (Other calls may clean some of them meanwhile.)
         if change.progress.growsUntil == 0 { change.progress.growsUntil = log.headNumber }
         while log.count > 1, log.tailNumber <= change.progress.growsUntil {
             let tail = log.tailNumber
