@@ -49,7 +49,7 @@ static size_t name_length(const char *call) { return strcspn(call, "("); }
 
 void shim_stop(enum shim_count which) {
     const struct shim_section *now = &shim_section_now;
-    if (!now->call || !stopped_call || name_length(now->call) != strlen(stopped_call) ||
+    if (!now->call || now->hold.rest || !stopped_call || name_length(now->call) != strlen(stopped_call) ||
         strncmp(now->call, stopped_call, strlen(stopped_call)) != 0)
         return;
     fprintf(stderr, "%s: %llu slots, %llu records, %llu bytes read, %llu appended in one hold\n", stopped_call,
@@ -85,7 +85,8 @@ static void raise_to(uint64_t *most, uint64_t n) {
 }
 
 static void note(const struct shim_section *section) {
-    struct shim_call_counts *row = shim_counts ? row_of(section->call ? section->call : "other") : NULL;
+    const char *call = section->hold.rest ? section->hold.rest : section->call;
+    struct shim_call_counts *row = shim_counts ? row_of(call ? call : "other") : NULL;
     if (!row) return;
     const uint64_t *counts = section->hold.counts;
     __atomic_fetch_add(&row->holds, 1, __ATOMIC_RELAXED);
@@ -113,9 +114,18 @@ void shim_leave(struct shim_section outer) {
     shim_section_now = outer;
 }
 
+void shim_rest_of_hold(const void *name) {
+    struct shim_hold *hold = &shim_section_now.hold;
+    if (!hold->lock) return;
+    note(&shim_section_now);
+    hold->rest = name;
+    memset(hold->counts, 0, sizeof hold->counts);
+}
+
 void shim_hold_begins(const void *lock, const void *table, size_t table_size, const void *log, size_t log_size) {
     if (!shim_counts) return;
-    shim_section_now.hold = (struct shim_hold){lock, (uintptr_t)table, table_size, (uintptr_t)log, log_size, 0, {0}};
+    shim_section_now.hold = (struct shim_hold){lock, (uintptr_t)table, table_size, (uintptr_t)log, log_size, 0, {0},
+                                               NULL};
 }
 
 void shim_hold_ends(const void *lock) {

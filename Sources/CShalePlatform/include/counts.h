@@ -14,6 +14,7 @@ struct shim_hold {
     const void *lock; /* NULL: none is held, or counting is off */
     uintptr_t table, table_size, log, log_size, last_slot;
     uint64_t counts[SHIM_COUNTS];
+    const char *rest; /* what the rest of it counts as, if not as the call's */
 };
 /* The call that a thread runs, and the lock that it holds. */
 struct shim_section {
@@ -57,6 +58,8 @@ struct shim_section shim_call(const void *name);
 /* The same for a part of a call that counts by itself: what is counted meanwhile is not the call's. */
 struct shim_section shim_part(const void *name);
 void shim_leave(struct shim_section outer);
+/* The rest of the hold that is under way counts by itself. */
+void shim_rest_of_hold(const void *name);
 
 void shim_hold_begins(const void *lock, const void *table, size_t table_size, const void *log, size_t log_size);
 void shim_hold_ends(const void *lock);

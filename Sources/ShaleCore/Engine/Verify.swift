@@ -19,12 +19,12 @@ extension Engine {
                 if ref.pointee.isReadOnly {
                     if shard.header.isBeingRebuilt { try shard.waitForRebuild() }
                     // (Without a lock: each slot is looked at again.)
-                    let (next, found) = try shard.reader.checkHome(of: fraction) { _ throws(Failure) in
+                    let (stretch, found) = try shard.reader.checkNext(from: fraction) { _ throws(Failure) in
                         report.corruptRecords += 1
                         report.records += 1
                     }
                     report.add(found)
-                    fraction = next
+                    fraction = stretch.next
                 } else {
                     try check(shard, &fraction, &report)
                 }
@@ -41,15 +41,19 @@ extension Engine {
             let corrupt = ShardHeader.Field.corrupt, before = shard.header[corrupt]
             defer { report.corruptRecords += UInt64(shard.header[corrupt] - before) }
             repeat {
-                let (next, found) = try shard.reader.checkHome(of: fraction) { slot throws(Failure) in
-                    if Loss.length > shard.log.headRoom { try shard.makeRoom(Loss.length, live: false) }
-                    guard shard.reader.check(slot) == .damaged else { return }
+                let (stretch, found) = try shard.reader.checkNext(from: fraction) { slot throws(Failure) in
+                    shard.spend(0, bytes: shard.log.record(slot.entry.location)?.length ?? 0)
+                    if Loss.length > shard.log.headRoom {
+                        try shard.makeRoom(Loss.length, live: false)
+                        // (The entry may have left for that.)
+                        guard shard.reader.check(slot) == .damaged else { return }
+                    }
                     try shard.lose(slot)
                     report.records += 1
                 }
                 report.add(found)
-                shard.spend(Int(found.records) * Share.lookup + Table.bucketSlots, bytes: Int(found.bytes))
-                fraction = next
+                shard.spend(stretch.looks + Int(found.records) * Share.lookup, bytes: Int(found.bytes))
+                fraction = stretch.next
             } while fraction < Table.allFractions && shard.change.left > 0
         }
     }
@@ -65,13 +69,14 @@ extension Report {
 private enum Checked: Equatable { case free, sound(Int), damaged }
 
 extension ShardReader {
-    /// Checks the entries of one home: what is sound there, and where the next home begins. `drop` gets the others.
-    fileprivate func checkHome(of fraction: UInt64, _ drop: (Slot) throws(Failure) -> Void) throws(Failure) -> (
-        next: UInt64, Report
+    /// Checks the next entry of a home, or all that have its fraction: what is sound there. `drop` gets the others.
+    fileprivate func checkNext(from fraction: UInt64, _ drop: (Slot) throws(Failure) -> Void) throws(Failure) -> (
+        Table.Stretch, Report
     ) {
         var report = Report()
-        let homes = table.homes(from: fraction, atMost: 1)
-        _ = try table.visit(homes) { slot throws(Failure) in
+        // (Their records may be long: a step reads one.)
+        let stretch = table.stretch(from: fraction, atMost: 1)
+        try table.visit(stretch) { slot throws(Failure) in
             switch check(slot) {
             case .free: break
             case .damaged: try drop(slot)
@@ -80,7 +85,7 @@ extension ShardReader {
                 report.bytes += UInt64(bytes)
             }
         }
-        return (homes.next, report)
+        return (stretch, report)
     }
 
     /// What a slot points to. Without the lock it may be recycled meanwhile, and is looked at again.

@@ -242,40 +242,51 @@ struct Table {
     /// Behind the last one.
     static let allFractions = UInt64(1) << Sizes.fractionBits
 
-    /// Homes in a row, and the fraction behind their last one.
-    struct Homes {
-        let range: ClosedRange<Int>
-        let next: UInt64
+    /// Entries of one home: those with these fractions.
+    struct Stretch {
+        let home: Int
+        let fractions: Range<UInt64>
+        let endsHome: Bool
+        /// At slots, to find it and to visit it.
+        let looks: Int
+
+        /// Where the next one begins.
+        @inline(__always) var next: UInt64 { fractions.upperBound }
     }
 
-    /// The home of a fraction, and some behind it.
-    func homes(from fraction: UInt64, atMost most: Int) -> Homes {
-        let shape = self.shape
-        let first = shape.home(UInt32(truncatingIfNeeded: fraction))
-        var last = first, next = shape.end(ofHome: first, from: fraction)
-        // (Homes on both sides of a pass over the table are not in a row.)
-        while last - first + 1 < most, next < Table.allFractions,
-            shape.home(UInt32(truncatingIfNeeded: next)) == last + 1
-        {
-            last += 1
-            next = shape.end(ofHome: last, from: next)
+    /// From a fraction on to the end of its home, or as far as `most` entries.
+    @inline(never)
+    func stretch(from fraction: UInt64, atMost most: Int) -> Stretch {
+        let shape = self.shape, home = shape.home(UInt32(truncatingIfNeeded: fraction))
+        let end = min(shape.end(ofHome: home, from: fraction), Table.allFractions)
+        let slots = (reach(ofHome: home) + 1) * Table.bucketSlots
+        var next = end, looks = slots
+        func count() -> Int {
+            looks += slots
+            var count = 0
+            forEachSlot(ofHome: home) { _, its in if its >= fraction && its < next { count += 1 } }
+            return count
         }
-        return Homes(range: first...last, next: min(next, Table.allFractions))
+        while slots > most, next - fraction > 1, count() > most { next = fraction + (next - fraction) / 2 }
+        return Stretch(home: home, fractions: fraction..<next, endsHome: next == end, looks: looks)
     }
 
-    /// Visits the entries of some homes, wherever they are; the body may free their slots. Returns how many buckets were
-    /// looked at, each of them once.
+    /// Visits the entries of a stretch, wherever they are; the body may free their slots.
     @inline(__always)
-    func visit<E: Error>(_ homes: Homes, _ body: (Slot) throws(E) -> Void) throws(E) -> Int {
-        var position = homes.range.lowerBound, end = homes.range.upperBound
-        while position <= end {
-            if position <= homes.range.upperBound { end = max(end, position + reach(ofHome: position)) }
-            try forEachSlot(at: position..<(position + 1)) { slot, word0, _ throws(E) in
-                if homes.range.contains(position - word0.displacement) { try body(slot) }
-            }
-            position += 1
+    func visit<E: Error>(_ stretch: Stretch, _ body: (Slot) throws(E) -> Void) throws(E) {
+        try forEachSlot(ofHome: stretch.home) { slot, its throws(E) in
+            // (A damaged slot may be beyond its home's last fraction.)
+            if its >= stretch.fractions.lowerBound, stretch.endsHome || its < stretch.next { try body(slot) }
         }
-        return position - homes.range.lowerBound
+    }
+
+    /// Every slot in use with this home, and its fraction.
+    @inline(__always)
+    private func forEachSlot<E: Error>(ofHome home: Int, _ body: (Slot, UInt64) throws(E) -> Void) throws(E) {
+        let shape = self.shape
+        try forEachSlot(at: home..<(home + reach(ofHome: home) + 1)) { slot, word0, position throws(E) in
+            if position - word0.displacement == home { try body(slot, UInt64(fraction(at: position, word0, shape))) }
+        }
     }
 
     /// Every slot in use, or those of some buckets. Under the lock; the body may free it.

@@ -64,6 +64,8 @@ extension Table {
 
     /// Buckets that are looked through for a free slot.
     private static let farthestFree = 96
+    /// At slots, at most: to find it, and to move entries there.
+    static let looksForFree = 2 * farthestFree * bucketSlots
 
     /// Moves entries up, each within its own reach, until a slot near `home` is free.
     /// `sparing`: the home whose entries are being laid out anew, and must stay where they are.

@@ -90,10 +90,14 @@ extension Table {
                     let home = TableShape.scale(
                         TableShape.fraction(fingerprint: word0.fingerprint, lowest: lowest), next)
                     if home == old { continue }
-                    guard
-                        let target = nearestFreeSlot(home) ?? makeFree(near: home, sparing: old)
+                    var target = nearestFreeSlot(home)
+                    if target == nil {
+                        looks += Table.looksForFree
+                        target =
+                            makeFree(near: home, sparing: old)
                             ?? (word0.isPinned ? yieldedSlot(near: home, dropped) : nil)
-                    else {
+                    }
+                    guard let target else {
                         drop(slot, dropped)
                         continue
                     }

@@ -134,7 +134,7 @@ struct Victims {
     }
 
     /// The least recently used entry's slot, or nil where all are pinned. `expired`: as of `sweep`.
-    func next(_ search: inout Search, expired: (Slot) -> Bool) throws(Failure) -> Slot? {
+    func next(_ search: inout Search, expired: (Slot, inout Int) -> Bool) throws(Failure) -> Slot? {
         while header[Field.entries] > header[Field.pinned], search.barren < 4 {
             while count(current) > 0 {
                 // (Items above the limit are left of a sweep that had to lower it.)
@@ -209,13 +209,13 @@ struct Victims {
 
     // MARK: Sweeping
 
-    private static let looksForItem = 16, looksForVictim = 64, looksForExpired = 16, looksAtOnce = 256
+    private static let looksForItem = 16, looksForVictim = 64, looksAtOnce = 256
 
     /// Continues the sweep that fills the heap not in use; begins one where none is under way. Returns how many slots it
     /// has looked at, which are some more than `most`.
-    /// `expired` is offered slots whose entry may be past its last moment, and says which it has removed.
+    /// `expired` is offered slots whose entry may be past its last moment, says which it has removed, and counts its looks.
     @discardableResult
-    func sweep(looks most: Int, expired: (Slot) -> Bool) -> Int {
+    func sweep(looks most: Int, expired: (Slot, inout Int) -> Bool) -> Int {
         let shape = table.shape
         let end = shape.positions.upperBound
         if header[Field.sweepState] == ShardHeader.SweepState.complete { return 0 }
@@ -239,9 +239,11 @@ struct Victims {
             for i in stride(from: 0, to: Table.bucketSize, by: Slot.size) {
                 let slot = Slot(p + i), word0 = slot.entry
                 if word0.isFree || word0.isPart { continue }
-                if slot.use.expiry != 0, expired(slot) {
-                    spend(Victims.looksForExpired)
-                    continue
+                if slot.use.expiry != 0 {
+                    var more = 0
+                    let isGone = expired(slot, &more)
+                    if more > 0 { spend(more) }
+                    if isGone { continue }
                 }
                 let word1 = slot.use
                 if word0.isPinned || Victims.rank(word1) > limit || Victims.rank(word1) <= known { continue }

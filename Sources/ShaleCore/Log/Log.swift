@@ -18,8 +18,8 @@ struct Log {
     enum FrameState: UInt8 { case absent = 0, free, inLog, preparing }
     static let reserve = 2
     static let patience = Sizes.patience
-    /// Bytes of damage that are looked through at once for the next record.
-    static let mostSkipped = 8 << 10
+    /// Bytes of damage that are read at once in search of the next record.
+    static let mostSkipped = 64 << 10
 
     let engine: EngineRef
     /// The shard's.

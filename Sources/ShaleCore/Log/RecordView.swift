@@ -94,14 +94,33 @@ extension Log {
         return SoundRecord(view: view, offset: offset, kind: kind, keyHash: keyHash)
     }
 
-    /// The first one from an offset on. `within`: that begins in so many bytes.
+    /// The first one from an offset on.
+    func nextRecord(frame: Int, from offset: Int) -> SoundRecord? {
+        nextRecord(frame: frame, from: offset, reading: .max).record
+    }
+
+    /// The same, or how far it has come once it has read so many bytes: what looks like a record's head names a key, which
+    /// its check takes in.
     @inline(never)
-    func nextRecord(frame: Int, from first: Int, within most: Int? = nil) -> SoundRecord? {
-        let last = min(segmentSize - RecordHeader.size, most.map { first + $0 - 8 } ?? .max)
-        for offset in stride(from: first, through: last, by: 8) {
-            if let record = soundRecord(frame: frame, offset: offset) { return record }
+    func nextRecord(frame: Int, from first: Int, reading most: Int) -> Search {
+        var offset = first, read = 0
+        while offset <= segmentSize - RecordHeader.size, read < most {
+            if let record = soundRecord(frame: frame, offset: offset) {
+                return Search(record: record, end: record.offset, read: read)
+            }
+            let header = RecordHeader(at: engine.pointee.data + (self.offset(ofFrame: frame) + offset))
+            read += RecordHeader.size + (header.isPlausible(room: room(from: offset)) ? header.keyLength : 0)
+            offset += 8
         }
-        return nil
+        return Search(record: nil, end: offset > segmentSize - RecordHeader.size ? segmentSize : offset, read: read)
+    }
+
+    struct Search {
+        let record: SoundRecord?
+        /// Where it begins, or where the search goes on; the segment's end where none can begin any more.
+        let end: Int
+        /// Bytes of what was none.
+        let read: Int
     }
 
     /// The record that holds the value: this one, or the one that a touch record points to. Nil where that one has

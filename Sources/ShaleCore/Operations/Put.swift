@@ -109,18 +109,19 @@ extension ShardWriter {
 
     /// A free slot near the key's home.
     private func reserveSlot(_ key: Key) throws(Failure) -> Slot {
-        var tries = 0
         while true {
             if let slot = table.reserve(key.fraction) { return slot }
+            spend(Table.looksForFree)
             // About once in 10^8 neighbourhoods, or where many were removed in the table's order: finish a pass, or
             // grow, which spreads the neighbourhood; or let somebody go.
-            tries += 1
+            change.progress.slotTries += 1
             if table.shape.mode != TableShape.Mode.steady {
                 try finishPass()
-            } else if tries > 6 || !growTable(table.shape) {
-                guard try letOneGo(), tries < 10_000 else {
+            } else if change.progress.slotTries > 6 || !growTable(table.shape) {
+                guard try letOneGo(), change.progress.slotTries < 10_000 else {
                     throw log.noSpace("pinned entries fill the index; unpin or remove some, or raise the capacity")
                 }
+                try rest()
             }
         }
     }

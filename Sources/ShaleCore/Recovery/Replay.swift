@@ -92,6 +92,8 @@ struct Replay: ShardParts {
             if try dropGone(shard) {
                 tries = 0
             } else if isPinned {
+                // More is pinned than was admitted: a power cut has brought it back.
+                if shard.growTable(table.shape, overdraws: true) { continue }
                 throw log.noSpace(
                     "the index has no room for all that is pinned; free space on the disk, or raise the capacity")
             } else {

@@ -3,7 +3,7 @@ import CShalePlatform
 /// An audit counts the sums anew from the slots, beside what goes on: where an entry was lost whose sizes cannot be read
 /// any more, and where the longest pinned record may have gone.
 ///
-/// It goes by hash fractions, a few homes with each change of the shard, and keeps sums of the entries that it has passed.
+/// It goes by hash fractions, a home with each change of the shard, and keeps sums of the entries that it has passed.
 /// What changes one of these meanwhile changes these sums too. Where it ends, they are the shard's. After a kill it begins
 /// again.
 extension ShardWriter {
@@ -31,22 +31,20 @@ extension ShardWriter {
         beginAudit()
     }
 
-    /// A few homes more.
+    /// A home more.
     @inline(never)
     func continueAudit() {
-        let from = header[Field.auditAt] &- ShardHeader.auditBegins, table = self.table
+        let from = header[Field.auditAt] &- ShardHeader.auditBegins
         guard from < Table.allFractions else { return endAudit() }
         // (Where only the longest pinned record is in question, what others take is not read.)
         let isSure = header[Field.unsure] == 0
-        let next = visitHomes(from: from) { slot in
-            // (Homes are other ones since the table has another size.)
-            if table.fraction(of: slot) < from { return }
+        let next = visit(from: from) { slot in
             let word0 = slot.entry
             spend(Share.lookup)
             if isSure, !word0.isPinned { return }
             addToAudit(reader.measure(word0.location), sign: 1)
             countInAudit(word0, sign: 1)
-        }
+        }.next
         header.release(Field.auditAt, next + ShardHeader.auditBegins)
         if next == Table.allFractions { endAudit() }
     }

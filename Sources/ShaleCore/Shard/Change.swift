@@ -1,3 +1,5 @@
+import CShalePlatform
+
 /// A change under way in a shard: its time, and what is left to be done once the lock is released.
 struct Change {
     /// Milliseconds since 1970.
@@ -62,6 +64,8 @@ struct Change {
         var growsUntil: UInt64 = 0, cleanedForEntry = 0
         /// An expiry finds no room for its touch record.
         var removesInstead = false
+        /// Tries to find a slot near the key's home.
+        var slotTries = 0
         /// Steps of the tags' sweep that the call still owes.
         var tagSteps = 0, hasTagSteps = false
         /// A large value, and how many of its parts are there.
@@ -79,6 +83,9 @@ struct Change {
     /// The call's own entry has made room for it. The call ends in this hold: in another, it would be about an entry that is
     /// missing, and others could see that.
     mutating func loseOwn() {
+        #if SHALE_FAULTS
+        if !ownIsGone { shim_rest_of_hold(("its own entry made room" as StaticString).utf8Start) }
+        #endif
         ownIsGone = true
         (share, left) = (.max, .max)
     }

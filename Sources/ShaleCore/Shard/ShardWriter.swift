@@ -34,9 +34,6 @@ struct ShardWriter: ~Copyable, ShardParts {
         change.left &-= looks &+ bytes / Share.bytes
     }
 
-    /// What cannot be read costs more: at each eighth byte a record might begin.
-    func spend(skipped bytes: Int) { spend(0, bytes: 8 * bytes) }
-
     /// Where a call can pause: nothing is half done, and it has come further in this hold.
     @inline(__always) func rest() throws(Failure) {
         if change.left <= 0 { try pause() }

@@ -1,15 +1,18 @@
 import CShalePlatform
 
 extension ShardWriter {
-    /// A step of a walk: visits the entries of a few homes, and pays for that. Where the next home begins.
+    /// A step of a walk: visits the entries of a home, or some of them, and pays for that.
     @inline(__always)
-    func visitHomes<E: Error>(from fraction: UInt64, _ body: (Slot) throws(E) -> Void) throws(E) -> UInt64 {
-        let homes = table.homes(from: fraction, atMost: Sizes.homesPerStep)
-        spend(try table.visit(homes, body) * Table.bucketSlots)
-        return homes.next
+    func visit<E: Error>(from fraction: UInt64, atMost most: Int = .max, _ body: (Slot) throws(E) -> Void) throws(E)
+        -> Table.Stretch
+    {
+        let stretch = table.stretch(from: fraction, atMost: most)
+        spend(stretch.looks)
+        try table.visit(stretch, body)
+        return stretch
     }
 
-    /// Goes on until `body` has found something, with that home's entries all visited; or once round in vain, which holds
+    /// Goes on until `body` has found something, with that step's entries all visited; or once round in vain, which holds
     /// for the rest of the call, unless it makes room elsewhere. `first`: where a walk begins.
     @inline(never)
     func walk(_ kind: Walks.Kind, from first: UInt64 = 0, _ body: (Slot) throws(Failure) -> Bool) throws(Failure)
@@ -24,9 +27,9 @@ extension ShardWriter {
             change.hasWalked = true
             let at = change.progress.walks.at
             var found = false
-            let next = try visitHomes(from: at) { slot throws(Failure) in
+            let next = try visit(from: at, atMost: kind == .gone ? Sizes.tagsPerStep : .max) { slot throws(Failure) in
                 if try body(slot) { found = true }
-            }
+            }.next
             change.progress.walks.left -= min(change.progress.walks.left, next - at)
             change.progress.walks.at = next < Table.allFractions ? next : 0
             if found {

@@ -90,6 +90,7 @@ struct Cleaner: ShardParts {
             try shard.lose(slot)
             return
         }
+        if value.header.tagCount > 0, header.hasTags { shard.spend(shard.looks(atTagsOf: value)) }
         let standing = reader.standing(latest, value)
         if standing.isInvalidated {
             shard.drop(slot)
@@ -176,16 +177,14 @@ struct Cleaner: ShardParts {
 
     /// The walk goes on at the next record that verifies. What cannot be read is dropped once all of the segment was looked at.
     private func skipDamage(_ frame: Int, _ offset: Int, _ shard: borrowing ShardWriter) -> Int {
-        let next = log.nextRecord(frame: frame, from: offset + 8, within: Log.mostSkipped),
-            end = min(log.segmentSize, offset + 8 + Log.mostSkipped)
-        let to = next?.offset ?? (end > log.segmentSize - RecordHeader.size ? log.segmentSize : end)
-        shard.spend(skipped: to - offset)
+        let next = log.nextRecord(frame: frame, from: offset + 8, reading: Log.mostSkipped)
+        shard.spend(0, bytes: next.read)
         if header[Field.damagedTail] != log.tailNumber {
             (header[Field.damageAt], header[Field.damageLost]) = (0, 0)
             header.release(Field.damagedTail, log.tailNumber)
         }
-        log.tailOffset = to
-        return to - offset
+        log.tailOffset = next.end
+        return next.end - offset
     }
 
     /// What still needs the tail's segment, of which all that can be read has left, was damaged. Whose entries these are, only
@@ -195,12 +194,12 @@ struct Cleaner: ShardParts {
         let low = log.location(frame: log.queued(0), offset: SegmentHeader.size),
             high = log.location(frame: log.queued(0), offset: log.segmentSize - 8)
         while header[Field.damageAt] < Table.allFractions {
-            header[Field.damageAt] = try shard.visitHomes(from: header[Field.damageAt]) { slot throws(Failure) in
+            header[Field.damageAt] = try shard.visit(from: header[Field.damageAt]) { slot throws(Failure) in
                 if reader.needs(slot.entry, from: low, through: high) {
                     try shard.lose(slot, isAtTail: true)
                     header[Field.damageLost] += 1
                 }
-            }
+            }.next
             try shard.rest()
         }
         // Damage that no entry needs counts as one. An entry that has left may have: then the sums had what its head said.

@@ -48,7 +48,7 @@ extension ShardWriter {
         if !change.hasShare { change.progress.barrenHeaps = 0 }
         var search = Victims.Search(left: change.left, barren: change.progress.barrenHeaps)
         defer { (change.left, change.progress.barrenHeaps) = (search.left, search.barren) }
-        return try victims.next(&search) { dropIfGone($0) }
+        return try victims.next(&search) { dropIfGone($0, &$1) }
     }
 
     /// The same, where readers use the few that are left faster than sweeps can choose from them: the least recently used
@@ -64,7 +64,12 @@ extension ShardWriter {
                 if !word0.isPart, !word0.isPinned, rank < lowest, !isOwn(slot) { (least, lowest) = (slot, rank) }
                 return false
             }
-        } catch { if !error.isPause || least == nil { throw error } }
+        } catch {
+            if !error.isPause || least == nil { throw error }
+            #if SHALE_FAULTS
+            shim_tell(SHIM_FORCED, nil)
+            #endif
+        }
         if least != nil { change.progress.walks.allow(.leastUsed) }
         return least
     }

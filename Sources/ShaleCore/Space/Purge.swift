@@ -17,11 +17,11 @@ extension ShardWriter {
         guard slot.entry.mayBeTagged, header.hasTags, let found = reader.entry(slot, now: change.now) else {
             return false
         }
-        spend(looks(atTagsOf: found))
+        spend(looks(atTagsOf: found.value), bytes: found.value.header.keyLength)
         return dropIfGoneByTags(found)
     }
     /// In both generations, which may be three quarters full.
-    func looks(atTagsOf found: Entry) -> Int { (1 + 3 * found.value.header.tagCount) * Share.lookup }
+    func looks(atTagsOf value: RecordView) -> Int { (1 + 3 * value.header.tagCount) * Share.lookup }
     func dropIfGoneByTags(_ found: Entry) -> Bool {
         if found.standing.isInvalidated {
             drop(found.slot)
@@ -34,17 +34,24 @@ extension ShardWriter {
     }
 
     /// Expired data leaves with the sweeps, without timers.
-    @discardableResult
     func dropIfGone(_ slot: Slot) -> Bool {
+        var looks = 0
+        defer { spend(looks) }
+        return dropIfGone(slot, &looks)
+    }
+    /// The same; `looks` is raised by what it costs.
+    func dropIfGone(_ slot: Slot, _ looks: inout Int) -> Bool {
         let word0 = slot.entry
         guard !word0.isPart,
             SlotExpiry.mayBeGone(slot.use.expiry, now: change.now, base: engine.pointee.block.expiryBase)
         else { return false }
-        spend(Share.lookup)
-        // (A damaged age ends nothing: whoever reads the entry notes its loss.)
-        guard let record = log.record(word0.location), log.isHeadSound(record),
-            record.header.lifetime(at: record.at).isOver(at: change.now)
-        else { return false }
+        looks += Share.lookup
+        guard let record = log.record(word0.location) else { return false }
+        looks += record.header.keyLength / Share.bytes
+        // (A damaged age ends nothing: a read of the entry notes its loss.)
+        guard log.isHeadSound(record), record.header.lifetime(at: record.at).isOver(at: change.now) else {
+            return false
+        }
         drop(slot, counting: Field.expirations)
         return true
     }

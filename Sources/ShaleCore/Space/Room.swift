@@ -197,7 +197,7 @@ extension ShardWriter {
     /// A pace of the sweep for the next victims.
     func sweepVictims() {
         if change.left <= 0 { return }
-        spend(victims.sweep(looks: 64 * Table.bucketSlots) { dropIfGone($0) })
+        spend(victims.sweep(looks: 64 * Table.bucketSlots) { dropIfGone($0, &$1) })
     }
 
     /// Begins a segment where the head has no room for `length` bytes. What may not be evicted has to be moved,
@@ -255,9 +255,10 @@ extension ShardWriter {
         var end: Int { log.count == 1 ? log.headOffset : log.segmentSize }
         while change.progress.emptiedOffset < end {
             let from = max(change.progress.emptiedOffset, log.tailOffset)
-            guard let record = log.nextRecord(frame: frame, from: from, within: Log.mostSkipped) else {
-                spend(skipped: Log.mostSkipped)
-                change.progress.emptiedOffset = from + Log.mostSkipped
+            let next = log.nextRecord(frame: frame, from: from, reading: Log.mostSkipped)
+            spend(0, bytes: next.read)
+            guard let record = next.record else {
+                change.progress.emptiedOffset = next.end
                 try rest()
                 continue
             }

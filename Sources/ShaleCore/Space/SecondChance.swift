@@ -104,13 +104,15 @@ struct SecondChance: ShardParts {
             hasMoved = true
             let frame = log.queued(i), isHead = i == log.count - 1
             let end = isHead ? log.headOffset : log.segmentSize
-            let next = offset < end ? log.nextRecord(frame: frame, from: offset, within: Log.mostSkipped) : nil
-            if next == nil, end - offset > Log.mostSkipped {
-                shard.spend(skipped: Log.mostSkipped)
-                offset += Log.mostSkipped
-                continue
+            let next = offset < end ? log.nextRecord(frame: frame, from: offset, reading: Log.mostSkipped) : nil
+            if let next {
+                shard.spend(0, bytes: next.read)
+                if next.record == nil, next.end < end {
+                    offset = next.end
+                    continue
+                }
             }
-            guard let record = next, record.offset < end, record.kind != .end else {
+            guard let record = next?.record, record.offset < end, record.kind != .end else {
                 i = isHead ? 0 : i + 1
                 offset = i == 0 ? log.tailOffset : SegmentHeader.size
                 shard.change.progress.handSegments += 1

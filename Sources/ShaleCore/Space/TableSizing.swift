@@ -47,10 +47,13 @@ extension ShardWriter {
         }
     }
 
-    func growTable(_ shape: TableShape) -> Bool {
+    /// `overdraws`: for what is pinned and has to stay, whatever the budget.
+    func growTable(_ shape: TableShape, overdraws: Bool = false) -> Bool {
         let next = TableShape.grown(shape.buckets)
         // (With every insertion on a full disk, the attempt would cost more than the insertion.)
-        guard header[Field.diskFullCountdown] == 0, allocateTable(next, pinning: change.pinning) else { return false }
+        guard header[Field.diskFullCountdown] == 0,
+            allocateTable(next, pinning: change.pinning, overdraws: overdraws)
+        else { return false }
         table.begin(TableShape.Mode.growing)
         return true
     }
@@ -69,7 +72,7 @@ extension ShardWriter {
 
     /// Pages for a table of so many buckets, and its heaps. What the table takes, the segments give.
     @inline(never)
-    private func allocateTable(_ buckets: Int, pinning: Int = 0) -> Bool {
+    private func allocateTable(_ buckets: Int, pinning: Int = 0, overdraws: Bool = false) -> Bool {
         guard buckets <= geometry.maxBuckets - Table.spill else { return false }
         let wanted = geometry.shardIndexBytes(buckets: buckets)
         // Another process's table may grow. Asked of the kernel, so last: where the budget forbids it, each insertion
@@ -78,10 +81,10 @@ extension ShardWriter {
         if wanted > header[Field.tablePages] {
             func fits(beside segments: Int) -> Bool { segments * log.segmentSize + wanted <= geometry.shardBudget }
             // What is pinned needs its frames.
-            guard
-                log.pinsFit(adding: pinning, in: log.budgetedFrames(beside: wanted))
-            else { return false }
-            if !fits(beside: header[Field.allocated]) {
+            guard overdraws || log.pinsFit(adding: pinning, in: log.budgetedFrames(beside: wanted)) else {
+                return false
+            }
+            if !overdraws, !fits(beside: header[Field.allocated]) {
                 // No segment goes for a table that does not fit beside those that `trim` leaves at least.
                 guard log.availableFrames > log.reserve, fits(beside: log.count + log.reserve) else {
                     return false

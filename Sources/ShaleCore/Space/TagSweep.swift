@@ -5,8 +5,6 @@ import CShalePlatform
 /// an entry keeps its fraction when a growing table moves it. What is written meanwhile has a higher lsn than every change
 /// in the older generation.
 extension ShardWriter {
-    /// Homes that are swept at once.
-    private static let homesPerBatch = Sizes.homesPerStep
     /// Cells that are emptied in the time of a home.
     private static let cellsPerStep = 8
 
@@ -19,8 +17,7 @@ extension ShardWriter {
             change.progress.tagSteps = stepsPerTag
         }
         while change.progress.tagSteps > 0, tags.generations.hasOlder {
-            sweepTags(steps: ShardWriter.homesPerBatch)
-            change.progress.tagSteps -= ShardWriter.homesPerBatch
+            change.progress.tagSteps -= sweepTags(steps: 1)
             try rest()
         }
         let isFull = tags.isFull || !tags.hasRoom(for: tag)
@@ -52,26 +49,27 @@ extension ShardWriter {
         return homes + cells / ShardWriter.cellsPerStep + 1
     }
 
-    /// Goes on with the older generation, if there is one.
-    @inline(never)
-    func sweepTags(steps: Int) {
-        var left = steps
-        while left > 0, tags.generations.hasOlder {
+    /// Goes on with the older generation, if there is one. How many steps were done.
+    @discardableResult @inline(never)
+    func sweepTags(steps: Int) -> Int {
+        var done = 0
+        while done < steps, tags.generations.hasOlder {
             let at = header[Field.tagSweep]
             if at < Table.allFractions {
-                left -= sweepHomes(from: at, atMost: min(left, ShardWriter.homesPerBatch))
+                done += sweepHome(from: at)
             } else {
                 emptyCells(at)
-                left -= 1
+                done += 1
             }
-            if change.left <= 0 { return }
+            if change.left <= 0 { break }
         }
+        return done
     }
 
     /// To its end.
     func sweepTags() throws(Failure) {
         while tags.generations.hasOlder {
-            sweepTags(steps: ShardWriter.homesPerBatch)
+            sweepTags(steps: 1)
             try rest()
         }
     }
@@ -88,15 +86,13 @@ extension ShardWriter {
         }
     }
 
-    /// How many homes.
-    private func sweepHomes(from fraction: UInt64, atMost most: Int) -> Int {
-        let homes = table.homes(from: fraction, atMost: most)
-        let buckets = table.visit(homes) { endByTags($0) }
-        spend(buckets * Table.bucketSlots)
+    /// How many homes: 0 where some of its entries are left.
+    private func sweepHome(from fraction: UInt64) -> Int {
+        let stretch = visit(from: fraction, atMost: Sizes.tagsPerStep) { endByTags($0) }
         // Before anything is emptied.
-        if homes.next == Table.allFractions { raiseEpoch(by: 2) }
-        header.release(Field.tagSweep, homes.next)
-        return homes.range.count
+        if stretch.next == Table.allFractions { raiseEpoch(by: 2) }
+        header.release(Field.tagSweep, stretch.next)
+        return stretch.endsHome ? 1 : 0
     }
 
     /// Behind the last fraction, the cells that were emptied count.
@@ -113,7 +109,7 @@ extension ShardWriter {
     /// room for that.
     private func endByTags(_ slot: Slot) {
         guard slot.entry.mayBeTagged, let found = reader.entry(slot, now: change.now) else { return }
-        spend(looks(atTagsOf: found))
+        spend(looks(atTagsOf: found.value), bytes: found.value.header.keyLength)
         if !dropIfGoneByTags(found), found.standing.isExpired, !tags.carry(found.value.header, at: found.value.at) {
             drop(slot, counting: Field.evictions)
         }

@@ -363,7 +363,7 @@ static void test_pace_after(unsigned before) {
     (void)most_stores(cache, before);
     put_many(cache);
     uint64_t after_growth = most_stores(cache, 20), later = most_stores(cache, 3000);
-    if (!CHECK(after_growth <= 100) | !CHECK(later <= 500))
+    if (!CHECK(after_growth <= 150) | !CHECK(later <= 500))
         fprintf(stderr, "  %" PRIu64 " stores after the table has grown, %" PRIu64 " later\n", after_growth, later);
     CHECK_STATUS(SHALE_OK, shale_close(cache));
 }

@@ -5,7 +5,7 @@
 #include "files.h"
 #include "layout.h"
 
-enum { entries = 200000, tags = 20000, more_entries = 60000, most_slots = 4096 };
+enum { entries = 200000, tags = 20000, more_entries = 60000, most_slots = 2048 };
 
 static struct shim_counts counts;
 
