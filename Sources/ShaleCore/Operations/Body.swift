@@ -15,7 +15,7 @@ extension ShardReader {
         if metaLength > 0 { memcpy(out + size, p + record.metaOffset, metaLength) }
         let seed = metaLength == 0 ? secret : shim_hash(out + size, metaLength, secret)
         if record.codec == RecordHeader.Codec.raw {
-            // (Checked before it is copied: whoever reads what was just written waits for it.)
+            // (Checked before it is copied: a copy of what was just written would wait for those stores.)
             guard record.storedLength == size, shim_hash_short(stored, size, seed) == expected else { return false }
             memcpy(out, stored, size)
             return true
