@@ -112,13 +112,16 @@ extension ShardWriter {
         while true {
             if let slot = table.reserve(key.fraction) { return slot }
             spend(Table.looksForFree)
-            // About once in 10^8 neighbourhoods, or where many were removed in the table's order: finish a pass, or
-            // grow, which spreads the neighbourhood; or let somebody go.
-            change.progress.slotTries += 1
+            // Rare, or where many were removed in the table's order: finish a pass, or grow, which spreads the
+            // neighbourhood; or let an entry near the home go. (Any other would have to be one of hundreds.)
             if table.shape.mode != TableShape.Mode.steady {
                 try finishPass()
-            } else if change.progress.slotTries > 6 || !growTable(table.shape) {
-                guard try letOneGo(), change.progress.slotTries < 10_000 else {
+            } else if change.progress.growths < 6, growTable(table.shape) {
+                change.progress.growths += 1
+            } else if let slot = leastUsed(near: key) {
+                evictWhole(slot)
+            } else {
+                guard try letOneGo() else {
                     throw log.noSpace("pinned entries fill the index; unpin or remove some, or raise the capacity")
                 }
                 try rest()

@@ -43,17 +43,23 @@ extension ShardWriter {
     /// Whether it is worth looking again: it is gone, or it was whole meanwhile.
     @inline(never) @discardableResult
     func dropUnreadable(_ key: Key, location: UInt32, isDamaged: Bool) throws(Failure) -> Bool {
-        guard let found = table.find(key.fraction, location: location), !found.entry.isPart else { return true }
-        if !isDamaged {
-            guard let manifest = reader.manifest(at: location), !reader.isBeingWritten(manifest.blob) else {
-                return false
+        // (In a later hold, what makes the room may have moved it.)
+        if !change.progress.isUnreadable {
+            guard let found = table.find(key.fraction, location: location), !found.entry.isPart else { return true }
+            if !isDamaged {
+                guard let manifest = reader.manifest(at: location), !reader.isBeingWritten(manifest.blob) else {
+                    return false
+                }
+                if try isWhole(location, key) { return true }
             }
-            if try isWhole(location, key) { return true }
+            change.progress.isUnreadable = true
+            change.progress.unreadableSegment = log.segment(of: location)
+            change.progress.unreadableVersion = reader.lsn(of: found)
+            // (When it was set, a damaged record does not say; and it may leave to make the room.)
+            if isDamaged { noteLoss(of: found) }
         }
-        let segment = log.segment(of: location), version = reader.lsn(of: found)
+        let segment = change.progress.unreadableSegment, version = change.progress.unreadableVersion
         var draft = Draft(RecordHeader(kind: .tombstone, keyLength: key.length), keyHash: key.hash, key: key.bytes)
-        // (When it was set, a damaged record does not say; and it may leave to make the room.)
-        if isDamaged { noteLoss(of: found) }
         var hasRoom = true
         do throws(Failure) { try makeRoom(max(Loss.length, draft.record.length), live: false) } catch {
             if error.isPause { throw error }

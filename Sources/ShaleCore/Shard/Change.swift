@@ -62,10 +62,12 @@ struct Change {
         var regainsUntil: UInt64 = 0
         /// The last segment that is cleaned so that the table can grow; records that were, so that an entry leaves.
         var growsUntil: UInt64 = 0, cleanedForEntry = 0
+        /// A get has found its entry damaged or incomplete: where that was, and its lsn.
+        var isUnreadable = false, unreadableSegment: UInt64 = 0, unreadableVersion: UInt64 = 0
         /// An expiry finds no room for its touch record.
         var removesInstead = false
-        /// Tries to find a slot near the key's home.
-        var slotTries = 0
+        /// How often the table has grown because no slot near the key's home was free.
+        var growths = 0
         /// Steps of the tags' sweep that the call still owes.
         var tagSteps = 0, hasTagSteps = false
         /// A large value, and how many of its parts are there.

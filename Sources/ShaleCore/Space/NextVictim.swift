@@ -73,4 +73,20 @@ extension ShardWriter {
         if least != nil { change.progress.walks.allow(.leastUsed) }
         return least
     }
+
+    /// Of the entries in the slots that a key may have: the least recently used one, whatever the policy. Nil where all of
+    /// them have to stay.
+    @inline(never)
+    func leastUsed(near key: Key) -> Slot? {
+        var least: Slot?, lowest = UInt64.max
+        let home = table.shape.home(key.fraction)
+        spend((Table.reaches.3 + 1) * Table.bucketSlots)
+        table.forEachSlot(at: home..<(home + Table.reaches.3 + 1)) { slot, word0, _ in
+            let rank = Victims.rank(slot.use)
+            if word0.isPinned || rank >= lowest || keeps(slot) { return }
+            if word0.isPart, let part = reader.partKey(of: word0), reader.isBeingWritten(part.blob) { return }
+            (least, lowest) = (slot, rank)
+        }
+        return least
+    }
 }

@@ -33,10 +33,11 @@ static void check_counts(const char *where) {
     CHECK(holds > 0);
 }
 
-static shale_cache *open_anew(const char *directory, uint64_t capacity, int32_t policy) {
+static shale_cache *open_anew(const char *directory, uint64_t capacity, uint64_t segment_size, int32_t policy) {
     clock_ms = 1700000000000;
     return require_open(directory, (shale_options){.capacity = capacity,
                                                    .shards = 1,
+                                                   .segment_size = segment_size,
                                                    .eviction = policy,
                                                    .flags = SHALE_OPEN_NO_SYNC,
                                                    .compression = SHALE_COMPRESSION_NONE,
@@ -62,18 +63,18 @@ static void put_tagged(shale_cache *cache, uint32_t key) {
 }
 
 static void test_eight_tags(int32_t policy) {
-    enum { entries = 20000 };
+    enum { entries = 100000 };
     char *directory = path_to("tags");
-    shale_cache *cache = open_anew(directory, 4 << 20, policy);
+    shale_cache *cache = open_anew(directory, 32 << 20, 0, policy);
     for (uint32_t key = 0; key < entries; key++)
         put_tagged(cache, key);
     begin_counts();
-    for (uint32_t tag = 0; tag < 3000; tag++)
+    for (uint32_t tag = 0; tag < 20000; tag++)
         CHECK_STATUS(SHALE_OK, shale_invalidate(cache, &tag, sizeof tag));
-    uint64_t purged = 0;
-    CHECK_STATUS(SHALE_OK, shale_purge(cache, &purged));
     for (uint32_t key = 0; key < 2 * entries; key++) /* cleaned entries have tags to look up */
         put_tagged(cache, key);
+    uint64_t purged = 0;
+    CHECK_STATUS(SHALE_OK, shale_purge(cache, &purged));
     check_counts("eight tags");
     close_and_remove(cache, directory);
 }
@@ -88,7 +89,7 @@ static void put_long(shale_cache *cache, uint32_t number, uint32_t age_ms) {
 static void test_long_keys(int32_t policy) {
     enum { entries = 400 };
     char *directory = path_to("keys");
-    shale_cache *cache = open_anew(directory, 32 << 20, policy);
+    shale_cache *cache = open_anew(directory, 32 << 20, 0, policy);
     uint64_t purged = 0;
     for (uint32_t key = 0; key < entries; key++)
         put_long(cache, key, 1000);
@@ -105,12 +106,12 @@ static void test_long_keys(int32_t policy) {
     close_and_remove(cache, directory);
 }
 
-/* Spoils the head of each third record whose key is "head <number>". */
+/* Spoils the head of each thirtieth record. (Its key has 16 bytes, so the words of its value begin where a record might.) */
 static void spoil_heads(const char *directory, uint32_t count) {
     mapped_file data = map_file(directory, "shale.data");
-    for (uint32_t number = 0; number < count; number += 3) {
+    for (uint32_t number = 0; number < count; number += 30) {
         char key[20];
-        int size = snprintf(key, sizeof key, "head %08" PRIu32, number);
+        int size = snprintf(key, sizeof key, "head %011" PRIu32, number);
         unsigned char *at = memmem(data.bytes, data.size, key, (size_t)size);
         if (at)
             at[-48] ^= 1;
@@ -119,21 +120,21 @@ static void spoil_heads(const char *directory, uint32_t count) {
 }
 
 static void put_heads(shale_cache *cache, uint32_t from, uint32_t to) {
-    enum { words = 12500 };
+    enum { words = 2000 };
     static uint64_t value[words];
     for (int i = 0; i < words; i++)
         value[i] = (uint64_t)long_key << 48 | (uint64_t)1 << 32; /* at any word of it: a value with a long key */
     for (uint32_t number = from; number < to; number++) {
         char key[20];
-        int size = snprintf(key, sizeof key, "head %08" PRIu32, number);
+        int size = snprintf(key, sizeof key, "head %011" PRIu32, number);
         CHECK_STATUS(SHALE_OK, shale_set(cache, key, (size_t)size, value, sizeof value, NULL));
     }
 }
 
 static void test_damage_like_heads(int32_t policy) {
-    enum { entries = 100 };
+    enum { entries = 600 };
     char *directory = path_to("heads");
-    shale_cache *cache = open_anew(directory, 16 << 20, policy);
+    shale_cache *cache = open_anew(directory, 16 << 20, 0, policy);
     put_heads(cache, 0, entries);
     spoil_heads(directory, entries);
     begin_counts();
@@ -144,10 +145,10 @@ static void test_damage_like_heads(int32_t policy) {
 }
 
 static void test_verify(void) {
-    enum { entries = 300, size = 100 << 10 };
+    enum { entries = 1600, size = 60000 };
     static char value[size];
     char *directory = path_to("verify");
-    shale_cache *cache = open_anew(directory, 64 << 20, SHALE_EVICTION_LRU);
+    shale_cache *cache = open_anew(directory, 128 << 20, 2 << 20, SHALE_EVICTION_LRU);
     for (uint32_t key = 0; key < entries; key++)
         CHECK_STATUS(SHALE_OK, shale_set(cache, &key, sizeof key, value, sizeof value, NULL));
     mapped_file data = map_file(directory, "shale.data");
