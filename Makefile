@@ -12,9 +12,9 @@ CI = lint test mutants-changed test-packages test-arm64 test-musl test-models te
 NIGHTLY = mutants stress sanitizers histories fuzz bench
 
 .PHONY: all help setup check test ci nightly demo demo-swift lint tool packages arm64 musl wheel release documentation \
-	mutants mutants-changed stress sanitizers histories fuzz bench bench-quick bench-python bench-swift bench-program \
-	test-tool test-packages test-arm64 test-musl test-models test-servers test-adapters test-tier test-release \
-	cache-tests clean
+	mutants mutants-changed stress sanitizers histories fuzz bench bench-quick bench-pauses bench-python bench-swift \
+	bench-program test-tool test-packages test-arm64 test-musl test-models test-servers test-adapters test-tier \
+	test-release cache-tests clean
 
 all: setup ## builds build/libshale.so and build/libshale.a; installs what is missing, as every target does
 	cmake -S . -B $(BUILD) -G Ninja
@@ -175,6 +175,10 @@ bench-quick: bench-program ## the same in a few minutes, roughly
 	$(BENCH)/Benchmarks/bench --quick --json $(BENCH)/results/native.json
 	$(BENCH)/venv/bin/python Benchmarks/report/charts $(BENCH)/results/native.json
 	$(BENCH)/venv/bin/python Benchmarks/report/figures $(BENCH)/results/native.json
+
+bench-pauses: bench-program ## the longest sets over minutes, beside other stores: twenty minutes; OPTIONS="--seconds 10"
+	$(BENCH)/Benchmarks/pauses --directory $(BENCH) --output Benchmarks/results/pauses.json $(OPTIONS)
+	$(BENCH)/venv/bin/python Benchmarks/report/pauses Benchmarks/results/pauses.json
 
 bench-python: bench-program ## the Python binding; OPTIONS=--quick for a short run
 	$(BENCH)/venv/bin/pip install -q --disable-pip-version-check -r Benchmarks/python/requirements.txt

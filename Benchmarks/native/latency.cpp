@@ -11,6 +11,13 @@ unsigned Latency::bucket(uint64_t ticks) {
     return std::min(shift * 64 + unsigned(ticks >> shift), 64u * 64 - 1);
 }
 
+void Latency::add(const Latency &other) {
+    for (size_t i = 0; i < buckets.size(); i++)
+        buckets[i] += other.buckets[i];
+    count += other.count;
+    most = std::max(most, other.most);
+}
+
 double Latency::percentile(double share) const {
     uint64_t wanted = uint64_t(double(count) * share), seen = 0;
     for (size_t i = 0; i < buckets.size(); i++) {

@@ -13,6 +13,8 @@ public:
         if (ticks > most)
             most = ticks;
     }
+    void add(const Latency &other);
+    uint64_t size() const { return count; }
     double percentile(double share) const; // nanoseconds
     double max() const;
 

@@ -1,11 +1,17 @@
 #include "results.hpp"
+#include "latency.hpp"
 
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <stdexcept>
+
+#include <sys/utsname.h>
+#include <sys/vfs.h>
+#include <unistd.h>
 
 namespace {
 
@@ -44,7 +50,39 @@ std::string object(const std::vector<Fact> &facts) {
     return out + "\n  }";
 }
 
+std::string first_line_with(const char *path, const char *field) {
+    std::ifstream file(path);
+    for (std::string line; std::getline(file, line);)
+        if (line.compare(0, strlen(field), field) == 0)
+            return line.substr(std::min(line.size(), line.find_first_not_of(" \t", line.find(':') + 1)));
+    return "unknown";
+}
+
 } // namespace
+
+std::vector<Fact> machine_facts(const std::string &directory) {
+    utsname system;
+    uname(&system);
+    struct statfs files;
+    char type[32] = "unknown", when[32], cost[32];
+    if (statfs(directory.c_str(), &files) == 0)
+        snprintf(type, sizeof type, "%s",
+                 files.f_type == 0xef53       ? "ext4"
+                 : files.f_type == 0x01021994 ? "tmpfs"
+                 : files.f_type == 0x58465342 ? "xfs"
+                 : files.f_type == 0x9123683e ? "btrfs"
+                                              : "other");
+    time_t now = time(nullptr);
+    strftime(when, sizeof when, "%Y-%m-%dT%H:%M:%SZ", gmtime(&now));
+    snprintf(cost, sizeof cost, "%.1f", clock_ns());
+    return {{"processor", first_line_with("/proc/cpuinfo", "model name")},
+            {"processors", std::to_string(sysconf(_SC_NPROCESSORS_ONLN))},
+            {"memory", first_line_with("/proc/meminfo", "MemTotal")},
+            {"kernel", std::string(system.sysname) + " " + system.release},
+            {"file_system", type},
+            {"clock_ns", cost},
+            {"begun", when}};
+}
 
 double Results::median(const Key &key) const {
     auto found = samples.find(key);

@@ -17,6 +17,9 @@ struct Fact {
     std::string name, text;
 };
 
+// Of the machine, and of the file system of a directory.
+std::vector<Fact> machine_facts(const std::string &directory);
+
 class Results {
 public:
     void add(const Key &key, double value) { samples[key].push_back(value); }
