@@ -452,7 +452,8 @@ static struct {
     bool is_recognised, has_closed, has_settled, may_lack_room, had_no_room;
 } answer;
 
-static bool is_all_that_is_left(int key);
+static size_t shard_with(int key);
+static bool has_entry(size_t shard, int key, bool is_its_own);
 
 /* A word of the shards' headers, added up. */
 static uint64_t sum_of(size_t word) {
@@ -616,8 +617,11 @@ static void act(const operation *op, uint16_t id) {
     case 'u': answer.status = shale_touch(mine->handle, &key, 1, op->size ? SHALE_NEVER : 3500); break;
     case 'o': {
         uint64_t before = sum_of(w_removes);
-        answer.may_lack_room = some_are_pinned() || machine.is_full || is_all_that_is_left(op->key);
+        size_t shard = shard_with(op->key);
+        answer.may_lack_room = some_are_pinned() || machine.is_full;
         answer.status = shale_expire(mine->handle, &key, 1);
+        /* (Before the entry itself, all others leave.) */
+        answer.may_lack_room |= shard < read_layout(bytes_of_data).shards && !has_entry(shard, op->key, false);
         answer.had_no_room = answer.may_lack_room && sum_of(w_removes) != before;
         break;
     }
@@ -999,22 +1003,25 @@ static bool fits_pinned(size_t bytes, size_t longest, size_t records) {
     return true;
 }
 
-/* Whether nothing could leave the key's shard to make room for a touch of it. */
-static bool is_all_that_is_left(int key) {
+/* Whether a shard has an entry that is not pinned: the key's, or another's. */
+static bool has_entry(size_t shard, int key, bool is_its_own) {
     layout l = read_layout(bytes_of_data);
-    for (size_t i = 0; i < l.shards; i++) {
-        shard_view v = view_of(&l, bytes_of_data, bytes_of(machine.names[name_index]), i);
-        bool is_here = false, are_others = false;
-        slot s;
-        for (size_t at = 0; next_slot(&v, &at, &s);) {
-            const unsigned char *p = s.is_part || s.is_pinned ? NULL : value_record(&v, s.location);
-            is_here |= p && key_of(p) == key;
-            are_others |= p && key_of(p) != key;
-        }
-        if (is_here)
-            return !are_others;
+    shard_view v = view_of(&l, bytes_of_data, bytes_of(machine.names[name_index]), shard);
+    slot s;
+    for (size_t at = 0; next_slot(&v, &at, &s);) {
+        const unsigned char *p = s.is_part || s.is_pinned ? NULL : value_record(&v, s.location);
+        if (p && (key_of(p) == key) == is_its_own)
+            return true;
     }
     return false;
+}
+
+/* The one that has an entry of the key; behind the last one if none has. */
+static size_t shard_with(int key) {
+    size_t shard = 0, shards = read_layout(bytes_of_data).shards;
+    while (shard < shards && !has_entry(shard, key, true))
+        shard++;
+    return shard;
 }
 
 static uint64_t inode_of_index(void) {
@@ -1077,7 +1084,9 @@ static void check_status(const operation *op) {
         excuses_used[excuse_both_do_not_fit]++;
         is_right = true;
     }
-    if (!is_right && s == SHALE_E_FULL && op->what == 'u' && is_all_that_is_left(op->key)) {
+    size_t touched = op->what == 'u' ? shard_with(op->key) : SIZE_MAX;
+    if (!is_right && s == SHALE_E_FULL && touched < read_layout(bytes_of_data).shards &&
+        !has_entry(touched, op->key, false)) {
         excuses_used[excuse_both_do_not_fit]++;
         is_right = true;
     }

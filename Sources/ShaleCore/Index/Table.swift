@@ -260,9 +260,11 @@ struct Table {
         let shape = self.shape, home = shape.home(UInt32(truncatingIfNeeded: fraction))
         let end = min(shape.end(ofHome: home, from: fraction), Table.allFractions)
         let slots = (reach(ofHome: home) + 1) * Table.bucketSlots
-        var next = end, looks = slots
+        // (Each scan asks for the home's reach.)
+        let scan = slots + Table.bucketSlots
+        var next = end, looks = scan + Table.bucketSlots
         func count() -> Int {
-            looks += slots
+            looks += scan
             var count = 0
             forEachSlot(ofHome: home) { _, its in if its >= fraction && its < next { count += 1 } }
             return count

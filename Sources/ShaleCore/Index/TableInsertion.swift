@@ -63,7 +63,7 @@ extension Table {
     }
 
     /// Buckets that are looked through for a free slot.
-    private static let farthestFree = 96
+    private static let farthestFree = 72
     /// At slots, at most: to find it, and to move entries there.
     static let looksForFree = 2 * farthestFree * bucketSlots
 

@@ -35,7 +35,7 @@ extension Shard {
         _ body: (borrowing ShardWriter) throws(Failure) -> R
     ) throws(Failure) -> R {
         while true {
-            (change.left, change.hasSoughtVictim, change.hasWalked) = (change.share, false, false)
+            (change.left, change.hasEvicted, change.hasWalked) = (change.share, false, false)
             do throws(Failure) { return try writeOnce(&change, waiting: patience, body) } catch {
                 guard error.isPause else { throw error }
                 #if SHALE_FAULTS

@@ -161,8 +161,8 @@ extension ShardWriter {
             }
         }
         if !tableHasRoom, try !letOneGo() {
-            // The disk may have room again.
-            header[Field.diskFullCountdown] = 0
+            // The disk may have room again. (Once for a call: each part of a large value comes by.)
+            if change.triesDisk(ofShard: number) { header[Field.diskFullCountdown] = 0 }
             let used = header[Field.used]
             if !growTable(table.shape) { try dropAllGone() }
             guard table.shape.mode != TableShape.Mode.steady || header[Field.used] < used else {

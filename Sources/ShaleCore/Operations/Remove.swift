@@ -62,7 +62,7 @@ extension ShardWriter {
         var draft = Draft(RecordHeader(kind: .tombstone, keyLength: key.length), keyHash: key.hash, key: key.bytes)
         var hasRoom = true
         do throws(Failure) { try makeRoom(max(Loss.length, draft.record.length), live: false) } catch {
-            if error.isPause { throw error }
+            if error.isPause || change.makesRoomElsewhere { throw error }
             hasRoom = false
         }
         // Cleaning may have moved it, or let it go; something else may be where it was. (To look again instead would

@@ -49,7 +49,7 @@ extension ShardWriter {
                 if try age(key, before, before.lifetime.ended(at: change.now)) == .ok { return .ok }
             } catch {
                 // (Its touch record finds no room on a full disk where the entry itself is in the way.)
-                guard error.status == .full else { throw error }
+                guard error.status == .full, !change.makesRoomElsewhere else { throw error }
                 change.progress.removesInstead = true
             }
         }

@@ -26,7 +26,7 @@ enum Sizes {
     static let growth = 1, shrinkage = 1
     /// In sixty-fourths of the slots.
     static let grow = 24, full = 40, shrink = 10, shrunk = 16
-    static let pace = 1, share = 192, tagsPerStep = 1, partsAtOnce = 2, tagStepsPerSet = 8
+    static let pace = 1, share = 192, partsAtOnce = 2, tagStepsPerSet = 8
     static let givesPagesBackEvery = 4
 
     static let chunkBuckets = 8, tagBytes = 64, heap = 3, aim = 1, sample = 2
@@ -71,9 +71,7 @@ enum Sizes {
     static let grow = 54, full = 58, shrink = 14, shrunk = 40
     static let pace = 8
     /// Slots that a call looks at in one hold of a shard's lock.
-    static let share = 640
-    /// Entries whose tags are looked up at once: each may have eight.
-    static let tagsPerStep = 4
+    static let share = 512
     /// Parts of a large value that leave at once; homes that a set sweeps for tags whose cells are to be given back.
     static let partsAtOnce = 16, tagStepsPerSet = 40
     static let givesPagesBackEvery = 64

@@ -13,6 +13,15 @@ struct Change {
     var wantsFrame = false
     /// A shard full of other shards' parts names one, whose owner should go.
     var crowdedBy: PartKey?
+    /// Shards whose table has tried to grow although the disk was full: a bit each.
+    private var triedShards: UInt64 = 0
+    mutating func triesDisk(ofShard number: Int) -> Bool {
+        let bit = UInt64(1) << UInt64(number & 63)
+        defer { triedShards |= bit }
+        return triedShards & bit == 0
+    }
+    /// What goes in other shards makes room here: a call that has found none is made again (`Shard.write`).
+    var makesRoomElsewhere: Bool { blobCount > 0 || crowdedBy != nil }
     /// The key that the call is about: its entry is the last to make room for the call.
     let key: Key?
     /// Its entry makes no room: the lock is released before it is replaced.
@@ -34,7 +43,7 @@ struct Change {
     /// How often it has paused, and whether others waited for the lock then.
     var pauses = 0, isLockWanted = false
     /// In this hold.
-    var hasSoughtVictim = false, hasWalked = false
+    var hasEvicted = false, hasWalked = false
     var progress = Progress()
     private var isUsed = false
 
@@ -89,7 +98,7 @@ struct Change {
         if !ownIsGone { shim_rest_of_hold(("its own entry made room" as StaticString).utf8Start) }
         #endif
         ownIsGone = true
-        (share, left) = (.max, .max)
+        left = .max
     }
 
     /// A call's, which throws where its handle may not write. Every call that changes something begins with it.

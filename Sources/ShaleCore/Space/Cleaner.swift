@@ -91,6 +91,7 @@ struct Cleaner: ShardParts {
             return
         }
         if value.header.tagCount > 0, header.hasTags { shard.spend(shard.looks(atTagsOf: value)) }
+        if isTouched { shard.spend(0, bytes: value.header.keyLength) }
         let standing = reader.standing(latest, value)
         if standing.isInvalidated {
             shard.drop(slot)

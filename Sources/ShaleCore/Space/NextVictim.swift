@@ -5,9 +5,8 @@ extension ShardWriter {
     /// Evicts the entry that the cache's policy names, or finds that expired ones have made room. False where all that is
     /// left is pinned.
     func evict() throws(Failure) -> Bool {
-        // (The first in a hold is for progress, whatever the call has done before.)
-        if change.hasSoughtVictim { try rest() }
-        change.hasSoughtVictim = true
+        // (The first that leaves in a hold is for progress, whatever the call has done before. A search in vain is none.)
+        if change.hasEvicted { try rest() }
         let before = header[Field.entries]
         var victim = try nextVictim()
         if victim == nil, header[Field.unsure] != 0 {
@@ -16,9 +15,13 @@ extension ShardWriter {
         }
         guard let slot = victim else {
             // Pinned entries that were invalidated or have expired are nobody's victims, and gone all the same.
-            if header[Field.entries] < before { return true }
+            if header[Field.entries] < before {
+                change.hasEvicted = true
+                return true
+            }
             return header[Field.pinned] > 0 ? try dropSomeGone() : false
         }
+        change.hasEvicted = true
         evict(slot)
         return true
     }

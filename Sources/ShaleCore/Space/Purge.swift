@@ -17,8 +17,13 @@ extension ShardWriter {
         guard slot.entry.mayBeTagged, header.hasTags, let found = reader.entry(slot, now: change.now) else {
             return false
         }
-        spend(looks(atTagsOf: found.value), bytes: found.value.header.keyLength)
+        spend(looks(at: found))
         return dropIfGoneByTags(found)
+    }
+    /// Of an entry whose tags are looked up. (That it is touched, a check of two keys says.)
+    func looks(at found: Entry) -> Int {
+        let keys = found.slot.entry.isTouched ? 2 : 1
+        return looks(atTagsOf: found.value) + keys * found.value.header.keyLength / Share.bytes
     }
     /// In both generations, which may be three quarters full.
     func looks(atTagsOf value: RecordView) -> Int { (1 + 3 * value.header.tagCount) * Share.lookup }

@@ -262,8 +262,9 @@ extension ShardWriter {
                 try rest()
                 continue
             }
+            if record.kind == .end { break }
             let fraction = UInt32(truncatingIfNeeded: record.keyHash)
-            spend(table.looks(for: fraction))
+            spend(table.looks(for: fraction), bytes: record.view.header.keyLength)
             // (A value goes with all its parts.)
             if let slot = reader.slot(pointingTo: record.view.location, fraction) {
                 if slot.entry.isPinned || keeps(slot) { return false }

@@ -118,7 +118,8 @@ struct SecondChance: ShardParts {
                 shard.change.progress.handSegments += 1
                 continue
             }
-            shard.spend(table.looks(for: UInt32(truncatingIfNeeded: record.keyHash)))
+            shard.spend(
+                table.looks(for: UInt32(truncatingIfNeeded: record.keyHash)), bytes: record.view.header.keyLength)
             offset = record.end
             guard record.kind == .value || record.kind == .manifest,
                 let slot = reader.slot(pointingTo: record.view.location, UInt32(truncatingIfNeeded: record.keyHash)),

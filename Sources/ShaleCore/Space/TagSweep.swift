@@ -88,7 +88,7 @@ extension ShardWriter {
 
     /// How many homes: 0 where some of its entries are left.
     private func sweepHome(from fraction: UInt64) -> Int {
-        let stretch = visit(from: fraction, atMost: Sizes.tagsPerStep) { endByTags($0) }
+        let stretch = visit(from: fraction, atMost: 1) { endByTags($0) }
         // Before anything is emptied.
         if stretch.next == Table.allFractions { raiseEpoch(by: 2) }
         header.release(Field.tagSweep, stretch.next)
@@ -109,7 +109,7 @@ extension ShardWriter {
     /// room for that.
     private func endByTags(_ slot: Slot) {
         guard slot.entry.mayBeTagged, let found = reader.entry(slot, now: change.now) else { return }
-        spend(looks(atTagsOf: found.value), bytes: found.value.header.keyLength)
+        spend(looks(at: found))
         if !dropIfGoneByTags(found), found.standing.isExpired, !tags.carry(found.value.header, at: found.value.at) {
             drop(slot, counting: Field.evictions)
         }

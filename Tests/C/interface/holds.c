@@ -79,11 +79,43 @@ static void test_eight_tags(int32_t policy) {
     close_and_remove(cache, directory);
 }
 
-static void put_long(shale_cache *cache, uint32_t number, uint32_t age_ms) {
+/* All entries have the same tags, so all look through the same cells. */
+static void test_equal_tags(int32_t policy) {
+    char *directory = path_to("equal");
+    for (uint32_t round = 0; round < 12; round++) {
+        shale_cache *cache = open_anew(directory, 8 << 20, 0, policy);
+        uint32_t names[value_tags], other = 1000 + round * 1000;
+        shale_bytes tags[value_tags];
+        for (uint32_t i = 0; i < value_tags; i++) {
+            names[i] = round * value_tags + i;
+            tags[i] = (shale_bytes){&names[i], sizeof names[i]};
+        }
+        shale_set_options options = {.struct_size = sizeof options, .tags = tags, .tag_count = value_tags};
+        begin_counts();
+        for (uint32_t key = 0; key < 3000; key++)
+            CHECK_STATUS(SHALE_OK, shale_set(cache, &key, sizeof key, "x", 1, &options));
+        for (uint32_t i = 0; i < 600; i++, other++)
+            CHECK_STATUS(SHALE_OK, shale_invalidate(cache, &other, sizeof other));
+        CHECK_STATUS(SHALE_OK, shale_purge(cache, NULL));
+        CHECK_STATUS(SHALE_OK, shale_verify(cache, NULL));
+        check_counts("equal tags");
+        CHECK_STATUS(SHALE_OK, shale_close(cache));
+        remove_tree(directory);
+    }
+    free(directory);
+}
+
+static const char *long_key_of(uint32_t number) {
     static char key[long_key];
     memcpy(key, &number, sizeof number);
-    shale_set_options options = {.struct_size = sizeof options, .max_age_ms = age_ms};
-    CHECK_STATUS(SHALE_OK, shale_set(cache, key, sizeof key, "x", 1, &options));
+    return key;
+}
+
+static void put_long(shale_cache *cache, uint32_t number, uint32_t age_ms) {
+    shale_bytes tag = {"one", 3};
+    shale_set_options options = {
+        .struct_size = sizeof options, .max_age_ms = age_ms, .tags = &tag, .tag_count = number % 2};
+    CHECK_STATUS(SHALE_OK, shale_set(cache, long_key_of(number), long_key, "x", 1, &options));
 }
 
 static void test_long_keys(int32_t policy) {
@@ -102,6 +134,15 @@ static void test_long_keys(int32_t policy) {
     clock_ms += 2000;
     for (uint32_t key = 0; key < 2 * entries; key++) /* sweeps for victims meet what has expired */
         put_long(cache, 10000 + key, 1000000);
+    for (uint32_t key = 0; key < 2 * entries; key++) {
+        shale_status status = shale_touch(cache, long_key_of(10000 + key), long_key, 2000000);
+        CHECK(status == SHALE_OK || status == SHALE_MISS);
+    }
+    CHECK_STATUS(SHALE_OK, shale_invalidate(cache, "other", 5));
+    CHECK_STATUS(SHALE_OK, shale_purge(cache, &purged));
+    CHECK_STATUS(SHALE_OK, shale_evict(cache, 100, NULL));
+    for (uint32_t key = 0; key < entries; key++) /* touched entries are cleaned */
+        put_long(cache, 20000 + key, 1000000);
     check_counts("long keys");
     close_and_remove(cache, directory);
 }
@@ -167,6 +208,7 @@ int main(void) {
     watch(60);
     for (uint64_t round = 0; round < 2; round++) {
         test_eight_tags(policy_of(round));
+        test_equal_tags(policy_of(round));
         test_long_keys(policy_of(round));
         test_damage_like_heads(policy_of(round));
     }
