@@ -75,7 +75,7 @@ extension ShardReader {
     ) {
         var report = Report()
         // (Their records may be long: a step reads one.)
-        let stretch = table.stretch(from: fraction, atMost: 1)
+        let stretch = table.stretch(from: fraction, byOne: true)
         try table.visit(stretch) { slot throws(Failure) in
             switch check(slot) {
             case .free: break

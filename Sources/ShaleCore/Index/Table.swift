@@ -254,23 +254,25 @@ struct Table {
         @inline(__always) var next: UInt64 { fractions.upperBound }
     }
 
-    /// From a fraction on to the end of its home, or as far as `most` entries.
+    /// From a fraction on to the end of its home, or to the second entry there (`byOne`).
     @inline(never)
-    func stretch(from fraction: UInt64, atMost most: Int) -> Stretch {
+    func stretch(from fraction: UInt64, byOne: Bool) -> Stretch {
         let shape = self.shape, home = shape.home(UInt32(truncatingIfNeeded: fraction))
         let end = min(shape.end(ofHome: home, from: fraction), Table.allFractions)
-        let slots = (reach(ofHome: home) + 1) * Table.bucketSlots
-        // (Each scan asks for the home's reach.)
-        let scan = slots + Table.bucketSlots
-        var next = end, looks = scan + Table.bucketSlots
-        func count() -> Int {
-            looks += scan
-            var count = 0
-            forEachSlot(ofHome: home) { _, its in if its >= fraction && its < next { count += 1 } }
-            return count
+        // Both scans, which ask for the home's reach.
+        let looks = (byOne ? 2 : 1) * (reach(ofHome: home) + 2) * Table.bucketSlots
+        var first = UInt64.max, second = end
+        if byOne {
+            forEachSlot(ofHome: home) { _, its in
+                if its < fraction || its == first { return }
+                if its < first {
+                    (first, second) = (its, min(first, end))
+                } else {
+                    second = min(second, its)
+                }
+            }
         }
-        while slots > most, next - fraction > 1, count() > most { next = fraction + (next - fraction) / 2 }
-        return Stretch(home: home, fractions: fraction..<next, endsHome: next == end, looks: looks)
+        return Stretch(home: home, fractions: fraction..<second, endsHome: second == end, looks: looks)
     }
 
     /// Visits the entries of a stretch, wherever they are; the body may free their slots.

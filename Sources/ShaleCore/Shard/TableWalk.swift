@@ -4,10 +4,10 @@ extension ShardWriter {
     /// A step of a walk: visits the entries of a home, or some of them, and pays for that. One at a time where their tags are
     /// looked up, of which each may have eight, and their keys read, which may be long.
     @inline(__always)
-    func visit<E: Error>(from fraction: UInt64, atMost most: Int = .max, _ body: (Slot) throws(E) -> Void) throws(E)
+    func visit<E: Error>(from fraction: UInt64, byOne: Bool = false, _ body: (Slot) throws(E) -> Void) throws(E)
         -> Table.Stretch
     {
-        let stretch = table.stretch(from: fraction, atMost: most)
+        let stretch = table.stretch(from: fraction, byOne: byOne)
         spend(stretch.looks)
         try table.visit(stretch, body)
         return stretch
@@ -28,7 +28,7 @@ extension ShardWriter {
             change.hasWalked = true
             let at = change.progress.walks.at
             var found = false
-            let next = try visit(from: at, atMost: kind == .gone ? 1 : .max) { slot throws(Failure) in
+            let next = try visit(from: at, byOne: kind == .gone) { slot throws(Failure) in
                 if try body(slot) { found = true }
             }.next
             change.progress.walks.left -= min(change.progress.walks.left, next - at)

@@ -26,7 +26,7 @@ extension ShardWriter {
         return looks(atTagsOf: found.value) + keys * found.value.header.keyLength / Share.bytes
     }
     /// In both generations, which may be three quarters full.
-    func looks(atTagsOf value: RecordView) -> Int { (1 + 3 * value.header.tagCount) * Share.lookup }
+    func looks(atTagsOf value: RecordView) -> Int { 2 * value.header.tagCount * Share.lookup }
     func dropIfGoneByTags(_ found: Entry) -> Bool {
         if found.standing.isInvalidated {
             drop(found.slot)

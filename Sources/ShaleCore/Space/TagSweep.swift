@@ -88,7 +88,7 @@ extension ShardWriter {
 
     /// How many homes: 0 where some of its entries are left.
     private func sweepHome(from fraction: UInt64) -> Int {
-        let stretch = visit(from: fraction, atMost: 1) { endByTags($0) }
+        let stretch = visit(from: fraction, byOne: true) { endByTags($0) }
         // Before anything is emptied.
         if stretch.next == Table.allFractions { raiseEpoch(by: 2) }
         header.release(Field.tagSweep, stretch.next)

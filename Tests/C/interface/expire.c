@@ -356,14 +356,15 @@ static void put_many(shale_cache *cache) {
         CHECK_STATUS(SHALE_OK, put(cache, numbered("k", i), (entry){.tag = "another"}));
 }
 
-/* No invalidation waits for a sweep of the whole table. A table sweeps while it grows, so the first invalidations after
- * that find hardly anything to sweep, however full the generation was when the growth began. */
+/* No invalidation waits for a sweep of the whole table. A table sweeps while it grows, as far as a set's share allows, so the
+ * first invalidations after that find less to sweep than later ones may, however full the generation was when the growth
+ * began. */
 static void test_pace_after(unsigned before) {
     shale_cache *cache = open_at(NULL, 64 << 20, 1);
     (void)most_stores(cache, before);
     put_many(cache);
     uint64_t after_growth = most_stores(cache, 20), later = most_stores(cache, 3000);
-    if (!CHECK(after_growth <= 150) | !CHECK(later <= 500))
+    if (!CHECK(after_growth <= 350) | !CHECK(later <= 500))
         fprintf(stderr, "  %" PRIu64 " stores after the table has grown, %" PRIu64 " later\n", after_growth, later);
     CHECK_STATUS(SHALE_OK, shale_close(cache));
 }
