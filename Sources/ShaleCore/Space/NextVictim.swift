@@ -30,6 +30,8 @@ extension ShardWriter {
     /// none is left.
     private func nextVictim() throws(Failure) -> Slot? {
         spend(2 * Share.lookup)
+        // (Where all is pinned, the hand would go round the log in vain.)
+        guard header[Field.entries] > header[Field.pinned] else { return nil }
         // (The hand passes by what is damaged.)
         if isAdaptive {
             if let slot = try SecondChance(self).next(self) { return slot }
@@ -58,7 +60,6 @@ extension ShardWriter {
     /// one of those that a hold's share can look at.
     @inline(never)
     private func leastUsed() throws(Failure) -> Slot? {
-        guard header[Field.entries] > header[Field.pinned] else { return nil }
         var least: Slot?, lowest = UInt64.max
         let start = Walks.somewhere(reader)
         do throws(Failure) {

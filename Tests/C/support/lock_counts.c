@@ -238,12 +238,12 @@ static void files(const char *program, const char *script) {
     CHECK(counts_of(&counts, "shale_purge")->holds >= 3);
 
     /* A run is stopped where it crosses a limit. */
-    CHECK_EQUAL(128 + SIGABRT, run_program(program, file, "shale_purge 1000 0 0 0"));
+    CHECK_EQUAL(128 + SIGABRT, run_program(program, file, "shale_purge 300 0 0 0"));
     CHECK_EQUAL(128 + SIGABRT, run_program(program, file, "shale_set 0 0 0 1000"));
 
     CHECK_EQUAL(0, run_script(script, file, ""));
-    CHECK_EQUAL(0, run_script(script, file, "[default]\nslots = 1000\n[shale_purge]\nslots = 2000\n"));
-    CHECK_EQUAL(1, run_script(script, file, "[default]\nslots = 1000\n"));
+    CHECK_EQUAL(0, run_script(script, file, "[default]\nslots = 300\n[shale_purge]\nslots = 2000\n"));
+    CHECK_EQUAL(1, run_script(script, file, "[default]\nslots = 300\n"));
     CHECK_EQUAL(1, run_script(script, file, "[shale_set]\nappended = 1055\n"));
     CHECK_EQUAL(1, run_script(script, "/dev/null", ""));
     free(file);
