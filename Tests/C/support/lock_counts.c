@@ -123,7 +123,7 @@ static void by_threads(void) {
     start();
     run_threads(threads, set_some, (void *[]){&caches[0], &caches[1], &caches[2]});
     struct shim_call_counts found = of("shale_set");
-    CHECK_EQUAL(threads * sets, found.holds);
+    CHECK(found.holds >= threads * sets); /* (Some take a second one.) */
     CHECK_EQUAL(record_size + 8 * (threads - 1), found.most[SHIM_BYTES_APPENDED]);
     for (int i = 0; i < threads; i++)
         CHECK_STATUS(SHALE_OK, shale_close(caches[i]));
