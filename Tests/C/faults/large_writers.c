@@ -55,7 +55,7 @@ static int signal_sent;
 static long strike(const char *name) {
     static int locks;
     /* Most parts are stored, not all, and no lock is held. */
-    if (strcmp(name, "mutex_lock") == 0 && ++locks == 150) {
+    if (strcmp(name, "mutex_lock") == 0 && ++locks == 185) {
         kill(getpid(), signal_sent);
         shim_faults.uptime_ahead = atomic_load(&shared->uptime_ahead);
     }
@@ -114,7 +114,7 @@ static void pinned_beside_others(void) {
         remove_tree(directory);
         shale_cache *cache = open_it();
         /* So much that a large value finds no room beside it. */
-        const uint64_t enough = 27 << 18;
+        const uint64_t enough = 8 << 20;
         uint64_t left = 0;
         for (uint64_t i = 0; left < enough && i < 100; i++) {
             CHECK_EQUAL(128 + SIGKILL, wait_for(begin_writer(1000000 + i, SIGKILL, SHALE_SET_PINNED)));
