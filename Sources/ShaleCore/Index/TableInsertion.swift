@@ -4,9 +4,9 @@ import CShalePlatform
 extension Table {
     /// A free slot for the fraction, which must be filled before anything else changes. Nil where the neighbourhood is
     /// full beyond help.
-    func reserve(_ fraction: UInt32) -> Slot? {
+    func reserve(_ fraction: UInt32, within farthest: Int = Table.farthestFree) -> Slot? {
         let home = shape.home(fraction)
-        return nearestFreeSlot(home) ?? makeFree(near: home)
+        return nearestFreeSlot(home) ?? makeFree(near: home, within: farthest)
     }
 
     /// The first word of an entry in a slot that was reserved for it. Its home reaches the slot from here on.
@@ -62,19 +62,20 @@ extension Table {
         }
     }
 
-    /// Buckets that are looked through for a free slot.
-    private static let farthestFree = 72
+    /// Buckets that are looked through for a free slot: with 96, one rebuild in ten found no place for an entry. A set may
+    /// do with fewer, as it can let another one go.
+    static let farthestFree = 256, farthestForSet = 72
     /// At slots, at most: to find it, and to move entries there.
-    static let looksForFree = 2 * farthestFree * bucketSlots
+    static let looksForFree = 2 * farthestForSet * bucketSlots
 
     /// Moves entries up, each within its own reach, until a slot near `home` is free.
     /// `sparing`: the home whose entries are being laid out anew, and must stay where they are.
-    func makeFree(near home: Int, sparing: Int = -1) -> Slot? {
+    func makeFree(near home: Int, sparing: Int = -1, within farthest: Int = Table.farthestFree) -> Slot? {
         let shape = self.shape
         let end = shape.positions.upperBound
         var position = home + Table.reaches.3 + 1
         var free: Slot?
-        while position < min(end, home + Table.farthestFree), free == nil {
+        while position < min(end, home + farthest), free == nil {
             free = freeSlot(bucket(position))
             if free == nil { position += 1 }
         }

@@ -92,7 +92,7 @@ extension Table {
                     if home == old { continue }
                     var target = nearestFreeSlot(home)
                     if target == nil {
-                        looks += Table.looksForFree
+                        looks += Table.looksForFree / 8 // as a rule
                         target =
                             makeFree(near: home, sparing: old)
                             ?? (word0.isPinned ? yieldedSlot(near: home, dropped) : nil)

@@ -110,7 +110,7 @@ extension ShardWriter {
     /// A free slot near the key's home.
     private func reserveSlot(_ key: Key) throws(Failure) -> Slot {
         while true {
-            if let slot = table.reserve(key.fraction) { return slot }
+            if let slot = table.reserve(key.fraction, within: Table.farthestForSet) { return slot }
             spend(Table.looksForFree)
             // Rare, or where many were removed in the table's order: finish a pass, or grow, which spreads the
             // neighbourhood; or let an entry near the home go. (Any other would have to be one of hundreds.)

@@ -34,9 +34,10 @@ extension ShardWriter {
         return true
     }
 
-    /// A few buckets more of the pass that is under way.
+    /// A few buckets more of the pass that is under way: with fewer than half of them at each insertion, the table would be
+    /// full before it is larger, and entries would find no place.
     private func advanceTable() {
-        spend(table.advance(TableLoad.pace, looks: Share.ofHold / 4) { evict($0) })
+        spend(table.advance(TableLoad.pace, looks: change.hasShare ? Share.ofHold : .max) { evict($0) })
     }
 
     /// Ends the pass that is under way, if one is.
