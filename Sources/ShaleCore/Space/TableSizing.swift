@@ -37,7 +37,7 @@ extension ShardWriter {
     /// A few buckets more of the pass that is under way: with fewer than half of them at each insertion, the table would be
     /// full before it is larger, and entries would find no place.
     private func advanceTable() {
-        spend(table.advance(TableLoad.pace, looks: change.hasShare ? Share.ofHold : .max) { evict($0) })
+        spend(table.advance(TableLoad.pace, looks: change.hasShare ? Share.ofHold / 8 * 5 : .max) { evict($0) })
     }
 
     /// Ends the pass that is under way, if one is.
