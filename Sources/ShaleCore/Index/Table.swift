@@ -259,7 +259,7 @@ struct Table {
     func stretch(from fraction: UInt64, byOne: Bool) -> Stretch {
         let shape = self.shape, home = shape.home(UInt32(truncatingIfNeeded: fraction))
         let end = min(shape.end(ofHome: home, from: fraction), Table.allFractions)
-        // Both scans, which ask for the home's reach.
+        // Each scan also reads the home's bucket for its reach.
         let looks = (byOne ? 2 : 1) * (reach(ofHome: home) + 2) * Table.bucketSlots
         var first = UInt64.max, second = end
         if byOne {

@@ -92,7 +92,7 @@ extension Table {
                     if home == old { continue }
                     var target = nearestFreeSlot(home)
                     if target == nil {
-                        looks += Table.looksForFree / 8 // as a rule
+                        looks += Table.looksForFree / 8 // (a free slot is near as a rule)
                         target =
                             makeFree(near: home, sparing: old)
                             ?? (word0.isPinned ? yieldedSlot(near: home, dropped) : nil)

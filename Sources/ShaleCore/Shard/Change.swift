@@ -15,11 +15,13 @@ struct Change {
     var crowdedBy: PartKey?
     /// Shards whose table has tried to grow although the disk was full: a bit each.
     private var triedShards: UInt64 = 0
+    /// Whether this is the first time that the call asks for the shard, and notes it.
     mutating func triesDisk(ofShard number: Int) -> Bool {
         let bit = UInt64(1) << UInt64(number & 63)
         defer { triedShards |= bit }
         return triedShards & bit == 0
     }
+
     /// What goes in other shards makes room here: a call that has found none is made again (`Shard.write`).
     var makesRoomElsewhere: Bool { blobCount > 0 || crowdedBy != nil }
     /// The key that the call is about: its entry is the last to make room for the call.

@@ -5,7 +5,7 @@ extension ShardWriter {
     /// Evicts the entry that the cache's policy names, or finds that expired ones have made room. False where all that is
     /// left is pinned.
     func evict() throws(Failure) -> Bool {
-        // (The first that leaves in a hold is for progress, whatever the call has done before. A search in vain is none.)
+        // (Each hold lets one entry go before it pauses, so that the call comes further. A search in vain does not count.)
         if change.hasEvicted { try rest() }
         let before = header[Field.entries]
         var victim = try nextVictim()

@@ -20,7 +20,7 @@ extension ShardWriter {
         spend(looks(at: found))
         return dropIfGoneByTags(found)
     }
-    /// Of an entry whose tags are looked up. (That it is touched, a check of two keys says.)
+    /// Of an entry whose tags are looked up. (A touched entry has two records, and both keys are checked.)
     func looks(at found: Entry) -> Int {
         let keys = found.slot.entry.isTouched ? 2 : 1
         return looks(atTagsOf: found.value) + keys * found.value.header.keyLength / Share.bytes
