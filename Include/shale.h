@@ -286,13 +286,14 @@ typedef struct {
     uint64_t conflicts_tag;   /* one of the tags had */
     uint64_t conflicts_line;  /* so many others had changed that the cache does not know whether these had */
     uint64_t conflicts_floor; /* the cache was cleared, or its index made anew */
+    uint64_t renewals; /* how often the cache began anew, empty, as its version numbers had come near their end */
 } shale_stats;
 
 typedef struct {
     uint32_t struct_size;
-    uint32_t flags;   /* SHALE_GET_..., for the read, and SHALE_LEASE_RECORDED */
+    uint32_t flags; /* SHALE_GET_..., for the read, and SHALE_LEASE_RECORDED */
     int64_t lease_ms; /* how long the lease lasts at most, up to an hour; 0: 30 seconds */
-    int64_t wait_ms;  /* how long to wait for a value that another is loading; 0: not at all */
+    int64_t wait_ms; /* how long to wait for a value that another is loading; 0: not at all */
     int64_t refresh_ahead_ms; /* 0: a fresh value is never loaded anew. Else each reader draws a time by chance,
                          with this mean, and loads where less is left of the value's age: so
                          that the readers of a popular key hardly ever miss together. What a load

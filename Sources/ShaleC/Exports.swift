@@ -493,7 +493,7 @@ public func shale_get_stats(_ cache: OpaquePointer?, _ stats: UnsafeMutablePoint
             evicted_timed: s.evictedTimed, evicted_age_ms: s.evictedAge, evicted_idle_ms: s.evictedIdle,
             eviction: s.eviction.number, reserved: 0, leases_unrecorded: s.leasesUnrecorded,
             conflicts_key: s.conflictsByKey, conflicts_tag: s.conflictsByTag,
-            conflicts_line: s.conflictsByLine, conflicts_floor: s.conflictsByFloor)
+            conflicts_line: s.conflictsByLine, conflicts_floor: s.conflictsByFloor, renewals: s.renewals)
         Argument.fill(stats, size: size, with: filled)
         return .ok
     }

@@ -3,6 +3,8 @@
  * written, so whatever is read is a value of its key. Nothing may crash or hang. */
 #include "exercise.h"
 
+#include "../C/support/birth.h"
+
 /* Documentation/format.md */
 enum {
     index_head = 3 * page_size,
@@ -109,10 +111,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     int data_fd = scratch_open("shale.data", O_RDONLY);
     fstat(fd, &own);
     fstat(data_fd, &other);
+    uint64_t data_birth = birth_of(data_fd);
     close(data_fd);
     if (!(c.b & 128)) {
         set64(index + 48, own.st_dev), set64(index + 56, own.st_ino);
         set64(index + 64, other.st_dev), set64(index + 72, other.st_ino);
+        set64(index + 120, birth_of(fd)), set64(index + 128, data_birth);
     }
     if (ftruncate(fd, (off_t)t->index_size) < 0)
         FAIL("ftruncate: %s", strerror(errno));

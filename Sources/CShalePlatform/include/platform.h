@@ -18,6 +18,7 @@
 #include <sys/random.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/vfs.h>
 #include <time.h>
 #include <signal.h>
@@ -47,6 +48,11 @@ extern int fallocate(int fd, int mode, off_t offset, off_t length);
 #define FALLOC_FL_KEEP_SIZE 1
 #define FALLOC_FL_PUNCH_HOLE 2
 #endif
+#ifndef SEEK_HOLE
+#define SEEK_DATA 3
+#define SEEK_HOLE 4
+#endif
+extern long syscall(long number, ...);
 
 /* (musl has no room for a library that is loaded at run time, as Python does, and has initial-exec variables.) */
 #if defined(__GLIBC__)
@@ -511,6 +517,8 @@ enum { SHIM_POPULATE_READ = 22 };
 static inline void shim_sys_touch(void *p) {
     madvise((void *)((uintptr_t)p & ~(uintptr_t)4095), 4096, SHIM_POPULATE_READ);
 }
+/* The same for many. -EFAULT where a load would raise a signal. */
+static inline long shim_sys_populate_read(void *p, size_t n) { SHIM_RESULT(madvise(p, n, SHIM_POPULATE_READ)); }
 /* Begins to read what is not in memory yet. */
 static inline void shim_sys_will_need(void *p, size_t n) { madvise(p, n, MADV_WILLNEED); }
 /* Whether a page is in memory; also where that cannot be told. */
@@ -549,6 +557,35 @@ static inline long shim_sys_fstatat(int dir, const char *name, struct shim_stat 
     if (fstatat(dir, name, &s, AT_SYMLINK_NOFOLLOW) < 0) return -errno;
     shim_copy_stat(&s, out);
     return 0;
+}
+/* When a file was made, in nanoseconds since 1970; 0 where the kernel or the file system does not say. */
+static inline uint64_t shim_sys_birth(int fd) {
+#ifdef SYS_statx
+    union {
+        struct {
+            uint32_t mask, block_size;
+            unsigned char others[72];
+            int64_t seconds;
+            uint32_t nanoseconds;
+        } s; /* of struct statx, which not every libc declares */
+        unsigned char all[256];
+    } x = {.all = {0}};
+    enum { empty_path = 0x1000, birth = 0x800 };
+    if (syscall(SYS_statx, fd, "", empty_path, birth, &x) < 0 || !(x.s.mask & birth)) return 0;
+    return (uint64_t)x.s.seconds * 1000000000u + x.s.nanoseconds;
+#else
+    (void)fd;
+    return 0;
+#endif
+}
+/* Where the next hole of a file begins, or the next part that is none; the file's end is a hole. */
+static inline long shim_sys_next_hole(int fd, int64_t at) {
+    SHIM_FAIL("lseek");
+    SHIM_RESULT(lseek(fd, at, SEEK_HOLE));
+}
+static inline long shim_sys_next_data(int fd, int64_t at) {
+    SHIM_FAIL("lseek");
+    SHIM_RESULT(lseek(fd, at, SEEK_DATA));
 }
 static inline long shim_sys_filesystem(int fd, uint64_t *type) {
     SHIM_FAIL("filesystem");
@@ -668,6 +705,7 @@ static inline uint64_t shim_libc_identity(void) {
 }
 
 enum {
+    SHIM_EFAULT = EFAULT,
     SHIM_ENOSPC = ENOSPC,
     SHIM_EFBIG = EFBIG,
     SHIM_EDQUOT = EDQUOT,

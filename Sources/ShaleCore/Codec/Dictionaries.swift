@@ -65,6 +65,19 @@ struct DictionaryFrames {
         return true
     }
 
+    /// Whether the data file has those that the index names. `offset`: of the first frame.
+    func areInFile(_ files: CacheFiles, from offset: Int) throws(Failure) -> Bool {
+        for i in 0..<count {
+            var number: UInt64 = 0
+            let named = head[IndexHead.dictionaryNumbers[i]]
+            if named == 0 { continue }
+            guard try files.readData(offset + i * size, into: &number, 8), number == named else {
+                return false
+            }
+        }
+        return true
+    }
+
     /// Fills the index's numbers from the data file. `offset`: of the first frame.
     func restore(_ files: CacheFiles, from offset: Int) throws(Failure) {
         let end = try files.dataSize()

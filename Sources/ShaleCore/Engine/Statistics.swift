@@ -24,6 +24,8 @@ public struct Statistics: Sendable {
     public var evictedTimed: UInt64 = 0, evictedAge: UInt64 = 0, evictedIdle: UInt64 = 0
     /// Leases that were granted without being recorded, where no cell was free.
     public var leasesUnrecorded: UInt64 = 0
+    /// How often the store began anew, empty, because its version numbers had come near their end.
+    public var renewals: UInt64 = 0
     /// The store's policy.
     public var eviction = Eviction.lru
 }
@@ -37,6 +39,7 @@ extension Engine {
         s.capacity = ref.pointee.block.capacity
         s.maxEntries = ref.pointee.block.maxEntries
         s.eviction = ref.pointee.block.eviction
+        s.renewals = ref.pointee.block.renewals
         s.dictionaries = ref.pointee.head[IndexHead.dictionaryLast]
         for i in 0..<geometry.shards {
             let header = Shard(ref, i).header

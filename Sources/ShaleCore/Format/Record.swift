@@ -9,6 +9,7 @@ import CShalePlatform
 ///     4  meta length (16) · created (48)       milliseconds since 1970
 ///     5  dictionary number (16) · expires (48) all ones: never
 ///        [where flag `keepsStale`: deadline (64), or, where it never expires, the stale period for a later touch]
+///        [where flag `isExtended`: a word that this library does not know]
 ///        tags (64 each) · key · meta · stored value
 ///
 /// padded to 8 bytes. The head check covers words 0, 3, 4, 5, the rest of 2,
@@ -23,7 +24,8 @@ struct RecordHeader {
     /// A loss is what else was found unreadable: see `Loss`.
     enum Kind: UInt8 { case value = 1, manifest, part, tombstone, touch, invalidate, end, gap, loss, expire }
     enum Codec { static let raw: UInt8 = 0, lz4: UInt8 = 1, dictionary: UInt8 = 2 }
-    enum Flag { static let pinned: UInt8 = 1, keepsStale: UInt8 = 2 }
+    /// The last two are for later libraries: this one sets neither, and copies a record with both.
+    enum Flag { static let pinned: UInt8 = 1, keepsStale: UInt8 = 2, recompressed: UInt8 = 4, isExtended: UInt8 = 8 }
 
     var lsn: UInt64
     var bodyCheck: UInt64
@@ -79,7 +81,11 @@ struct RecordHeader {
     @inline(__always) var isPinned: Bool { flags & Flag.pinned != 0 }
     @inline(__always) var keepsStale: Bool { flags & Flag.keepsStale != 0 }
 
-    @inline(__always) var extensionLength: Int { (keepsStale ? 8 : 0) + tagCount * 8 }
+    /// Of the words between header and key: each flag's bit is moved to where it counts for 8.
+    @inline(__always) var extensionLength: Int { tagsOffset - RecordHeader.size + tagCount * 8 }
+    @inline(__always) private var tagsOffset: Int {
+        RecordHeader.size + Int(flags & Flag.keepsStale) << 2 + Int(flags & Flag.isExtended)
+    }
     @inline(__always) var keyOffset: Int { RecordHeader.size + extensionLength }
     @inline(__always) var metaOffset: Int { keyOffset + keyLength }
     @inline(__always) var storedOffset: Int { metaOffset + metaLength }
@@ -122,10 +128,10 @@ struct RecordHeader {
             secret: secret)
     }
 
-    /// The same with another age.
+    /// The same with another age, without what only a later library knows.
     func aged(_ lifetime: Lifetime) -> RecordHeader {
         var record = self
-        record.word2 = word2 & ~(UInt64(Flag.keepsStale) << 44) | UInt64(lifetime.flag) << 44
+        record.word2 = word2 & ~(UInt64(Flag.keepsStale | Flag.isExtended) << 44) | UInt64(lifetime.flag) << 44
         record.expires48 = UInt64(dictionary) | lifetime.expires << 16
         return record
     }
@@ -155,7 +161,7 @@ struct RecordHeader {
         Lifetime(expires: expires, keepsStale: keepsStale, staleWord: keepsStale ? p.u64(RecordHeader.size) : 0)
     }
     @inline(__always) func tag(_ i: Int, at p: Memory) -> UInt64 {
-        p.u64(RecordHeader.size + (keepsStale ? 8 : 0) + i * 8)
+        p.u64(tagsOffset + i * 8)
     }
 }
 

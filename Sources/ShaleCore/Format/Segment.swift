@@ -20,8 +20,6 @@ struct LogPosition: Equatable {
 /// furthest tail that any header names to the head. What is older is free.
 struct SegmentHeader {
     static let size = 64
-    /// No log gets that far, 2^32 for each power cut included: numbers and lsns below can be counted up.
-    static let beyond: UInt64 = 1 << 56
     private static let magic: UInt64 = 0x3147_4553_454C_4853 // "SHLESEG1"
 
     let shard: Int
@@ -65,7 +63,7 @@ struct SegmentHeader {
             shard: shard, frame: frame, number: p.u64(16), previous: p.u64(24),
             tail: LogPosition(number: p.u64(32), offset: Int(truncatingIfNeeded: offset)),
             lsn: p.u64(48))
-        guard p.u64(40) == check(secret), number > 0, number < SegmentHeader.beyond, lsn < SegmentHeader.beyond,
+        guard p.u64(40) == check(secret), number > 0, number < Numbers.end, lsn < Numbers.end,
             tail.number <= number, offset < 1 << 32, previous < number
         else { return nil }
     }

@@ -5,7 +5,7 @@ import CShalePlatform
 /// never torn: the valid copy with the higher sequence counts.
 struct Superblock {
     static let magic: UInt64 = 0x4154_4144_454C_4853 // "SHLEDATA"
-    static let formatVersion: UInt32 = 4
+    static let formatVersion: UInt32 = 5
     static let copies = (0, Sizes.superblockCopy)
     /// Not zero: the nonce that a clean close left in both files.
     static let cleanMark = Sizes.superblockMarks
@@ -30,14 +30,17 @@ struct Superblock {
     /// For each shard: its synced position and its synced tail.
     static let syncedBytes: UInt32 = 32
     var eviction = Eviction.lru
+    /// How often the cache has begun anew, because its numbers had come near their end.
+    var renewals: UInt64 = 0
 
-    /// Whether both copies have this capacity. If not, whoever wrote it was killed before it was durable.
-    var isSettled = true
+    /// Whether both copies have this capacity, and this secret. If not, whoever wrote it was killed before it was durable;
+    /// or before all that the other secret had sealed was gone.
+    var isSettled = true, isRenewed = true
 
     enum Found { case sound(Superblock), empty, foreign, otherVersion, damaged }
 
     static func read(_ page: Memory) -> Found {
-        var best: Superblock?, isSettled = true
+        var best: Superblock?, isSettled = true, isRenewed = true
         var sawMagic = false, sawOther = false, lastOther: UInt64 = 0
         for copy in [copies.0, copies.1] {
             let p = Copy(at: page + copy)
@@ -50,11 +53,15 @@ struct Superblock {
                 (sawOther, lastOther) = (true, max(lastOther, isSound ? p[Copy.sequence] : 0))
                 continue
             }
-            if let other = best, other.capacity != block.capacity { isSettled = false }
+            if let other = best {
+                if other.capacity != block.capacity { isSettled = false }
+                if other.secret != block.secret { isRenewed = false }
+            }
             if best == nil || block.sequence > best.unsafelyUnwrapped.sequence { best = block }
         }
         if var best, best.sequence >= lastOther {
             best.isSettled = isSettled
+            best.isRenewed = isRenewed
             return .sound(best)
         }
         if sawOther { return .otherVersion }
@@ -65,21 +72,25 @@ struct Superblock {
         return .empty
     }
 
-    /// Writes both copies, the one that is not the current one first, each at once: stored word by word,
-    /// a page that is written back in between and torn later could hold two halves.
+    /// Writes both copies, the one that is not the current one first.
     /// `isSyncedBetween`: so that a kill before the first is durable shows in the other.
     mutating func write(_ files: CacheFiles, isSyncedBetween: Bool = false) throws(Failure) {
-        for copy in 0..<2 {
-            if copy == 1, isSyncedBetween { try files.syncData() }
-            sequence &+= 1
-            let offset = sequence % 2 == 0 ? Superblock.copies.1 : Superblock.copies.0
-            try withUnsafeTemporaryAllocation(byteCount: Copy.size, alignment: 8) { memory throws(Failure) in
-                let p = memory.baseAddress.unsafelyUnwrapped
-                Copy(at: p).fill(self)
-                try files.writeData(p, Copy.size, at: offset)
-            }
-        }
+        try writeOther(files)
+        if isSyncedBetween { try files.syncData() }
+        try writeOther(files)
         isSettled = true
+    }
+
+    /// Writes the copy that is not the current one, which makes it that. At once: stored word by word, a page that is
+    /// written back in between and torn later could hold two halves.
+    mutating func writeOther(_ files: CacheFiles) throws(Failure) {
+        sequence &+= 1
+        let offset = sequence % 2 == 0 ? Superblock.copies.1 : Superblock.copies.0
+        try withUnsafeTemporaryAllocation(byteCount: Copy.size, alignment: 8) { memory throws(Failure) in
+            let p = memory.baseAddress.unsafelyUnwrapped
+            Copy(at: p).fill(self)
+            try files.writeData(p, Copy.size, at: offset)
+        }
     }
 }
 
@@ -89,10 +100,10 @@ extension Superblock {
         typealias Word = MappedWord<Copy>
         static let size = 128
         static let magic = Word(0), sequence = Word(16), secret = Word(24), capacity = Word(32), maxEntries = Word(40)
-        static let maxAge = Word(56), stale = Word(64), expiryBase = Word(72), check = Word(120)
+        static let maxAge = Word(56), stale = Word(64), expiryBase = Word(72), renewals = Word(104), check = Word(120)
         // Two halves each: the lower one first.
         static let version = Word(8), shardsAndSegmentSize = Word(48), rowsAndMode = Word(80), dictionaries = Word(88),
-            syncedBytesAndEviction = Word(96)
+            syncedBytesAndEviction = Word(96), features = Word(112)
 
         let at: Memory
 
@@ -125,6 +136,7 @@ extension Superblock {
             self[Copy.dictionaries, 1] = block.dictionarySize
             self[Copy.syncedBytesAndEviction, 0] = Superblock.syncedBytes
             self[Copy.syncedBytesAndEviction, 1] = block.eviction.rawValue
+            self[Copy.renewals] = block.renewals
             self[Copy.check] = sum
         }
     }
@@ -132,7 +144,7 @@ extension Superblock {
     /// Nil where another library has chosen what this one does not know.
     private init?(_ p: Copy) {
         guard p[Copy.syncedBytesAndEviction, 0] == Superblock.syncedBytes,
-            let policy = Eviction(rawValue: p[Copy.syncedBytesAndEviction, 1])
+            let policy = Eviction(rawValue: p[Copy.syncedBytesAndEviction, 1]), p[Copy.features] == 0
         else { return nil }
         eviction = policy
         sequence = p[Copy.sequence]
@@ -148,5 +160,6 @@ extension Superblock {
         mode = p[Copy.rowsAndMode, 1]
         dictionaryFrames = p[Copy.dictionaries, 0]
         dictionarySize = p[Copy.dictionaries, 1]
+        renewals = p[Copy.renewals]
     }
 }

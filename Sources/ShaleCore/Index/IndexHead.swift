@@ -3,7 +3,7 @@ struct IndexHead: MappedWords {
     typealias Word = MappedWord<IndexHead>
     static let size = Sizes.indexHead
     static let magicValue: UInt64 = 0x5844_4E49_454C_4853 // "SHLEINDX"
-    static let versionValue: UInt64 = 11
+    static let versionValue: UInt64 = 12
 
     let at: Memory
 
@@ -16,6 +16,10 @@ struct IndexHead: MappedWords {
     static let retired = Word(104)
     /// The data file's when its last sole writer came.
     static let generation = Word(112)
+    /// When both files were made, in nanoseconds since 1970, or 0. (The inode of a file that is gone may be given again.)
+    static let ownBirth = Word(120), dataBirth = Word(128)
+    /// Of all that a clean close has left behind the first page's identities: see `IndexSum`.
+    static let sum = Word(136)
 
     /// Whether no other index has been in use since a first writer left this one its number. (Who is between its two
     /// stores, or was killed there, has raised the index's alone.)

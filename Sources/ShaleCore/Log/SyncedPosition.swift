@@ -22,7 +22,7 @@ struct SyncedPosition {
         let p = engine.pointee.data + engine.pointee.geometry.syncTable + entry * size
         let number = p.u64(0), rest = p.u64(8), offset = rest & 0xFFFF_FFFF
         if number == 0, rest == 0 { return LogPosition() }
-        guard rest == offset | check(engine, entry, number, offset), number < SegmentHeader.beyond else { return nil }
+        guard rest == offset | check(engine, entry, number, offset), number < Numbers.end else { return nil }
         return LogPosition(number: number, offset: Int(offset))
     }
 

@@ -63,6 +63,12 @@ struct Attachment {
 }
 
 extension Engine {
+    /// Before another index takes its place; the data file stays mapped.
+    func detachIndex() {
+        shim_sys_unmap(ref.pointee.index, ref.pointee.geometry.indexSize)
+        freeState()
+    }
+
     /// The handle's memory; mappings and files are the caller's.
     func freeState() {
         ref.pointee.scratch.free()

@@ -62,7 +62,9 @@ extension Engine {
         }
         // Without its descriptor the index cannot be synced, and must not be believed after a power cut.
         guard CacheFiles.isOurs(files.index, files.indexIdentity) else { return }
+        guard let parts = try IndexParts(files, ref.pointee.geometry) else { return }
         let nonce = max(1, try randomWord(files.path))
+        ref.pointee.head.release(IndexHead.sum, try parts.sum())
         ref.pointee.head.release(IndexHead.cleanMark, nonce)
         try files.sync(files.index, CacheFiles.indexName)
         ref.pointee.data.release(Superblock.cleanMark, nonce)

@@ -35,6 +35,7 @@ extension CacheFiles {
             guard let fd = try openOrCreateData(configuration) else { continue }
             data = fd
             dataIdentity = try checkOwner(data, CacheFiles.dataName)
+            dataBirth = shim_sys_birth(data)
             let lock = SetupLock(data, pidNamespace: pidNamespace)
             let locked = try lock.take(sharing: isReadOnly, path, configuration.waits)
             if locked < 0 { throw Failure.system("lock", path, CacheFiles.dataName, locked) }
@@ -119,6 +120,16 @@ extension CacheFiles {
             let secret = try randomWord(path)
             return (try configuration.newSuperblock(secret: secret, now: Clock(configuration).now), true)
         }
+    }
+
+    /// All from an offset on is gone, and reads as zeros; up to `end` it is allocated.
+    func emptyData(from offset: Int, allocated end: Int) throws(Failure) {
+        _ = releaseData(offset, max(0, try dataSize() - offset))
+        try allocateData(offset, end - offset)
+        // (Some file systems give nothing back.)
+        guard let zeros = shim_calloc(end - offset) else { throw Failure.outOfMemory }
+        defer { shim_free(zeros) }
+        try writeData(zeros, end - offset, at: offset)
     }
 
     func createData(_ block: Superblock, _ geometry: Geometry, _ data: Memory) throws(Failure) {

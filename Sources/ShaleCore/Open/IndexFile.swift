@@ -5,15 +5,22 @@ extension Attachment {
     func attachIndex(_ files: inout CacheFiles, mustReplace: Bool) throws(Failure) -> Engine {
         let trust = try openIndex(&files)
         if !isSoleWriter, !configuration.isReadOnly { try demandLive(trust, files) }
-        // A read-only handle takes no locks, so it can use what writers of another kind lock.
+        let hasWriters = configuration.isReadOnly && FileLock.writers.isHeld(files.data)
         let isTrusted =
-            trust == .live || trust == .clean || (isSoleWriter || configuration.isReadOnly) && trust == .otherKind
-        if configuration.isReadOnly, !isTrusted, FileLock.writers.isHeld(files.data) {
+            switch trust {
+            case .live, .clean: true
+            // A read-only handle takes no locks, so it can use what writers of another kind lock.
+            case .otherKind: isSoleWriter || configuration.isReadOnly
+            // (The first writer makes it its own.)
+            case .copied: !hasWriters
+            case .absent, .unusable, .stale: false
+            }
+        if hasWriters, !isTrusted {
             throw Message().adding(files.path)
                 .adding(" is being written to, with an index that is gone or damaged; ")
                 .adding("close its writers, then open it again").failure(.busy)
         }
-        if isTrusted, !mustReplace, let engine = try useIndex(files) { return engine }
+        if isTrusted, !mustReplace, let engine = try useIndex(files, isCopy: trust == .copied) { return engine }
         if configuration.isReadOnly { return try makePrivateIndex(&files) }
         try removeCleanMark(files, index: nil)
         if !isNew { data.release(Superblock.generation, data.u64(Superblock.generation) &+ 2) }
@@ -33,6 +40,7 @@ extension Attachment {
         if fd < 0 { throw files.cannotOpen(CacheFiles.indexName, fd) }
         files.index = Int32(fd)
         files.indexIdentity = try files.checkOwner(files.index, CacheFiles.indexName)
+        files.indexBirth = shim_sys_birth(files.index)
         return try Trust.inIndex(files, self)
     }
 
@@ -52,23 +60,27 @@ extension Attachment {
     }
 
     /// The index that is there; nil where it turns out that it cannot be used.
-    private func useIndex(_ files: CacheFiles) throws(Failure) -> Engine? {
+    private func useIndex(_ files: CacheFiles, isCopy: Bool) throws(Failure) -> Engine? {
         let isReadOnly = configuration.isReadOnly
+        if isCopy, !isReadOnly { try IndexParts(files, geometry)?.forEach(files.allocateIndex) }
         let index = try files.map(files.index, geometry.indexSize, writable: !isReadOnly, CacheFiles.indexName)
         keepPagesSmall(index, geometry.indexSize)
         // Beside writers its words are in motion; the first of them has looked.
         let isAtRest = isSoleWriter || isReadOnly && !FileLock.writers.isHeld(files.data)
         var isUsable = true
         let engine = try finish(files, index: index) { engine throws(Failure) in
+            if isCopy, isReadOnly { try engine.fillHolesOfIndex() }
             // (A rebuild that nobody goes on with: whoever cannot write would wait for it in vain.)
             if isAtRest {
                 isUsable = try engine.isConsistent() && !(isReadOnly && Shard.areSomeBeingRebuilt(engine.ref))
             }
+            if isCopy, isUsable { isUsable = try engine.isWholeCopy() }
             if isSoleWriter, isUsable {
                 raiseGeneration(IndexHead(at: index))
                 try Holes(engine: engine.ref).partAll()
                 try removeCleanMark(files, index: IndexHead(at: index))
                 try engine.initialiseLocks()
+                if isCopy { try engine.adopt() }
                 // What a killed writer left could not be judged before it was settled.
                 if try engine.recoverShards() { isUsable = try engine.isConsistent() }
             }
@@ -164,6 +176,7 @@ extension CacheFiles {
         if fd < 0 { throw Failure.system("create", path, CacheFiles.newIndexName, fd) }
         index = Int32(fd)
         indexIdentity = try checkOwner(index, CacheFiles.newIndexName)
+        indexBirth = shim_sys_birth(index)
         _ = shim_sys_fchmod(index, mode)
         shim_sys_no_copy_on_write(index)
     }
@@ -184,7 +197,6 @@ extension Engine {
     func initialiseIndex() {
         let head = ref.pointee.head
         let geometry = ref.pointee.geometry
-        let files = ref.pointee.files
         let least = TableShape(buckets: Table.leastBuckets, frontier: 0, mode: TableShape.Mode.steady)
         for i in 0..<geometry.shards {
             let shard = Shard(ref, i), header = shard.header
@@ -196,10 +208,7 @@ extension Engine {
         head[IndexHead.version] = IndexHead.versionValue
         head[IndexHead.secretCheck] = Trust.check(ofSecret: ref.pointee.secret)
         head[IndexHead.geometryCheck] = Trust.check(of: geometry)
-        head[IndexHead.ownDevice] = files.indexIdentity.device
-        head[IndexHead.ownInode] = files.indexIdentity.inode
-        head[IndexHead.dataDevice] = files.dataIdentity.device
-        head[IndexHead.dataInode] = files.dataIdentity.inode
+        nameFiles()
         head[IndexHead.generation] = ref.pointee.data.u64(Superblock.generation)
         head.release(IndexHead.magic, IndexHead.magicValue)
     }
@@ -231,13 +240,11 @@ extension Engine {
         head[IndexHead.libc] = shim_libc_identity()
     }
 
-    /// What a new index has to know of all logs before a shard is used. Numbers go on above those that are found, by a
-    /// random distance: those that one life used may be lost, some of them to tokens, and the next must not use them for
-    /// other bytes.
+    /// What a new index has to know of all logs before a shard is used. Numbers go on above those that are found.
     fileprivate func announceRebuild() throws(Failure) {
-        if !ref.pointee.isReadOnly { try fillHoles() }
+        try provideSegments()
         try ref.pointee.dictionaries.frames.restore(ref.pointee.files, from: ref.pointee.geometry.dictionaries)
-        let lead = 1 << 40 + (try randomWord(ref.pointee.files.path)) >> 24
+        let lead = try Numbers.lead(ref.pointee.files)
         let fileSize = try ref.pointee.files.dataSize()
         var highest: UInt64 = 0
         for i in 0..<ref.pointee.geometry.shards {
@@ -249,17 +256,17 @@ extension Engine {
         ref.pointee.head.release(IndexHead.lsn, highest &+ lead)
     }
 
-    /// A copy of the data file may have holes where nothing had been written, and a store into one would meet a full
-    /// disk. Whether there are any, blocks that are counted do not tell: some belong to other parts of the file. What
-    /// is there already is quickly allocated (1 GiB in 512 segments: 1 ms on ext4, 45 ms in a tmpfs).
-    private func fillHoles() throws(Failure) {
+    /// A copy of the data file may have holes where there were zeros. Whether there are any, blocks that are counted do not
+    /// tell: some belong to other parts of the file. What is there already is quickly allocated (1 GiB in 512 segments:
+    /// 1 ms on ext4, 45 ms in a tmpfs).
+    private func provideSegments() throws(Failure) {
         let files = ref.pointee.files
         let geometry = ref.pointee.geometry
         let size = try files.dataSize()
         guard let memory = shim_malloc(SegmentHeader.size) else { throw Failure.outOfMemory }
         defer { shim_free(memory) }
         // (A dictionary's frame is allocated again when it is written.)
-        try files.allocateData(0, geometry.dictionaries)
+        try provideData(0, geometry.dictionaries)
         for frame in 0..<geometry.framesPerShard {
             for i in 0..<geometry.shards {
                 let shard = Shard(ref, i)
@@ -268,7 +275,7 @@ extension Engine {
                 if try files.readData(offset, into: memory, SegmentHeader.size),
                     SegmentHeader(at: memory, shard: i, frame: frame, secret: shard.secret) != nil
                 {
-                    try files.allocateData(offset, geometry.segmentSize)
+                    try provideData(offset, geometry.segmentSize)
                 }
             }
         }

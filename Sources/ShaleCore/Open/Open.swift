@@ -73,7 +73,9 @@ extension Attachment {
     ) {
         let isSoleWriter = try join(&files)
         var (block, isNew) = try files.readSuperblock(configuration, isSoleWriter: isSoleWriter)
-        if isSoleWriter, !block.isSettled {
+        if isSoleWriter, !block.isRenewed {
+            try block.finishRenewal(files, Geometry(block))
+        } else if isSoleWriter, !block.isSettled {
             // What is in force from here on must not be lost in a power cut.
             try files.syncData()
             try block.write(files)
@@ -92,11 +94,14 @@ extension Attachment {
             let attachment = Attachment(
                 configuration: configuration, block: block, geometry: geometry, data: data, isSoleWriter: isSoleWriter,
                 isNew: isNew)
-            let engine = try attachment.attachIndex(&files, mustReplace: change == .grow)
+            var engine = try attachment.attachIndex(&files, mustReplace: change == .grow)
             if isSoleWriter {
+                if engine.isNearLastNumber {
+                    engine.detachIndex()
+                    engine = try attachment.renew(&files)
+                }
                 do throws(Failure) { try engine.settleAsSoleWriter(change, from: recorded) } catch {
-                    shim_sys_unmap(engine.ref.pointee.index, geometry.indexSize)
-                    engine.freeState()
+                    engine.detachIndex()
                     throw error
                 }
             }
@@ -105,6 +110,17 @@ extension Attachment {
             shim_sys_unmap(data, geometry.dataSize)
             throw error
         }
+    }
+
+    /// The cache begins anew, empty.
+    private func renew(_ files: inout CacheFiles) throws(Failure) -> Engine {
+        files.closeIndex()
+        var block = block
+        try block.renew(files, geometry)
+        return try Attachment(
+            configuration: configuration, block: block, geometry: geometry, data: data, isSoleWriter: true, isNew: false
+        )
+        .attachIndex(&files, mustReplace: true)
     }
 
     /// Takes its place among the writers, unless it only reads. Whether it is the only one.
@@ -147,9 +163,7 @@ extension Attachment {
         let attachment = Attachment(
             configuration: configuration, block: block, geometry: geometry, data: data, isSoleWriter: true, isNew: false
         )
-        let engine = try attachment.attachIndex(&files, mustReplace: false)
-        shim_sys_unmap(engine.ref.pointee.index, geometry.indexSize)
-        engine.freeState()
+        try attachment.attachIndex(&files, mustReplace: false).detachIndex()
         // (It is opened again by whoever attaches.)
         files.closeIndex()
     }

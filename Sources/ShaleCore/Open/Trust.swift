@@ -9,6 +9,8 @@ enum Trust {
     case otherKind
     /// Of another boot, and closed in order.
     case clean
+    /// Of other files, and closed in order: whether these are whole copies of both shows in what they hold (`isWholeCopy`).
+    case copied
     case live
 
     /// It has to name the very files, and this boot; or a clean close left the same nonce in both.
@@ -22,14 +24,23 @@ enum Trust {
             head[IndexHead.version] == IndexHead.versionValue,
             head[IndexHead.secretCheck] == check(ofSecret: attachment.block.secret),
             head[IndexHead.geometryCheck] == check(of: attachment.geometry),
-            head[IndexHead.ownDevice] == files.indexIdentity.device,
-            head[IndexHead.ownInode] == files.indexIdentity.inode,
-            head[IndexHead.dataDevice] == files.dataIdentity.device,
-            head[IndexHead.dataInode] == files.dataIdentity.inode,
             head[IndexHead.retired] == 0,
             IndexHead.isOfGeneration(
                 head[IndexHead.generation], attachment.data.acquire(Superblock.generation))
         else { return .unusable }
+        let mark = attachment.data.u64(Superblock.cleanMark)
+        let isClean = mark != 0 && head[IndexHead.cleanMark] == mark
+        guard head[IndexHead.ownDevice] == files.indexIdentity.device,
+            head[IndexHead.ownInode] == files.indexIdentity.inode,
+            head[IndexHead.ownBirth] == files.indexBirth,
+            head[IndexHead.dataDevice] == files.dataIdentity.device,
+            head[IndexHead.dataInode] == files.dataIdentity.inode,
+            head[IndexHead.dataBirth] == files.dataBirth
+        else {
+            // (Whose copy it is does not matter, and which boot it was.)
+            if !isClean { return .unusable }
+            return try IndexParts(files, attachment.geometry)?.sum() == head[IndexHead.sum] ? .copied : .unusable
+        }
         let boot = files.boot
         if boot != (0, 0), head[IndexHead.boot[0]] == boot.0, head[IndexHead.boot[1]] == boot.1 {
             let canShareLocks =
@@ -37,8 +48,7 @@ enum Trust {
                 && head[IndexHead.libc] == shim_libc_identity()
             return canShareLocks ? .live : .otherKind
         }
-        let mark = attachment.data.u64(Superblock.cleanMark)
-        return mark != 0 && head[IndexHead.cleanMark] == mark ? .clean : .stale
+        return isClean ? .clean : .stale
     }
 
     private static func leastIndexSize(_ g: Geometry) -> Int {
@@ -60,6 +70,18 @@ enum Trust {
 }
 
 extension Engine {
+    /// The index says which files it belongs to.
+    func nameFiles() {
+        let head = ref.pointee.head
+        let files = ref.pointee.files
+        head[IndexHead.ownDevice] = files.indexIdentity.device
+        head[IndexHead.ownInode] = files.indexIdentity.inode
+        head[IndexHead.ownBirth] = files.indexBirth
+        head[IndexHead.dataDevice] = files.dataIdentity.device
+        head[IndexHead.dataInode] = files.dataIdentity.inode
+        head[IndexHead.dataBirth] = files.dataBirth
+    }
+
     /// Whether what the index says is possible, and agrees with the files.
     func isConsistent() throws(Failure) -> Bool {
         let files = ref.pointee.files
@@ -67,7 +89,7 @@ extension Engine {
         let indexSize = try files.indexSize()
         let mark = ref.pointee.data.u64(Superblock.cleanMark)
         let isClean = mark != 0 && ref.pointee.head[IndexHead.cleanMark] == mark
-        guard ref.pointee.head[IndexHead.lsn] < SegmentHeader.beyond else { return false }
+        guard ref.pointee.head[IndexHead.lsn] < Numbers.end else { return false }
         let dictionaries = ref.pointee.geometry.dictionaries
         guard ref.pointee.dictionaries.frames.isConsistent(from: dictionaries, dataSize: dataSize) else { return false }
         for i in 0..<ref.pointee.geometry.shards {

@@ -10,6 +10,9 @@ struct CacheFiles {
     var directoryIdentity = Identity()
     var dataIdentity = Identity()
     var indexIdentity = Identity()
+    /// When they were made, as the index's head has it.
+    var dataBirth: UInt64 = 0
+    var indexBirth: UInt64 = 0
     var isReadOnly = false
     var isOverlay = false
     /// A read-only handle may have mapped the lower file of an overlay, which nobody writes to: the first writer gets a
@@ -22,6 +25,7 @@ struct CacheFiles {
     /// 0 where it cannot be known.
     var pidNamespace: UInt64 = 0
 
+    /// Of the file that a descriptor leads to, among those that there are.
     struct Identity: Equatable {
         var device: UInt64 = 0
         var inode: UInt64 = 0

@@ -34,7 +34,7 @@ extension Replay {
         fetchSegment(frame)
         var highest = lsnAtBegin(ofFrame: frame), offset = SegmentHeader.size
         while let record = log.nextRecord(frame: frame, from: offset), record.kind != .end {
-            if record.view.header.lsn < SegmentHeader.beyond { highest = max(highest, record.view.header.lsn) }
+            if record.view.header.lsn < Numbers.end { highest = max(highest, record.view.header.lsn) }
             offset = record.end
         }
         return highest
@@ -119,8 +119,7 @@ extension Replay {
     {
         var offset = start
         while offset <= log.segmentSize - RecordHeader.size {
-            if let record = log.soundRecord(frame: frame, offset: offset), record.view.header.lsn < SegmentHeader.beyond
-            {
+            if let record = log.soundRecord(frame: frame, offset: offset), record.view.header.lsn < Numbers.end {
                 note(record)
                 if record.kind == .end { return (offset, true) }
                 if record.kind != .part, record.kind != .gap {

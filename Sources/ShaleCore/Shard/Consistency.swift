@@ -11,15 +11,24 @@ import CShalePlatform
 extension ShardReader {
     /// `isClean`: a close left the index as it is, so the log ends where it was synced.
     func isConsistent(dataSize: Int, indexSize: Int, isClean: Bool) -> Bool {
-        // No number that later sums could carry over an edge.
+        // No count that later sums could carry over an edge.
         for offset in stride(from: Field.state.offset, through: Field.unsure.offset, by: 8)
-        where header[ShardHeader.Word(offset)] >= SegmentHeader.beyond { return false }
+        where header[ShardHeader.Word(offset)] >= (isNumber(offset) ? Numbers.end : 1 << 56) { return false }
         let isQuiet = header[Field.state] == ShardHeader.State.quiet
         return ShardHeader.State.isOne(header[Field.state])
             && !(isQuiet && header[Field.epoch] & 1 != 0)
             && isTableConsistent(indexSize, isQuiet) && isLogConsistent(dataSize: dataSize, isQuiet: isQuiet)
             && !(isQuiet && log.count > 0 && !agreesWithSynced(isClean))
             && (!isQuiet || isAtRest)
+    }
+
+    /// Whether a word of the header is a segment's number.
+    private func isNumber(_ offset: Int) -> Bool {
+        typealias Log = LogWords.Field
+        switch offset - LogWords.offset {
+        case Log.headNumber.offset, Log.tailNumber.offset, Log.provenTail.offset: return true
+        default: return offset == Field.ghost.offset || offset == Field.lastNumber.offset
+        }
     }
 
     /// Nothing is under way.
@@ -68,7 +77,7 @@ extension ShardReader {
             if number != 0 || state == Log.FrameState.free.rawValue || state == Log.FrameState.inLog.rawValue {
                 guard log.offset(ofFrame: frame) + log.segmentSize <= dataSize else { return false }
             }
-            guard state <= Log.FrameState.preparing.rawValue, number < SegmentHeader.beyond,
+            guard state <= Log.FrameState.preparing.rawValue, number < Numbers.end,
                 number == 0 || state != Log.FrameState.absent.rawValue
             else { return false }
             if state != Log.FrameState.absent.rawValue { allocated += 1 }

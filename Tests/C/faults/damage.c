@@ -13,6 +13,7 @@
  * believed, and where all of the files is older (below, counted).
  *
  * damage [cases] [seed] [first case] */
+#include "birth.h"
 #include "check.h"
 #include "excuses.h"
 #include "layout.h"
@@ -323,7 +324,10 @@ static void write_file(const char *path, const unsigned char *bytes, size_t size
     close(fd);
 }
 
-/* The index names both files' inodes, so a copy has to be told of its own. */
+/* The index names both files, so a copy that is to count as the same has to be told of its own. */
+static const off_t name_words[2][3] = {{index_own_device, index_own_device + 8, index_own_birth},
+                                       {index_data_device, index_data_device + 8, index_data_birth}};
+
 static void write_image(const char *directory, const image *i) {
     char data[300], index[300];
     snprintf(data, sizeof data, "%s/shale.data", directory);
@@ -331,21 +335,17 @@ static void write_image(const char *directory, const image *i) {
     write_file(data, i->data, i->data_size);
     write_file(index, i->index, i->index_size);
     struct stat status;
-    const char *paths[2] = {index, data};
-    int fd = open(index, O_RDWR);
-    REQUIRE(fd >= 0);
+    int fds[2] = {open(index, O_RDWR), open(data, O_RDONLY)};
     for (int k = 0; k < 2; k++) {
-        REQUIRE(stat(paths[k], &status) == 0);
-        uint64_t identity[2] = {status.st_dev, status.st_ino};
-        off_t at = k == 0 ? index_own_device : index_data_device;
-        if (i->index_size >= page_bytes) {
+        REQUIRE(fds[k] >= 0 && fstat(fds[k], &status) == 0);
+        uint64_t identity[3] = {status.st_dev, status.st_ino, birth_of(fds[k])};
+        for (int w = 0; w < 3 && i->index_size >= page_bytes; w++)
             /* Damage to these words stays. */
-            for (int w = 0; w < 2; w++)
-                if (word_at(i->index + at + 8 * w) == 0)
-                    REQUIRE(pwrite(fd, &identity[w], 8, at + 8 * w) == 8);
-        }
+            if (word_at(i->index + name_words[k][w]) == 0)
+                REQUIRE(pwrite(fds[0], &identity[w], 8, name_words[k][w]) == 8);
     }
-    close(fd);
+    close(fds[0]);
+    close(fds[1]);
 }
 
 static void add_range(key_place *place, const specimen *s, uint64_t shard, const record_view *r, uint64_t order) {
@@ -547,8 +547,8 @@ static void prepare(specimen *s, const char *directory) {
     s->layout = layout_of(s->closed.data);
     image *images[] = {&s->running, &s->closed, &s->earlier};
     for (int i = 0; i < 3; i++) /* written anew by write_image() */
-        for (int w = 0; w < 4; w++)
-            memset(images[i]->index + index_own_device + 8 * w, 0, 8);
+        for (int w = 0; w < 6; w++)
+            memset(images[i]->index + name_words[w / 3][w % 3], 0, 8);
     survey(s);
     remove_tree(directory);
     REQUIRE(mkdir(directory, 0700) == 0);

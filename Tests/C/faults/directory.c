@@ -284,7 +284,7 @@ static void test_a_copy_at_rest(void) {
     fill(cache, "original", 1);
     CHECK_STATUS(SHALE_OK, shale_close(cache));
     copy(original, copied);
-    check_at(copied, "original", 1, false);
+    check_at(copied, "original", 1, true);
     cache = open_cache(copied);
     fill(cache, "copy", 2);
     CHECK_STATUS(SHALE_OK, shale_close(cache));

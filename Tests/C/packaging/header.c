@@ -21,7 +21,7 @@ ASSERT(offsetof(shale_report, struct_size) == 0);
 ASSERT(sizeof(shale_options) == 104);
 ASSERT(sizeof(shale_set_options) == 72);
 ASSERT(sizeof(shale_value) == 80);
-ASSERT(sizeof(shale_stats) == 288);
+ASSERT(sizeof(shale_stats) == 296);
 ASSERT(sizeof(shale_report) == 32);
 #endif
 

@@ -14,6 +14,7 @@
 #ifndef DISK_H
 #define DISK_H
 
+#include "birth.h"
 #include "check.h"
 
 #include <fcntl.h>
@@ -359,16 +360,23 @@ static bool find_page(const power_cut *cut, const disk_file *file, size_t page, 
     return true;
 }
 
-/* The words of an index that name files are those of the copies. */
-static void rename_inode(unsigned char *head, size_t at, ino_t old, ino_t new) {
+/* The words of an index that name files are those of the copies, which stand for the same files. */
+static void rename_file(unsigned char *head, size_t inode, size_t birth, ino_t old, ino_t new, uint64_t new_birth) {
     uint64_t word;
-    memcpy(&word, head + at, 8);
-    if (word == old)
-        memcpy(head + at, &(uint64_t){new}, 8);
+    memcpy(&word, head + inode, 8);
+    if (word != old)
+        return;
+    memcpy(head + inode, &(uint64_t){new}, 8);
+    memcpy(head + birth, &new_birth, 8);
 }
 
-static ino_t write_file(const power_cut *cut, const disk_file *file, const char *directory, int name, ino_t new_data,
-                        bool is_earlier, random_source *source) {
+typedef struct {
+    ino_t inode;
+    uint64_t birth;
+} file_identity;
+
+static file_identity write_file(const power_cut *cut, const disk_file *file, const char *directory, int name,
+                                file_identity new_data, bool is_earlier, random_source *source) {
     static const unsigned char nothing[disk_page];
     char path[512];
     snprintf(path, sizeof path, "%s/%s", directory, disk_name[name]);
@@ -395,14 +403,15 @@ static ino_t write_file(const power_cut *cut, const disk_file *file, const char 
             }
         }
         if (page == 0 && name != name_data) {
-            rename_inode(bytes, 56, is_earlier ? disk.earlier_inode : file->inode, status.st_ino);
-            rename_inode(bytes, 72, disk_data()->inode, new_data);
+            rename_file(bytes, 56, 120, is_earlier ? disk.earlier_inode : file->inode, status.st_ino, birth_of(fd));
+            rename_file(bytes, 72, 128, disk_data()->inode, new_data.inode, new_data.birth);
         }
         if (memcmp(bytes, nothing, disk_page) != 0)
             REQUIRE(pwrite(fd, bytes, disk_page, (off_t)(page * disk_page)) == disk_page);
     }
+    file_identity own = {status.st_ino, birth_of(fd)};
     close(fd);
-    return status.st_ino;
+    return own;
 }
 
 /* Writes what is found after the cut into another directory, which is empty. */
@@ -411,7 +420,7 @@ static void disk_cut(const power_cut *cut, const char *directory, random_source 
     const disk_file *data = disk_data();
     if (!data || data->name[names] != name_data)
         return; /* not even the name */
-    ino_t new_data = write_file(cut, data, directory, name_data, 0, false, source);
+    file_identity new_data = write_file(cut, data, directory, name_data, (file_identity){0}, false, source);
     for (int i = 0; i < disk.file_count; i++) {
         const disk_file *file = &disk.files[i];
         int name = names >= file->first ? file->name[names] : name_none;

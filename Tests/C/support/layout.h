@@ -17,7 +17,7 @@ enum { page_bytes = 4096, index_head_bytes = 3 * page_bytes, record_header_bytes
 
 /* Fields of the superblock and the words beside it. */
 enum { super_copy = 2048, super_version = 8, super_sequence = 16, super_capacity = 32, super_check = 120, super_bytes = 128,
-       super_clean_mark = 1024, super_generation = 1032 };
+       super_renewals = 104, super_features = 112, super_clean_mark = 1024, super_generation = 1032 };
 
 /* In the number of a blob whose parts are in the shard of their manifest. */
 static const uint64_t blob_is_in_one_shard = UINT64_C(1) << 63;
@@ -28,11 +28,12 @@ static const uint64_t blob_is_in_one_shard = UINT64_C(1) << 63;
 
 /* Fields of a segment's header. */
 enum { segment_frame = 8, segment_shard = 12, segment_number = 16, segment_previous = 24, segment_tail = 32,
-       segment_check = 40, segment_lsn = 48, segment_tail_offset = 56 };
+       segment_check = 40, segment_lsn = 48, segment_tail_offset = 56, segment_log = 60 };
 
 /* Fields of the index head. */
-enum { index_version = 11, index_secret_check = 16, index_geometry_check = 24, index_boot = 32, index_own_device = 48,
-       index_data_device = 64, index_clean_mark = 80, index_generation = 112, index_lsn = 512, index_dictionary_words = 640, index_dictionary_numbers = 704,
+enum { index_version = 12, index_secret_check = 16, index_geometry_check = 24, index_boot = 32, index_own_device = 48,
+       index_data_device = 64, index_clean_mark = 80, index_generation = 112, index_own_birth = 120,
+       index_data_birth = 128, index_sum = 136, index_lsn = 512, index_dictionary_words = 640, index_dictionary_numbers = 704,
        index_counters = 4096 };
 
 /* Fields of a shard header. */

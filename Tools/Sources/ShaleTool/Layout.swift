@@ -2,7 +2,7 @@ import Glibc
 
 /// What the headers of a cache's files say, read as Documentation/format.md has them, without opening the cache.
 struct Layout {
-    static let indexVersion: UInt64 = 11
+    static let indexVersion: UInt64 = 12
 
     struct Shard: Encodable {
         let entries, liveBytes, pinnedBytes, segments, freeFrames: Int

@@ -199,6 +199,7 @@ class Stats(ctypes.Structure):
         ("conflicts_tag", c_uint64),
         ("conflicts_line", c_uint64),
         ("conflicts_floor", c_uint64),
+        ("renewals", c_uint64),
     ]
 
     entries: int

@@ -139,6 +139,8 @@ class Stats:
     """Which entries leave first, as it was chosen when the cache was made."""
     leases_unrecorded: int
     """Of the leases, those that could not be recorded: others may have loaded the same key."""
+    renewals: int
+    """How often the cache began anew, empty, as its version numbers had come near their end."""
     own: LoadStats = LoadStats()
     """What this object alone has counted."""
 

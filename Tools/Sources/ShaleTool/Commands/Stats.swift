@@ -61,6 +61,7 @@ struct Metric {
         Metric("evicted_age_ms", .counter, "Sum of their ages, from set to eviction") { $0.evictedAge },
         Metric("evicted_idle_ms", .counter, "Sum of their idle times, from last use to eviction") { $0.evictedIdle },
         Metric("leases_unrecorded", .counter, "Leases that could not be recorded") { $0.leasesUnrecorded },
+        Metric("renewals", .counter, "How often the cache began anew, as its numbers ended") { $0.renewals },
     ]
 }
 

@@ -1,0 +1,158 @@
+import CShalePlatform
+
+extension Log {
+    /// Whether the head's records go to the log's end, and no further.
+    fileprivate var endsAtHead: Bool {
+        if count == 0 { return true }
+        let last = segmentSize - RecordHeader.size
+        var offset = count == 1 ? tailOffset : SegmentHeader.size
+        while offset < headOffset, offset <= last {
+            guard let record = soundRecord(frame: headFrame, offset: offset) else { return false }
+            offset = record.kind == .end ? segmentSize : record.end
+        }
+        return (offset == headOffset || headOffset == segmentSize && offset > last)
+            && nextRecord(frame: headFrame, from: headOffset) == nil
+    }
+}
+
+/// A pair of files that was closed in order and copied: by `cp`, `tar`, into an image, by a CI cache. Its index is what the
+/// close left, as its sum says; whether the data file is, too, its frames tell.
+extension Engine {
+    /// Whether both files are of the same close. A copy that was made while a writer opened the cache may have the close's
+    /// marks beside what was written later: a segment that is missing, a newer one, or a record behind the log's end.
+    func isWholeCopy() throws(Failure) -> Bool {
+        let files = ref.pointee.files
+        guard try hasSegmentsOfIndex(),
+            try ref.pointee.dictionaries.frames.areInFile(files, from: ref.pointee.geometry.dictionaries)
+        else {
+            return false
+        }
+        try provideData()
+        for i in 0..<ref.pointee.geometry.shards where !Shard(ref, i).log.endsAtHead { return false }
+        return true
+    }
+
+    private func hasSegmentsOfIndex() throws(Failure) -> Bool {
+        let files = ref.pointee.files, geometry = ref.pointee.geometry
+        guard let memory = shim_malloc(SegmentHeader.size) else { throw Failure.outOfMemory }
+        defer { shim_free(memory) }
+        for frame in 0..<geometry.framesPerShard {
+            for i in 0..<geometry.shards {
+                let log = Shard(ref, i).log
+                // (All that the index counts is inside the file.)
+                guard try files.readData(log.offset(ofFrame: frame), into: memory, SegmentHeader.size) else {
+                    return true
+                }
+                let number =
+                    SegmentHeader(at: memory, shard: i, frame: frame, secret: ref.pointee.secret)?.number ?? 0
+                let isInLog = log.state(ofFrame: frame) == .inLog
+                guard isInLog ? number == log.numberWord(frame).u64(0) : number <= log.headNumber else { return false }
+            }
+        }
+        return true
+    }
+
+    // MARK: Space
+
+    /// All runs of frames that the index counts, or of those that it does not, as far as the file goes.
+    private func forEachRun(
+        counted: Bool, _ body: (_ offset: Int, _ count: Int) throws(Failure) -> Void
+    ) throws(Failure) {
+        let geometry = ref.pointee.geometry, size = try ref.pointee.files.dataSize()
+        var from = geometry.segments, at = from
+        for frame in 0..<geometry.framesPerShard {
+            for i in 0..<geometry.shards {
+                if at >= size { break }
+                if (Shard(ref, i).log.state(ofFrame: frame) != .absent) != counted {
+                    if at > from { try body(from, at - from) }
+                    from = at + geometry.segmentSize
+                }
+                at += geometry.segmentSize
+            }
+        }
+        if at > from { try body(from, at - from) }
+    }
+
+    /// A copy has holes where there were zeros, and blocks where there were holes.
+    private func provideData() throws(Failure) {
+        let files = ref.pointee.files, geometry = ref.pointee.geometry
+        try provideData(0, geometry.head)
+        try forEachRun(counted: true, provideData)
+        if files.isReadOnly { return }
+        if geometry.segments > geometry.head {
+            _ = files.releaseData(geometry.head, geometry.segments - geometry.head)
+        }
+        try forEachRun(counted: false) { offset, count in _ = files.releaseData(offset, count) }
+        releaseIndex()
+    }
+
+    /// What is behind each shard's table.
+    private func releaseIndex() {
+        let files = ref.pointee.files, geometry = ref.pointee.geometry
+        guard let size = try? files.indexSize() else { return }
+        for i in 0..<geometry.shards {
+            let end = Shard(ref, i).header[ShardHeader.Field.tablePages] - geometry.region
+            // (Those of several shards lie in turn.)
+            let last = max(end, (size - geometry.chunks) / geometry.shards + Table.chunkBytes)
+            geometry.forEachPiece(i, from: end, to: last) { offset, count in
+                if offset < size { _ = files.releaseIndex(offset, min(count, size - offset)) }
+            }
+        }
+    }
+
+    /// Touching this part of the file will find space. A read-only handle cannot allocate any; but reading a hole of a tmpfs
+    /// through a mapping takes a page all the same, and raises a signal where there is none. Asked for before, that is an
+    /// error.
+    func provideData(_ offset: Int, _ count: Int) throws(Failure) {
+        let files = ref.pointee.files
+        if !files.isReadOnly { return try files.allocateData(offset, count) }
+        try fillHoles(files.data, ref.pointee.data, offset, count, CacheFiles.dataName)
+    }
+
+    /// The same of a read-only handle's index.
+    func fillHolesOfIndex() throws(Failure) {
+        let files = ref.pointee.files
+        try IndexParts(files, ref.pointee.geometry)?.forEach { offset, count throws(Failure) in
+            try fillHoles(files.index, ref.pointee.index, offset, count, CacheFiles.indexName)
+        }
+    }
+
+    private func fillHoles(_ fd: Int32, _ base: Memory, _ offset: Int, _ count: Int, _ name: StaticString)
+        throws(Failure)
+    {
+        let end = offset + count
+        var at = offset
+        while at < end {
+            let hole = shim_sys_next_hole(fd, Int64(at))
+            if hole < 0 || hole >= end { return }
+            let data = shim_sys_next_data(fd, Int64(hole)), to = data < 0 ? end : min(data, end)
+            let result = shim_sys_populate_read(base + hole, to - hole)
+            if result == -SHIM_EFAULT {
+                throw Failure.system(
+                    "fill the holes of", ref.pointee.files.path, name, -SHIM_ENOSPC,
+                    advice: "free space there, or copy the cache without leaving out zeros")
+            }
+            at = to
+        }
+    }
+
+    // MARK: Numbers
+
+    /// The first writer makes a copy its own. Another copy may be in use as well: no two may give the same number to
+    /// different bytes.
+    func adopt() throws(Failure) {
+        let head = ref.pointee.head, lead = try Numbers.lead(ref.pointee.files)
+        head.release(IndexHead.lsn, head[IndexHead.lsn] &+ lead)
+        for i in 0..<ref.pointee.geometry.shards {
+            try Shard(ref, i).unshared { shard throws(Failure) in
+                shard.header.beginChange()
+                shard.log.endHead(lead: lead)
+                shard.forgetChanges()
+                shard.header.endChange()
+            }
+        }
+        shim_fence()
+        // Last: a kill before leaves an index that nobody trusts.
+        nameFiles()
+    }
+}

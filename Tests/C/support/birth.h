@@ -1,0 +1,23 @@
+/* When a file was made, in nanoseconds since 1970, as the index names it; 0 where that is not known. */
+#ifndef BIRTH_H
+#define BIRTH_H
+
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
+
+#include <fcntl.h>
+#include <stdint.h>
+#include <sys/stat.h>
+
+static inline uint64_t birth_of(int fd) {
+#ifdef STATX_BTIME
+    struct statx s;
+    if (statx(fd, "", AT_EMPTY_PATH, STATX_BTIME, &s) == 0 && s.stx_mask & STATX_BTIME)
+        return (uint64_t)s.stx_btime.tv_sec * 1000000000u + s.stx_btime.tv_nsec;
+#endif
+    (void)fd;
+    return 0;
+}
+
+#endif
