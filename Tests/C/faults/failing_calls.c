@@ -27,6 +27,7 @@ static const struct {
     {"openat", {EMFILE, ENFILE, EACCES, EPERM, EROFS, ENOENT, EEXIST, ELOOP, ENOMEM, ENOSPC, EDQUOT, EIO}},
     {"mkdir", {EACCES, EPERM, EROFS, ENOSPC, EDQUOT, EMLINK, ENOENT, ENOMEM, EIO}},
     {"unlinkat", {EACCES, EPERM, EROFS, ENOENT, EBUSY, EIO}},
+    {"lseek", {EINVAL, ENXIO, EIO}},
     {"renameat", {EACCES, EPERM, EROFS, ENOSPC, EDQUOT, ENOENT, ENOMEM, EIO}},
     {"pread", {EIO, ENOMEM}},
     {"pwrite", {EIO, ENOSPC, EDQUOT, EFBIG, ENOMEM}},
