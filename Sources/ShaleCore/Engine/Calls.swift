@@ -43,6 +43,12 @@ extension Engine {
         return try getOutlined(bytes, options.union(.peek), &buffer, &found)
     }
 
+    /// Before and after what reads more than an entry: an index that was replaced looks empty.
+    @inline(__always)
+    func checkCurrent() throws(Failure) {
+        if ref.pointee.isReadOnly { try checkGeneration() }
+    }
+
     /// A read-only handle notices that a writer replaced the index that it uses.
     @inline(never)
     func checkGeneration() throws(Failure) {

@@ -26,6 +26,7 @@ public struct Cursor {
         _ found: inout Found
     ) throws(Failure) -> Status {
         let ref = engine.ref
+        try engine.checkCurrent()
         while shard < ref.pointee.geometry.shards {
             let here = Shard(ref, shard)
             let moment = here.header.moment
@@ -58,6 +59,7 @@ public struct Cursor {
                 go(to: rank &+ 1)
             }
         }
+        try engine.checkCurrent()
         return .end
     }
 

@@ -32,6 +32,7 @@ public struct Statistics: Sendable {
 
 extension Engine {
     public func statistics() throws(Failure) -> Statistics {
+        try checkCurrent()
         typealias Field = ShardHeader.Field
         let geometry = ref.pointee.geometry, files = ref.pointee.files, index = ref.pointee.index
         var s = Statistics()
@@ -87,6 +88,7 @@ extension Engine {
             s.dataBytes = files.diskBytes(files.data, files.dataIdentity)
             s.indexBytes = files.diskBytes(files.index, files.indexIdentity)
         }
+        try checkCurrent()
         return s
     }
 }

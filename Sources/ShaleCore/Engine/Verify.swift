@@ -11,6 +11,7 @@ extension Engine {
     /// Reads every current record, checks it, and drops what is damaged. Holds one shard's lock at a time, for a few
     /// records.
     public func verify() throws(Failure) -> Report {
+        try checkCurrent()
         var report = Report()
         for i in 0..<ref.pointee.geometry.shards {
             let shard = Shard(ref, i)
@@ -30,6 +31,7 @@ extension Engine {
                 }
             }
         }
+        try checkCurrent()
         return report
     }
 

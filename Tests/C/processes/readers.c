@@ -234,6 +234,22 @@ static void test_while_being_rebuilt(void) {
     free(directory);
 }
 
+/* A handle whose index is no more that of the cache says so, whatever it is asked: it knows of no entry. */
+static void check_left_behind(shale_cache *reading, shale_cursor *cursor) {
+    shale_value value = SHALE_VALUE_INIT;
+    shale_status status = SHALE_OK;
+    uint64_t lease = 0;
+    CHECK_STATUS(SHALE_E_BUSY, get_text(reading, "entry", 0, &value));
+    CHECK_STATUS(SHALE_E_BUSY, get_text(reading, "another", SHALE_GET_PEEK, &value));
+    CHECK_STATUS(SHALE_E_BUSY, shale_get_many(reading, 1, &(shale_bytes){"entry", 5}, 0, &value, &status));
+    CHECK_STATUS(SHALE_E_BUSY, shale_lease(reading, "entry", 5, NULL, &value, &lease));
+    CHECK_STATUS(SHALE_E_BUSY, shale_cursor_next(cursor, 0, &value, NULL));
+    CHECK_STATUS(SHALE_E_BUSY, shale_get_stats(reading, &(shale_stats){.struct_size = sizeof(shale_stats)}));
+    CHECK_STATUS(SHALE_E_BUSY, shale_verify(reading, NULL));
+    CHECK(strstr(shale_last_error(), "open it again"));
+    shale_value_free(&value);
+}
+
 /* Its writer is gone, and nobody else is attached: who cannot write has an index of its own, and waits for nobody. */
 static void test_rebuild_that_nobody_goes_on_with(void) {
     char *directory = path_to("killed");
@@ -263,11 +279,34 @@ static void test_rebuild_that_nobody_goes_on_with(void) {
     is_reader = false;
     CHECK(!atomic_load(&ledger->is_waiting));
     CHECK(is_being_rebuilt(directory));
+    shale_cursor *cursor = NULL;
+    REQUIRE_STATUS(SHALE_OK, shale_cursor_open(reading, &cursor));
 
     cache = require_open(directory, options);
     CHECK(!is_being_rebuilt(directory));
     get_and_check(cache, false);
-    CHECK_STATUS(SHALE_E_BUSY, get_text(reading, "entry", 0, &(shale_value)SHALE_VALUE_INIT));
+    check_left_behind(reading, cursor);
+    shale_cursor_close(cursor);
+    CHECK_STATUS(SHALE_OK, shale_close(reading));
+    CHECK_STATUS(SHALE_OK, shale_close(cache));
+    remove_tree(directory);
+    free(directory);
+}
+
+/* The index that a handle uses is deleted, and a writer makes another: that of the handle is retired. */
+static void test_index_that_was_replaced(void) {
+    char *directory = path_to("replaced");
+    shale_cache *cache = require_open(directory, options);
+    set_next(cache, small_size, 0);
+    shale_cache *reading = require_open(directory, read_only);
+    shale_cursor *cursor = NULL;
+    REQUIRE_STATUS(SHALE_OK, shale_cursor_open(reading, &cursor));
+    CHECK_STATUS(SHALE_OK, shale_close(cache));
+    remove_index(directory);
+    get_and_check(reading, false); /* the index is there as long as somebody has it */
+    cache = require_open(directory, options);
+    check_left_behind(reading, cursor);
+    shale_cursor_close(cursor);
     CHECK_STATUS(SHALE_OK, shale_close(reading));
     CHECK_STATUS(SHALE_OK, shale_close(cache));
     remove_tree(directory);
@@ -384,6 +423,7 @@ int main(int argument_count, char **arguments) {
     RUN(test_stopped_between_header_and_bytes);
     RUN(test_while_being_rebuilt);
     RUN(test_rebuild_that_nobody_goes_on_with);
+    RUN(test_index_that_was_replaced);
     test_stopped_anywhere(duration * 2 / 5);
     test_verify_beside_writers(duration * 2 / 5);
     if (check_failures)
