@@ -43,6 +43,9 @@
  *   - It may be called from any thread, and from several processes at once.
  *   - A handle survives fork(): parent and child both go on using it, and each
  *     closes its own copy.
+ *   - Where the directory was removed or replaced since it was opened, calls
+ *     fail with SHALE_E_BUSY: "was removed or replaced; open it again". A
+ *     handle looks at most once a second. Hits serve what is mapped.
  *   - Not detected, and not allowed: closing a handle while calls or cursors
  *     on it are under way, calling from a signal handler, closing descriptors
  *     that are not the caller's own.

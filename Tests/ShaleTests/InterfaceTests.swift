@@ -85,6 +85,29 @@ struct OptionsValueTests {
         try FileManager.default.removeItem(atPath: directory.path + "-2")
     }
 
+    @Test("a store whose directory was removed says so within two seconds, serves hits, and leaves a new one alone")
+    func removed() throws {
+        let path = directory.path + "/removed"
+        let store = try Store(at: path, options: .init(capacity: 2 << 20))
+        try store.set("old", for: "key")
+        try FileManager.default.removeItem(atPath: path)
+        let new = try Store(at: path, options: .init(capacity: 2 << 20))
+        try new.set("new", for: "key")
+        let error = #expect(throws: ShaleError.self) {
+            for _ in 0..<40 {
+                try store.set("value", for: "other")
+                Thread.sleep(forTimeInterval: 0.1)
+            }
+        }
+        #expect(error?.code == .busy)
+        #expect(error?.message == "\(path): the store was removed or replaced; open it again")
+        #expect(try store.value(for: "key") == Array("old".utf8))
+        #expect(throws: ShaleError.self) { try store.value(for: "missing") }
+        #expect(throws: ShaleError.self) { try store.statistics() }
+        try store.close()
+        #expect(try new.value(for: "key") == Array("new".utf8))
+    }
+
     @Test("without maxEntries there is no limit of entries, in memory either")
     func unlimited() throws {
         #expect(try Cache<String, Int>.inMemory().store.statistics().maxEntries == 0)

@@ -8,6 +8,7 @@ import pickle
 import re
 import shutil
 import subprocess
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -164,6 +165,33 @@ def test_busy_while_another_process_writes(directory: Path) -> None:
                 print(error.code)
         """
         assert run_child(script, directory).strip() == "-8"
+
+
+def test_directory_that_was_removed(directory: Path) -> None:
+    with shale.Cache[str, str](directory, capacity=SMALL) as cache:
+        cache["key"] = "old"
+        shutil.rmtree(directory)
+        with shale.Cache[str, str](directory, capacity=SMALL) as new:
+            new["key"] = "new"
+            with pytest.raises(shale.BusyError, match="removed or replaced; open it again") as raised:
+                for _ in range(40):  # it looks once a second
+                    cache["other"] = "value"
+                    time.sleep(0.1)
+            assert str(directory) in str(raised.value)
+            assert cache["key"] == "old"  # hits are served
+            for call in (
+                lambda: cache.get("missing"),
+                lambda: "missing" in cache,
+                lambda: cache.get_or_load("missing", lambda: "loaded"),
+                lambda: list(cache),
+                cache.stats,
+                cache.sync,
+            ):
+                with pytest.raises(shale.BusyError):
+                    call()
+            assert new["key"] == "new"
+    with shale.Cache[str, str](directory) as cache:
+        assert dict(cache) == {"key": "new"}
 
 
 def test_another_capacity_can_be_accepted(

@@ -21,7 +21,8 @@ struct shim_faults {
     const char *boot_id;
     /* A cache's random secret, so that one seed repeats a run; NULL: the kernel's. */
     unsigned long long (*random)(void);
-    /* Milliseconds by which the system's uptime seems longer. */
+    /* Milliseconds by which the system's uptime seems longer. (Where there is a hook, the clock by which handles look
+     * whether the cache is still there moves by this alone: a test says when they make these system calls.) */
     long long uptime_ahead;
 };
 extern struct shim_faults shim_faults;

@@ -246,6 +246,17 @@ static inline int64_t shim_uptime_ms(void) {
     return shim_clock_ms(CLOCK_MONOTONIC);
 #endif
 }
+/* Whole seconds of it, as of the kernel's last tick. */
+static inline uint64_t shim_recent_uptime_s(void) {
+    uint64_t ahead = 0;
+#ifdef SHALE_FAULTS
+    ahead = (uint64_t)(shim_faults.uptime_ahead / 1000);
+    if (shim_faults.call || shim_faults.store || shim_faults.event) return 1 + ahead;
+#endif
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC_COARSE, &t);
+    return (uint64_t)t.tv_sec + ahead;
+}
 static inline void shim_sleep_us(long us) {
     struct timespec t = {us / 1000000, (us % 1000000) * 1000};
     nanosleep(&t, NULL);
@@ -587,6 +598,14 @@ static inline long shim_sys_next_data(int fd, int64_t at) {
     SHIM_FAIL("lseek");
     SHIM_RESULT(lseek(fd, at, SEEK_DATA));
 }
+/* By a path whose last part may be a link too. */
+static inline long shim_sys_stat(const char *path, struct shim_stat *out) {
+    SHIM_FAIL("stat");
+    struct stat s;
+    if (stat(path, &s) < 0) return -errno;
+    shim_copy_stat(&s, out);
+    return 0;
+}
 static inline long shim_sys_filesystem(int fd, uint64_t *type) {
     SHIM_FAIL("filesystem");
     struct statfs s;
@@ -710,6 +729,7 @@ enum {
     SHIM_EFBIG = EFBIG,
     SHIM_EDQUOT = EDQUOT,
     SHIM_ENOENT = ENOENT,
+    SHIM_ENOTDIR = ENOTDIR,
     SHIM_EEXIST = EEXIST,
     SHIM_EACCES = EACCES,
     SHIM_EPERM = EPERM,

@@ -16,12 +16,26 @@ extension Engine {
     {
         if ref.pointee.isReadOnly { try checkGeneration() }
         let answer = try Shard(ref, keyHash: key.hash).reader.get(key, options, &buffer, &found)
+        if answer.status == .miss { return try miss(answer, options) }
         if ref.pointee.isReadOnly {
             try checkGeneration()
         } else if !options.contains(.peek) {
             countAsWriter(answer.counter)
         }
         return answer.status
+    }
+
+    /// (By itself, so that a hit has no instruction more.)
+    @inline(never)
+    private func miss(_ answer: Answer, _ options: ReadOptions) throws(Failure) -> Status {
+        var number: UInt64 = 0
+        if ref.pointee.isReadOnly {
+            try checkGeneration()
+        } else if !options.contains(.peek) {
+            number = countAsWriter(answer.counter)
+        }
+        try ref.checkPresence(atCall: number)
+        return .miss
     }
 
     /// The same, for callers that need no copy of their own of all this code.
@@ -39,14 +53,17 @@ extension Engine {
     ) throws(Failure) -> Status {
         let status = try getOutlined(bytes, options, &buffer, &found)
         guard status == .miss, !ref.pointee.isReadOnly else { return status }
+        try ref.checkPresence()
         token = try withShard(of: try key(bytes)) { $0.drawToken() }
         return try getOutlined(bytes, options.union(.peek), &buffer, &found)
     }
 
-    /// Before and after what reads more than an entry: an index that was replaced looks empty.
+    /// Before and after what reads more than an entry: an index that was replaced looks empty, and a cache that was removed
+    /// as if it were in use.
     @inline(__always)
     func checkCurrent() throws(Failure) {
         if ref.pointee.isReadOnly { try checkGeneration() }
+        try ref.checkPresence()
     }
 
     /// A read-only handle notices that a writer replaced the index that it uses.
@@ -265,7 +282,12 @@ extension Engine {
 
     /// Returns when all that was completed before the call is on the disk.
     public func sync() throws(Failure) {
-        try ref.pointee.checkWritable()
+        try ref.checkWritable()
+        try makeDurable()
+    }
+
+    /// The same of files that may have been moved elsewhere since.
+    func makeDurable() throws(Failure) {
         if ref.pointee.files.isMemory { return }
         let shards = ref.pointee.geometry.shards
         typealias Ends = (head: SyncedPosition, tail: LogPosition)

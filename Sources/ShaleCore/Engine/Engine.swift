@@ -48,10 +48,10 @@ public struct Engine: @unchecked Sendable {
     func count(_ field: Int) {
         if !ref.pointee.isReadOnly { countAsWriter(field) }
     }
-    /// Of a handle that may write.
-    @inline(__always)
-    func countAsWriter(_ field: Int) {
+    /// Of a handle that may write. How many there were in the same place.
+    @inline(__always) @discardableResult
+    func countAsWriter(_ field: Int) -> UInt64 {
         let stripe = Int(truncatingIfNeeded: (shim_thread_number() &* 0x9E37_79B1) >> 12) & (IndexHead.stripes - 1)
-        _ = shim_add64(ref.pointee.index + (IndexHead.counters &+ stripe &* 64 &+ field), 1)
+        return shim_add64(ref.pointee.index + (IndexHead.counters &+ stripe &* 64 &+ field), 1)
     }
 }

@@ -45,7 +45,7 @@ extension Engine {
     /// again afterwards.
     @inline(never)
     private func lease(_ key: Key, _ milliseconds: Int64, mustBeRecorded: Bool) throws(Failure) -> LeaseAnswer {
-        try ref.pointee.checkWritable()
+        try ref.checkWritable()
         try check(leaseTime: milliseconds)
         let own = shim_sys_process(), leases = Shard(ref, keyHash: key.hash).leases
         var gone: Holder?
@@ -81,7 +81,7 @@ extension Engine {
     /// Begins a lease's time again. False where it was over, or the lease was never recorded.
     public func renew(_ bytes: Bytes, lease token: UInt64, milliseconds: Int64) throws(Failure) -> Bool {
         let key = try key(bytes)
-        try ref.pointee.checkWritable()
+        try ref.checkWritable()
         try check(leaseTime: milliseconds)
         let own = shim_sys_process()
         return try withShard(of: key) { shard in
@@ -111,7 +111,7 @@ extension Engine {
     @inline(never)
     @discardableResult
     private func release(_ key: Key, lease token: UInt64) throws(Failure) -> Bool {
-        try ref.pointee.checkWritable()
+        try ref.checkWritable()
         return try withShard(of: key) { $0.leases.release(key.hash, token: token, uptime: shim_uptime_ms()) }
     }
 

@@ -6,6 +6,8 @@ struct EngineState {
     /// First, so that its address is the state's: threads change it by atomics, at the same time.
     var toldWaits = ToldWaits()
     static func toldWaits(_ state: EngineRef) -> Memory { Memory(state) }
+    /// Second, for the same reason.
+    var presence: Presence
 
     var block: Superblock
     var geometry: Geometry
@@ -38,12 +40,11 @@ struct EngineState {
 
     var head: IndexHead { IndexHead(at: index) }
 
-    func checkWritable() throws(Failure) {
-        if isReadOnly {
-            throw Message().adding(files.path).adding(
-                ": this handle is read-only; open the cache without SHALE_OPEN_READ_ONLY to write"
-            ).failure(.permission)
-        }
+    @inline(never)
+    func readOnly() -> Failure {
+        Message().adding(files.path).adding(
+            ": this handle is read-only; open the cache without SHALE_OPEN_READ_ONLY to write"
+        ).failure(.permission)
     }
 }
 

@@ -15,7 +15,8 @@ public struct ShaleError: Error, Sendable, CustomStringConvertible {
         case notAStore = -6
         /// The store has the format of another version.
         case otherVersion = -7
-        /// Open elsewhere in a way that rules the call out, or the time for which a lock is waited for is over.
+        /// Open elsewhere in a way that rules the call out; or the time for which a lock is waited for is over; or the
+        /// directory was removed or replaced since the store was opened.
         case busy = -8
         /// The file system cannot share mappings.
         case unsuitableFileSystem = -9
@@ -70,6 +71,7 @@ private let advice: [(inC: String, inSwift: String)] = [
         "since this read-only handle was opened; open it again",
         "since this read-only store was opened; open it again"
     ),
+    ("the cache was removed or replaced; open it again", "the store was removed or replaced; open it again"),
     ("continue or end it, or raise lock_timeout_ms", "continue or end it, or raise lockTimeout"),
     ("lock_timeout_ms is negative", "lockTimeout is negative"),
     ("pass 0, or use another directory", "pass nil, or use another directory"),

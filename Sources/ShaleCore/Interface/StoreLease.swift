@@ -53,7 +53,7 @@ extension Store {
     {
         try key.withStoreBytes { bytes throws(ShaleError) in
             try call { () throws(Failure) in
-                try engine.ref.pointee.checkWritable()
+                try engine.ref.checkWritable()
                 let key = try engine.key(bytes)
                 return try engine.withShard(of: key) { body($0, key) }
             }

@@ -28,7 +28,7 @@ extension Engine {
         guard let exclusive = lockAsSoleWriter(&fresh) else { return }
         if !ref.pointee.syncsAtClose || exclusive == -SHIM_EAGAIN { return }
         // In doubt what was written is made durable, and the files are not marked.
-        try sync()
+        try makeDurable()
         if exclusive != 0 { return }
         try markClean()
     }

@@ -24,6 +24,7 @@ extension CacheFiles {
         }
         directory = Int32(opened)
         directoryIdentity = Identity(try look(directory, ""))
+        startIdentity = identity(at: start)
         var type: UInt64 = 0
         _ = shim_sys_filesystem(directory, &type)
         isOverlay = type == 0x794C_7630

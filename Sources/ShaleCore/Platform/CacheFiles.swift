@@ -8,6 +8,8 @@ struct CacheFiles {
     var data: Int32 = -1
     var index: Int32 = -1
     var directoryIdentity = Identity()
+    /// Of the directory from which the path leads; nil where it is not known.
+    var startIdentity: Identity?
     var dataIdentity = Identity()
     var indexIdentity = Identity()
     /// When they were made, as the index's head has it.
@@ -50,6 +52,32 @@ struct CacheFiles {
         var s = shim_stat()
         let result = shim_sys_fstat(fd, &s)
         return result == 0 ? Identity(s) == identity : result != -SHIM_EBADF
+    }
+
+    /// Where the path begins: the root that this process has, or the directory that it is in.
+    var start: UnsafePointer<CChar> {
+        let start: StaticString = path.unsafelyUnwrapped.pointee == UInt8(ascii: "/") ? "/" : "."
+        return start.cString
+    }
+
+    /// Whether the data file was removed, or its directory is not at the path any more. What cannot be told is no: nobody
+    /// may look there, or the program has another root or working directory by now, from which the path leads elsewhere.
+    @inline(never)
+    func areAway() -> Bool {
+        var s = shim_stat()
+        guard shim_sys_fstat(data, &s) == 0, Identity(s) == dataIdentity else { return false }
+        if s.links == 0 { return true }
+        let found = shim_sys_stat(path.unsafelyUnwrapped, &s)
+        if found == 0 ? Identity(s) == directoryIdentity : found != -SHIM_ENOENT && found != -SHIM_ENOTDIR {
+            return false
+        }
+        guard let startIdentity else { return false }
+        return identity(at: start) == startIdentity
+    }
+
+    func identity(at path: UnsafePointer<CChar>) -> Identity? {
+        var s = shim_stat()
+        return shim_sys_stat(path, &s) == 0 ? Identity(s) : nil
     }
 
     private func verify(_ fd: Int32, _ identity: Identity, _ name: StaticString) throws(Failure) {

@@ -106,7 +106,7 @@ struct Change {
     /// A call's, which throws where its handle may not write. Every call that changes something begins with it.
     @inline(__always)
     init(_ engine: EngineRef, of key: Key? = nil) throws(Failure) {
-        try engine.pointee.checkWritable()
+        try engine.checkWritable()
         now = engine.pointee.clock.now48
         self.key = key
         share = Share.ofHold

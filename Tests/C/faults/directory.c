@@ -1,14 +1,17 @@
 /* What others do to the directory of a cache that is in use: they delete its
  * files, copy them, rename it and put another in its place. Whoever has it open
- * goes on with the files that it opened, whoever opens it anew gets what is at
- * the path or is told, and nothing is mixed.
+ * goes on with the files that it opened until it looks, once a second of a clock
+ * that stands still here unless a test moves it, and is told then. Whoever opens
+ * it anew gets what is at the path or is told, and nothing is mixed.
  *
  * directory [number of copies] [seed] */
 #include "check.h"
+#include "faults.h"
 #include "files.h"
 #include "gate.h"
 #include "layout.h"
 #include "pattern.h"
+#include "threads.h"
 
 #include <stdatomic.h>
 #include <sys/mman.h>
@@ -86,6 +89,176 @@ static void check_at(const char *directory, const char *owner, uint32_t round, b
     CHECK_STATUS(SHALE_OK, shale_close(cache));
 }
 
+/* ---- a handle looks whether the cache is there ---- */
+
+static void let_a_second_pass(void) {
+    shim_faults.uptime_ahead += 1000;
+}
+
+/* By the clock it is time to look, and the cache is not where it was: all that a hit does not answer says so. */
+static void check_is_away(shale_cache *cache, const char *directory, bool may_write) {
+    shale_value value = SHALE_VALUE_INIT;
+    shale_status status = SHALE_OK, write = may_write ? SHALE_E_BUSY : SHALE_E_PERMISSION;
+    shale_cursor *cursor = NULL;
+    uint64_t lease = 0;
+    const shale_bytes key = {"1", 1}, absent = {"absent", 6};
+    REQUIRE_STATUS(SHALE_OK, shale_cursor_open(cache, &cursor));
+    CHECK_STATUS(SHALE_OK, get_text(cache, "1", 0, &value)); /* what is mapped is served */
+    CHECK_STATUS(SHALE_E_BUSY, shale_get_stats(cache, &(shale_stats){.struct_size = sizeof(shale_stats)}));
+    CHECK(strstr(shale_last_error(), directory) && strstr(shale_last_error(), "was removed or replaced"));
+    CHECK_EQUAL(0, shale_last_errno());
+    CHECK_STATUS(SHALE_E_BUSY, get_text(cache, "absent", 0, &value)); /* it is known: every miss says so */
+    CHECK_STATUS(SHALE_E_BUSY, get_text(cache, "absent", 0, &value));
+    CHECK_STATUS(SHALE_E_BUSY, get_text(cache, "absent", SHALE_GET_PEEK, &value));
+    CHECK_STATUS(SHALE_E_BUSY, get_text(cache, "absent", SHALE_GET_TOKEN, &value));
+    CHECK_STATUS(SHALE_E_BUSY, shale_get_many(cache, 1, &absent, 0, &value, &status));
+    CHECK_STATUS(SHALE_E_BUSY, shale_lease(cache, "absent", 6, NULL, &value, &lease));
+    CHECK_STATUS(SHALE_E_BUSY, shale_cursor_next(cursor, 0, NULL, NULL));
+    CHECK_STATUS(SHALE_E_BUSY, shale_verify(cache, NULL));
+    CHECK_STATUS(write, set_text(cache, "1", "value", NULL));
+    CHECK_STATUS(write, shale_set_many(cache, 1, &key, &key, NULL, &status));
+    CHECK_STATUS(write, shale_renew(cache, "1", 1, 1, 0));
+    CHECK_STATUS(write, shale_release(cache, "1", 1, 1));
+    CHECK_STATUS(write, shale_remove(cache, "1", 1, 0));
+    CHECK_STATUS(write, shale_remove_many(cache, 1, &key, &status));
+    CHECK_STATUS(write, shale_expire(cache, "1", 1));
+    CHECK_STATUS(write, shale_touch(cache, "1", 1, 1));
+    CHECK_STATUS(write, shale_touch_untouched(cache, "1", 1, 1, 1));
+    CHECK_STATUS(write, shale_increment(cache, "1", 1, 1, 1, NULL));
+    CHECK_STATUS(write, shale_invalidate(cache, "1", 1));
+    CHECK_STATUS(write, shale_invalidate_with(cache, "1", 1, SHALE_INVALIDATE_EXPIRE));
+    CHECK_STATUS(write, shale_clear(cache));
+    CHECK_STATUS(write, shale_evict(cache, 1, NULL));
+    CHECK_STATUS(write, shale_purge(cache, NULL));
+    CHECK_STATUS(write, shale_sync(cache));
+    CHECK_STATUS(SHALE_OK, get_text(cache, "1", 0, &value));
+    shale_value_free(&value);
+    shale_cursor_close(cursor);
+}
+
+static _Atomic unsigned looks;
+static _Atomic long answer;
+
+static long note_look(const char *name) {
+    if (strcmp(name, "stat") != 0)
+        return 0;
+    looks++;
+    return answer;
+}
+
+static void *set_often(void *cache) {
+    for (int i = 0; i < 1000; i++)
+        CHECK_STATUS(SHALE_OK, set_text(cache, "key", "value", NULL));
+    return NULL;
+}
+
+/* Once a second, of all threads one; and not at all where there is no path. */
+static void test_looks_are_rare(void) {
+    char *directory = path_to("looks");
+    for (int in_memory = 0; in_memory < 2; in_memory++) {
+        shale_cache *cache = require_open(in_memory ? NULL : directory, four_mib);
+        shale_value value = SHALE_VALUE_INIT;
+        looks = 0;
+        run_threads(4, set_often, (void *[]){cache, cache, cache, cache});
+        CHECK_EQUAL(0, looks); /* it was opened in this second */
+        for (unsigned second = 1; second <= 3; second++) {
+            let_a_second_pass();
+            run_threads(4, set_often, (void *[]){cache, cache, cache, cache});
+            CHECK_EQUAL(in_memory ? 0 : second, looks);
+        }
+        let_a_second_pass();
+        for (int i = 0; i < 100; i++)
+            CHECK_STATUS(SHALE_OK, get_text(cache, "key", 0, &value));
+        CHECK_EQUAL(in_memory ? 0 : 3, looks); /* a hit does not look */
+        for (int i = 0; i < 16; i++)
+            CHECK_STATUS(SHALE_MISS, get_text(cache, "absent", 0, &value));
+        CHECK_EQUAL(in_memory ? 0 : 4, looks); /* of misses some do */
+        shale_value_free(&value);
+        CHECK_STATUS(SHALE_OK, shale_close(cache));
+    }
+    free(directory);
+}
+
+/* What a handle cannot know is no reason to stop. */
+static void test_looks_that_say_nothing(void) {
+    char *parent = path_to("parent"), *directory = path_to("parent/cache");
+    CHECK_STATUS(SHALE_OK, shale_close(open_cache(directory)));
+    pid_t child = fork();
+    if (child == 0) {
+        begin_child(30);
+        shale_cache *absolute = open_cache(directory);
+        REQUIRE(chdir(parent) == 0);
+        shale_cache *relative = open_cache("cache");
+        /* Nobody may look there. */
+        answer = -EACCES;
+        looks = 0;
+        let_a_second_pass();
+        CHECK_STATUS(SHALE_OK, set_text(absolute, "key", "value", NULL));
+        CHECK(looks > 0);
+        answer = 0;
+        /* The index alone was deleted. */
+        delete_file(directory, "shale.index");
+        let_a_second_pass();
+        CHECK_STATUS(SHALE_OK, set_text(absolute, "key", "value", NULL));
+        /* A daemon goes to the root, and sees less of the system from then on. */
+        REQUIRE(chdir("/") == 0);
+        let_a_second_pass();
+        CHECK_STATUS(SHALE_OK, set_text(relative, "key", "value", NULL));
+        if (chroot(parent) == 0) { /* (not without privileges) */
+            let_a_second_pass();
+            CHECK_STATUS(SHALE_OK, set_text(absolute, "key", "value", NULL));
+        }
+        _exit(check_failures != 0);
+    }
+    CHECK_EQUAL(0, wait_for(child));
+    /* Without a path that leads there, it is known of a file that it was removed. */
+    child = fork();
+    if (child == 0) {
+        begin_child(30);
+        REQUIRE(chdir(parent) == 0);
+        shale_cache *relative = open_cache("cache");
+        REQUIRE(chdir("/") == 0);
+        CHECK_STATUS(SHALE_OK, set_text(relative, "1", "value", NULL));
+        remove_tree(directory);
+        CHECK_STATUS(SHALE_OK, set_text(relative, "1", "value", NULL));
+        let_a_second_pass();
+        check_is_away(relative, "cache", true);
+        CHECK_STATUS(SHALE_OK, shale_close(relative));
+        CHECK(access(directory, F_OK) < 0 && errno == ENOENT);
+        _exit(check_failures != 0);
+    }
+    CHECK_EQUAL(0, wait_for(child));
+    free(parent);
+    free(directory);
+}
+
+/* A path may lead by way of a link, and elsewhere later. */
+static void test_a_link_leads_elsewhere(void) {
+    char *link = path_to("current"), *first = path_to("first"), *second = path_to("second");
+    CHECK_STATUS(SHALE_OK, shale_close(open_cache(first)));
+    CHECK_STATUS(SHALE_OK, shale_close(open_cache(second)));
+    CHECK(symlink(first, link) == 0);
+    shale_cache *cache = open_cache(link);
+    CHECK_STATUS(SHALE_OK, set_text(cache, "1", "value", NULL));
+    let_a_second_pass();
+    CHECK_STATUS(SHALE_OK, set_text(cache, "1", "value", NULL));
+    CHECK(unlink(link) == 0 && symlink(second, link) == 0);
+    CHECK_STATUS(SHALE_OK, set_text(cache, "1", "value", NULL));
+    let_a_second_pass();
+    check_is_away(cache, link, true);
+    CHECK(unlink(link) == 0 && symlink(first, link) == 0);
+    let_a_second_pass();
+    check_is_away(cache, link, true); /* it has missed what happened meanwhile, and remembers that */
+    CHECK_STATUS(SHALE_OK, shale_close(cache));
+    cache = open_cache(link);
+    let_a_second_pass();
+    CHECK_STATUS(SHALE_OK, set_text(cache, "1", "value", NULL));
+    CHECK_STATUS(SHALE_OK, shale_close(cache));
+    free(link);
+    free(first);
+    free(second);
+}
+
 /* ---- files are deleted ---- */
 
 static void test_the_index_is_deleted(void) {
@@ -99,6 +272,7 @@ static void test_the_index_is_deleted(void) {
             fill(cache, "first", 1);
             pass(&ready);
             await(&go_on);
+            let_a_second_pass(); /* the data file is where it was */
             check_filled(cache, "first", 1);
             fill(cache, "first", 2);
             if (check_failures == 0 && killed)
@@ -146,8 +320,12 @@ static void test_the_data_is_deleted(void) {
         CHECK_STATUS(SHALE_OK, shale_sync(old));
         check_filled(old, "old", 2);
         check_filled(new, "new", 1);
-        if (both) {
+        if (both)
             check_filled(reader, "old", 2);
+        let_a_second_pass();
+        check_is_away(old, directory, true);
+        if (both) {
+            check_is_away(reader, directory, false);
         } else { /* the new index took the place of the one that it reads */
             CHECK_STATUS(SHALE_E_BUSY, get_text(reader, "1", 0, &value));
             CHECK(strstr(shale_last_error(), "open it again") != NULL);
@@ -155,8 +333,9 @@ static void test_the_data_is_deleted(void) {
         CHECK_STATUS(SHALE_OK, shale_close(reader));
         CHECK_STATUS(SHALE_OK, shale_close(old));
         check_filled(new, "new", 1);
+        fill(new, "new", 2);
         CHECK_STATUS(SHALE_OK, shale_close(new));
-        check_at(directory, "new", 1, true);
+        check_at(directory, "new", 2, true);
         shale_value_free(&value);
         free(directory);
     }
@@ -180,6 +359,11 @@ static void test_the_directory_is_renamed(void) {
     check_filled(renamed, "first", 2);
     fill(renamed, "first", 3);
     check_filled(first, "first", 3);
+    let_a_second_pass();
+    check_is_away(first, path, true);
+    check_is_away(second, next, true);
+    CHECK_STATUS(SHALE_OK, set_text(renamed, "absent", "value", NULL));
+    CHECK_STATUS(SHALE_OK, shale_remove(renamed, "absent", 6, 0));
     CHECK_STATUS(SHALE_OK, shale_close(first));
     CHECK_STATUS(SHALE_OK, shale_close(renamed));
     CHECK_STATUS(SHALE_OK, shale_close(second));
@@ -383,6 +567,10 @@ int main(int argument_count, char **arguments) {
     copies = argument_count > 1 ? atoi(arguments[1]) : 5;
     seed = argument_count > 2 ? strtoull(arguments[2], NULL, 0) : (uint64_t)time(NULL) * 1000003 + (uint64_t)getpid();
     watch((unsigned)copies + 60);
+    shim_faults.call = note_look;
+    RUN(test_looks_are_rare);
+    RUN(test_looks_that_say_nothing);
+    RUN(test_a_link_leads_elsewhere);
     RUN(test_the_index_is_deleted);
     RUN(test_the_data_is_deleted);
     RUN(test_the_directory_is_renamed);

@@ -83,7 +83,9 @@ class VersionError(Error):
 
 
 class BusyError(Error):
-    """In use elsewhere in a way that rules this call out, or ``lock_timeout`` is over."""
+    """In use elsewhere in a way that rules this call out; or ``lock_timeout`` is over; or the
+    directory was removed or replaced since the cache was opened.
+    """
 
     code = _abi.E_BUSY
 
