@@ -32,12 +32,22 @@
  *      and what to do.
  *   2. Every struct that a caller passes starts with struct_size, which the
  *      caller sets to sizeof. New fields are only added at the end; a smaller
- *      size means the defaults for the rest. Zero is the default of each field.
+ *      size means the defaults for the rest. Zero is the default of each field;
+ *      `reserved` ones that are not 0 are INVALID. In a shale_value struct_size
+ *      may be 0 as well: a zeroed one is ready for use.
  *   3. Keys and values are any bytes. A key has 1 to 65,535 bytes; a value may
  *      be empty. NULL with size 0 is an empty value.
  *   4. Sizes are bytes. Times are milliseconds: ages are durations, points in
  *      time count from 1970-01-01 UTC.
  *   5. A call that fails leaves its key as it was.
+ *   6. Every function may answer INVALID for its arguments, and MEMORY. What
+ *      else can fail is said at each, but for two that hold for all that take
+ *      a cache: BUSY where lock_timeout_ms is over, or the directory was
+ *      removed or replaced; and IO where a lock or a descriptor of the cache
+ *      was destroyed. Of the functions that change something, each answers
+ *      PERMISSION with a read-only handle; of those that read, each answers
+ *      BUSY with one whose index a writer has replaced. Documentation/failures.md
+ *      has all of them, with what to do.
  *
  * What holds for every function that takes a cache
  *   - It may be called from any thread, and from several processes at once.
@@ -170,10 +180,11 @@ enum {
 #define SHALE_VALUE_STALE 0x1u
 #define SHALE_VALUE_PINNED 0x2u
 /* On a MISS, why; none of them where there is no such key. What has left the index
- * since (a sweep, an eviction) is not known any more, and is a key that is not there. */
+ * since (a sweep, an eviction) is not known any more, and is a key that is not there; so
+ * is a large value of which others have taken a part's room. */
 #define SHALE_VALUE_EXPIRED 0x4u     /* past its age, and not kept or not asked for */
 #define SHALE_VALUE_INVALIDATED 0x8u /* a tag of it was invalidated */
-#define SHALE_VALUE_DAMAGED 0x10u    /* it could not be read, and was dropped */
+#define SHALE_VALUE_DAMAGED 0x10u    /* it was damaged, and was dropped (a read-only handle drops nothing) */
 /* After shale_lease with SHALE_LEASE_RECORDED: no lease was given because it could not be recorded. */
 #define SHALE_VALUE_UNRECORDED 0x20u
 
@@ -229,8 +240,8 @@ typedef struct {
     uint64_t *SHALE_NULLABLE new_version; /* NULL, or where the version that this set gave goes */
 } shale_set_options;
 
-/* A value and what is known of it. Initialise with SHALE_VALUE_INIT before the
- * first use; later calls reuse and grow its buffer as getline(3) does, so a
+/* A value and what is known of it. Initialise with SHALE_VALUE_INIT, or zero it, before
+ * the first use; later calls reuse and grow its buffer as getline(3) does, so a
  * loop that reuses one does not allocate. Free it with shale_value_free(). */
 typedef struct {
     uint32_t struct_size;
@@ -265,8 +276,9 @@ typedef struct {
     uint64_t stale_hits;
     uint64_t sets;
     uint64_t removes;
-    uint64_t evictions;
-    uint64_t expirations;
+    uint64_t evictions;     /* to make room */
+    uint64_t expirations;   /* left because their age was over and they were not kept any longer, or as stale by a tag
+                               that too many others have followed. What was invalidated is in neither. */
     uint64_t invalidations; /* calls of shale_invalidate and shale_invalidate_with */
     uint64_t cleaned_bytes; /* copied by the cleaner */
     uint64_t corrupt_records;
@@ -283,7 +295,7 @@ typedef struct {
     uint64_t evicted_idle_ms; /* from the last use (a hit or a set) to eviction: to about a 32nd of that;
                                  SHALE_EVICTION_ADAPTIVE: from the last set */
     int32_t eviction;         /* SHALE_EVICTION_... of this cache */
-    uint32_t reserved;
+    uint32_t reserved;        /* 0 */
     uint64_t leases_unrecorded; /* granted, but not recorded: others may have loaded the same key */
     uint64_t conflicts_key;   /* these four add up to conflicts: the key had changed */
     uint64_t conflicts_tag;   /* one of the tags had */
@@ -305,7 +317,7 @@ typedef struct {
 
 typedef struct {
     uint32_t struct_size;
-    uint32_t reserved;
+    uint32_t reserved; /* 0 */
     uint64_t records;
     uint64_t bytes;
     uint64_t corrupt_records; /* found damaged by this call, and dropped */
@@ -328,7 +340,8 @@ int shale_last_errno(void);
  * Capacity, max_entries, shards, segment_size, eviction, mode and the default ages belong
  * to the cache and are kept in it. Another capacity or max_entries is applied
  * where the opener is alone among writers (a shrink evicts and gives space back
- * before the call returns) and is SHALE_E_BUSY otherwise; other shards,
+ * before the call returns) and is SHALE_E_BUSY otherwise; one that has no room for what is
+ * pinned is SHALE_E_FULL, and nothing is evicted for it; other shards,
  * another segment_size or another policy of eviction are SHALE_E_INVALID. The other options belong to the handle.
  *
  * Errors: INVALID, IO, FORMAT (a directory that holds other files), VERSION,
@@ -340,14 +353,15 @@ int shale_last_errno(void);
 shale_status shale_open(const char *SHALE_NULLABLE directory, const shale_options *SHALE_NULLABLE options,
                         shale_cache *SHALE_NULLABLE *SHALE_NULLABLE cache);
 /* Closes the handle, also when it returns an error. NULL is allowed. The last
- * process to close syncs (unless SHALE_OPEN_NO_SYNC). */
+ * process to close syncs (unless SHALE_OPEN_NO_SYNC). Errors: IO, where that fails. OK
+ * where the directory was removed or replaced: nothing at its path is touched. */
 shale_status shale_close(shale_cache *SHALE_NULLABLE cache);
 /* Returns when all that was completed before the call is on the disk. After a
  * power cut each entry is as it was then, or as later; nothing is older, and
  * nothing that was removed, replaced or invalidated before is back. What may
  * be a miss: an entry whose place a full cache has reused since (having moved
  * the entry elsewhere), a key that was changed since, what was evicted, and in
- * a full cache what evicted entries displace that come back. */
+ * a full cache what evicted entries displace that come back. Errors: IO, FULL, BUSY, PERMISSION. */
 shale_status shale_sync(shale_cache *SHALE_NULLABLE cache);
 
 /* Stores a value. Values up to a quarter of the capacity, and up to 1 GiB; key,
@@ -363,7 +377,9 @@ shale_status shale_set(shale_cache *SHALE_NULLABLE cache, const void *SHALE_NULL
 /* Reads a value into `value`: OK, MISS, or STALE with SHALE_GET_STALE. Takes no
  * lock, and allocates only where the buffer has to grow. On MISS or an error
  * the value's size and meta_size are 0; on MISS its flags say why. BUSY where a large value was
- * replaced 64 times while it was being read. Errors: INVALID, MEMORY, BUSY. */
+ * replaced 64 times while it was being read, where a read-only handle's index was replaced or is being
+ * rebuilt for too long, and, of what is a miss, where the directory was removed or replaced. Errors: INVALID,
+ * TOO_LARGE, MEMORY, BUSY, IO. */
 shale_status shale_get(shale_cache *SHALE_NULLABLE cache, const void *SHALE_NULLABLE key, size_t key_size,
                        uint32_t flags, shale_value *SHALE_NULLABLE value);
 /* Reads a value as shale_get does and, where it has to be loaded, gives the
@@ -397,19 +413,23 @@ shale_status shale_get(shale_cache *SHALE_NULLABLE cache, const void *SHALE_NULL
  * at least 4,096 leases at once, a smaller one as many in proportion; further ones
  * are granted unrecorded, and others may get them as well. With SHALE_LEASE_RECORDED
  * they are not granted: `*lease` is 0 as if another had it, and the value's flags
- * contain SHALE_VALUE_UNRECORDED. Errors: as shale_get's, and PERMISSION where a read-only handle would have to load. */
+ * contain SHALE_VALUE_UNRECORDED. Errors: as shale_get's, and PERMISSION where a read-only handle would have to load. (BUSY is no sign
+ * that another has the lease.) */
 shale_status shale_lease(shale_cache *SHALE_NULLABLE cache, const void *SHALE_NULLABLE key, size_t key_size,
                          const shale_lease_options *SHALE_NULLABLE options, shale_value *SHALE_NULLABLE value,
                          uint64_t *SHALE_NULLABLE lease);
 /* Begins a lease's time again, for a load that takes longer: lease_ms from now, up to an hour; 0: 30 seconds. MISS where
- * its time was over, or it was granted unrecorded: others may be loading then. */
+ * its time was over, or it was granted unrecorded: others may be loading then. Errors: INVALID, TOO_LARGE, BUSY,
+ * PERMISSION, IO; shale_release likewise. */
 shale_status shale_renew(shale_cache *SHALE_NULLABLE cache, const void *SHALE_NULLABLE key, size_t key_size,
                          uint64_t lease, int64_t lease_ms);
 /* Gives a lease back, after the set or instead of it. MISS where its time was over. */
 shale_status shale_release(shale_cache *SHALE_NULLABLE cache, const void *SHALE_NULLABLE key, size_t key_size,
                            uint64_t lease);
 /* Removes an entry: MISS if there was none, CONFLICT if it has another version.
- * version 0: any. */
+ * version 0: any. A removal is written to the log, as expiries and invalidations are: FULL
+ * where nothing may leave for that, because all is pinned and the disk has no room. Errors: INVALID, TOO_LARGE, FULL,
+ * BUSY, PERMISSION, IO. */
 shale_status shale_remove(shale_cache *SHALE_NULLABLE cache, const void *SHALE_NULLABLE key, size_t key_size,
                           uint64_t version);
 /* Removes many; statuses (may be NULL) gets one for each key. Returns the first error, or OK. */
@@ -418,11 +438,13 @@ shale_status shale_remove_many(shale_cache *SHALE_NULLABLE cache, size_t count, 
 /* Makes an entry stale now, as if its age were over. It is kept for its stale period from now, but no longer than it
  * would have been, for those who ask for stale data; one without a stale period goes at once, as by shale_remove, and
  * so does one that cannot be kept because pinned entries, a full disk or its own size leave no room for the change.
- * MISS if there is none. To sets with SHALE_SET_IF_UNTOUCHED this is a change of the key, also where it has no entry. */
+ * MISS if there is none. To sets with SHALE_SET_IF_UNTOUCHED this is a change of the key, also where it has no entry.
+ * Errors: as shale_remove's. */
 shale_status shale_expire(shale_cache *SHALE_NULLABLE cache, const void *SHALE_NULLABLE key, size_t key_size);
 /* Gives an entry, fresh or stale, a new age from now; 0: the default. The value, its stale period
  * and its place in the order of use stay, and so does its version, unless one of its tags was expired:
- * then it gets a new one, as by a set. MISS if there is none. */
+ * then it gets a new one, as by a set. MISS if there is none. Errors: as shale_remove's; FULL is likelier, as the entry
+ * stays. */
 shale_status shale_touch(shale_cache *SHALE_NULLABLE cache, const void *SHALE_NULLABLE key, size_t key_size,
                          int64_t max_age_ms);
 /* The same if nothing has happened to the key, or to its entry's tags, since `token` was drawn (a lease, or a miss's
@@ -430,9 +452,10 @@ shale_status shale_touch(shale_cache *SHALE_NULLABLE cache, const void *SHALE_NU
 shale_status shale_touch_untouched(shale_cache *SHALE_NULLABLE cache, const void *SHALE_NULLABLE key, size_t key_size,
                                    int64_t max_age_ms, uint64_t token);
 /* Adds `delta` to an 8-byte little-endian two's-complement integer. A missing
- * key starts from `initial`, then `delta` is added. Age, tags and meta of an
- * existing entry stay. INVALID, with nothing changed, for a value of another
- * size and for an overflow. `result` may be NULL. */
+ * key starts from `initial`, then `delta` is added; so does one that is stale, expired, invalidated
+ * or damaged, as a new entry with the default ages. Age, tags and meta of a fresh
+ * entry stay. INVALID, with nothing changed, for a fresh value of another
+ * size and for an overflow. `result` may be NULL. Errors: INVALID, TOO_LARGE, FULL, BUSY, MEMORY, PERMISSION, IO. */
 shale_status shale_increment(shale_cache *SHALE_NULLABLE cache, const void *SHALE_NULLABLE key, size_t key_size,
                              int64_t delta, int64_t initial, int64_t *SHALE_NULLABLE result);
 /* Frees the buffer and leaves the value as SHALE_VALUE_INIT does. */
@@ -448,29 +471,32 @@ shale_status shale_set_many(shale_cache *SHALE_NULLABLE cache, size_t count, con
                             shale_status *SHALE_NULLABLE statuses);
 
 /* Removes every entry that carries the tag and was set before the call. Costs
- * the number of shards, not of entries. A tag has 1 to 65,535 bytes. */
+ * the number of shards, not of entries. A tag has 1 to 65,535 bytes. Errors: INVALID, FULL (as shale_remove), BUSY,
+ * PERMISSION, IO; some shards may be done. */
 shale_status shale_invalidate(shale_cache *SHALE_NULLABLE cache, const void *SHALE_NULLABLE tag, size_t tag_size);
 /* The same with flags: with SHALE_INVALIDATE_EXPIRE, every entry that carries the tag and was set before the call
  * becomes stale now, as by shale_expire. Where a tag is expired again, the stale periods of what it had made stale may
  * count from then. Other flags are INVALID. */
 shale_status shale_invalidate_with(shale_cache *SHALE_NULLABLE cache, const void *SHALE_NULLABLE tag, size_t tag_size,
                                    uint32_t flags);
-/* Removes every entry, pinned ones too. */
+/* Removes every entry, pinned ones too. Errors: BUSY, PERMISSION, IO; some shards may be done. The same of the next two. */
 shale_status shale_clear(shale_cache *SHALE_NULLABLE cache);
 /* Evicts up to `count` entries, of each shard the one first that its policy names;
  * `evicted` (may be NULL) says how many. Pinned entries stay. */
 shale_status shale_evict(shale_cache *SHALE_NULLABLE cache, uint64_t count, uint64_t *SHALE_NULLABLE evicted);
 /* Removes what is past its age and past its stale period. Walks the whole index. */
 shale_status shale_purge(shale_cache *SHALE_NULLABLE cache, uint64_t *SHALE_NULLABLE purged);
-/* Reads every current record, checks it, and drops what is damaged. `report` may be NULL. */
+/* Reads every current record, checks it, and drops what is damaged. `report` may be NULL. Errors:
+ * INVALID, BUSY, FULL (a loss is written to the log), IO. */
 shale_status shale_verify(shale_cache *SHALE_NULLABLE cache, shale_report *SHALE_NULLABLE report);
+/* Errors: INVALID, BUSY. */
 shale_status shale_get_stats(shale_cache *SHALE_NULLABLE cache, shale_stats *SHALE_NULLABLE stats);
 
 /* Walks all entries. Whatever lives throughout comes once, what is removed and
  * set again meanwhile may come twice; in no promised order. Recency stays as it is. A
  * cursor belongs to one thread at a time, holds no lock, and must be closed
  * before its cache. shale_cursor_next: OK, STALE (with SHALE_GET_STALE) or END;
- * `key` and `value` may be NULL. */
+ * `key` and `value` may be NULL, and are two objects. Errors: INVALID, MEMORY, BUSY. */
 shale_status shale_cursor_open(shale_cache *SHALE_NULLABLE cache, shale_cursor *SHALE_NULLABLE *SHALE_NULLABLE cursor);
 shale_status shale_cursor_next(shale_cursor *SHALE_NULLABLE cursor, uint32_t flags, shale_value *SHALE_NULLABLE key,
                                shale_value *SHALE_NULLABLE value);

@@ -131,6 +131,10 @@ extension Configuration {
             ErrorText.set("unknown bits in shale_options.flags; pass SHALE_OPEN_... only")
             return nil
         }
+        guard o.reserved == 0 else {
+            ErrorText.set("shale_options.reserved is not 0; zero the struct first")
+            return nil
+        }
         guard let compression = Compression(o.compression) else {
             ErrorText.set("compression is none of SHALE_COMPRESSION_...")
             return nil
@@ -162,8 +166,8 @@ extension Configuration {
 }
 
 extension shale_value {
-    /// Whether the caller initialised it with SHALE_VALUE_INIT.
-    @inline(__always) var isInitialised: Bool { Int(struct_size) >= MemoryLayout<shale_value>.size }
+    /// Whether it is as SHALE_VALUE_INIT leaves it, or was zeroed: then it has the fields of the first version.
+    @inline(__always) var isInitialised: Bool { struct_size &- 1 >= UInt32(MemoryLayout<shale_value>.size - 1) }
 
     var buffer: ValueBuffer { ValueBuffer(data: data, capacity: capacity) }
 

@@ -112,6 +112,11 @@ struct Geometry {
         return max(0, (budget - index) / (segmentSize + 4 * 13))
     }
 
+    /// 0: no limit.
+    static func entriesPerShard(_ maxEntries: UInt64, shards: Int) -> Int {
+        maxEntries == 0 ? 0 : max(1, Int(clamping: maxEntries) / shards)
+    }
+
     init(_ block: Superblock) {
         shards = Int(block.shards)
         segmentSize = Int(block.segmentSize)
@@ -119,7 +124,7 @@ struct Geometry {
         longestWhole = max(segmentSize / Sizes.mostParts, min(segmentSize / Sizes.leastParts, Sizes.part))
         framesPerShard = Int(block.framesPerShard)
         shardBudget = max(0, Int(block.capacity) - Geometry.global(block)) / shards
-        entriesPerShard = block.maxEntries == 0 ? 0 : max(1, Int(clamping: block.maxEntries) / shards)
+        entriesPerShard = Geometry.entriesPerShard(block.maxEntries, shards: shards)
 
         dictionaryFrames = Int(block.dictionaryFrames)
         dictionarySize = Int(block.dictionarySize)

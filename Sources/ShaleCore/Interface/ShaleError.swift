@@ -58,6 +58,7 @@ private let advice: [(inC: String, inSwift: String)] = [
         "a store that is read-only cannot set capacity or maxEntries; leave them nil"
     ),
     ("up to max_entries; unpin or remove some", "up to maxEntries; unpin or remove some"),
+    ("or choose a larger max_entries", "or choose a larger maxEntries"),
     ("use a larger capacity or segment_size", "use a larger capacity or segmentSize"),
     (
         "open it without SHALE_OPEN_MUST_EXIST and SHALE_OPEN_READ_ONLY to create it",

@@ -3,23 +3,21 @@ import CShalePlatform
 extension Superblock {
     /// A larger capacity, before anything is allocated that the smaller one has no room for, so that a kill on the way
     /// leaves no more on the disk than the capacity on record. The entry limit, which evicts, comes last.
-    mutating func recordCapacity(_ files: CacheFiles, maxEntries recorded: UInt64) throws(Failure) {
-        let wanted = maxEntries
-        maxEntries = recorded
-        try write(files, isSyncedBetween: true)
-        maxEntries = wanted
-    }
+    mutating func recordCapacity(_ files: CacheFiles) throws(Failure) { try write(files, isSyncedBetween: true) }
 }
 
 extension Engine {
-    /// Puts a change in force. `recorded`: what was in force before.
-    func finish(_ change: CapacityChange, from recorded: Superblock) throws(Failure) {
+    /// Puts a change in force. `recorded`: what was in force before, and the entry limit still is.
+    func finish(_ change: CapacityChange, maxEntries: UInt64, from recorded: Superblock) throws(Failure) {
         let files = ref.pointee.files
+        let isLowered = maxEntries != 0 && (recorded.maxEntries == 0 || maxEntries < recorded.maxEntries)
+        if change == .shrink || isLowered { try checkPins(change, limit: isLowered ? maxEntries : 0) }
+        ref.pointee.block.maxEntries = maxEntries
+        ref.pointee.geometry = Geometry(ref.pointee.block)
         switch change {
         case .none: break
-        case .grow: try ref.pointee.block.write(files)
-        case .limits, .shrink:
-            if change == .shrink { try checkPins() }
+        case .grow where !isLowered: try ref.pointee.block.write(files)
+        case .grow, .limits, .shrink:
             try applyLimits(budget: max(ref.pointee.geometry.shardBudget, Geometry(recorded).shardBudget))
             if change == .shrink {
                 // On the disk first: a power cut could bring back what was given back.
@@ -31,12 +29,18 @@ extension Engine {
         }
     }
 
-    /// Before anything changes: whether a smaller capacity can hold what is pinned.
-    private func checkPins() throws(Failure) {
+    /// Before anything is evicted: whether a smaller capacity or entry limit can hold what is pinned.
+    private func checkPins(_ change: CapacityChange, limit: UInt64) throws(Failure) {
         try rebuildShards()
-        var mayFit = true
-        for i in 0..<ref.pointee.geometry.shards where !Shard(ref, i).reader.canHoldPins { mayFit = false }
-        if mayFit { return }
+        let most = Geometry.entriesPerShard(limit, shards: ref.pointee.geometry.shards)
+        func check() throws(Failure) {
+            for i in 0..<ref.pointee.geometry.shards {
+                let shard = Shard(ref, i).reader
+                if change == .shrink, !shard.canHoldPins { throw shard.cannotShrink() }
+                if most > 0, shard.header[ShardHeader.Field.pinned] > most { throw shard.cannotLowerLimit() }
+            }
+        }
+        do throws(Failure) { return try check() } catch { if error.status != .full { throw error } }
         // What is gone, or belongs to nobody, does not count: values first, then their parts.
         for _ in 0..<2 {
             try changeEach { shard throws(Failure) in
@@ -44,9 +48,7 @@ extension Engine {
                 return true
             }
         }
-        for i in 0..<ref.pointee.geometry.shards where !Shard(ref, i).reader.canHoldPins {
-            throw Shard(ref, i).reader.cannotShrink()
-        }
+        try check()
     }
 
     /// `budget`: what a shard may take on the disk meanwhile.

@@ -16,7 +16,9 @@ extension Engine {
     }
 
     /// `recorded`: what was in force before.
-    func settleAsSoleWriter(_ change: CapacityChange, from recorded: Superblock) throws(Failure) {
+    func settleAsSoleWriter(
+        _ change: CapacityChange, maxEntries: UInt64, from recorded: Superblock
+    ) throws(Failure) {
         var wasPreparing = false
         for i in 0..<ref.pointee.geometry.shards where Shard(ref, i).log.hasPreparations { wasPreparing = true }
         if wasPreparing {
@@ -32,7 +34,7 @@ extension Engine {
             try dropOrphans()
             for i in 0..<ref.pointee.geometry.shards { Shard(ref, i).largeWriters.removeAll() }
         }
-        try finish(change, from: recorded)
+        try finish(change, maxEntries: maxEntries, from: recorded)
         shorten()
     }
 

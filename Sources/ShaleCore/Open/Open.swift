@@ -82,6 +82,9 @@ extension Attachment {
         }
         let recorded = block
         let change = try block.change(to: configuration, files, isSoleWriter: isSoleWriter)
+        // In force once what is pinned is known to fit: an index that is made anew evicts down to it.
+        let maxEntries = block.maxEntries
+        block.maxEntries = recorded.maxEntries
         if change == .grow { try recoverReplacedIndex(of: recorded, &files, configuration) }
         let geometry = Geometry(block)
         let data = try files.mapData(geometry, writable: !configuration.isReadOnly)
@@ -89,7 +92,7 @@ extension Attachment {
         do throws(Failure) {
             if isNew { try files.createData(block, geometry, data) }
             if !isNew, block.capacity > recorded.capacity {
-                try block.recordCapacity(files, maxEntries: recorded.maxEntries)
+                try block.recordCapacity(files)
             }
             let attachment = Attachment(
                 configuration: configuration, block: block, geometry: geometry, data: data, isSoleWriter: isSoleWriter,
@@ -100,7 +103,7 @@ extension Attachment {
                     engine.detachIndex()
                     engine = try attachment.renew(&files)
                 }
-                do throws(Failure) { try engine.settleAsSoleWriter(change, from: recorded) } catch {
+                do throws(Failure) { try engine.settleAsSoleWriter(change, maxEntries: maxEntries, from: recorded) } catch {
                     engine.detachIndex()
                     throw error
                 }

@@ -54,9 +54,10 @@ extension ShardReader {
                 // again and again must not lead here.) The key's entry may be behind one whose key is damaged.
                 if unreadable == location {
                     guard try discard(key, location, isDamaged: outcome == .damaged) else {
-                        return .miss(.damaged, &found)
+                        return .miss(outcome == .damaged ? .damaged : .absent, &found)
                     }
-                    unreadable = ShardReader.discarded
+                    // (What lacks a part has lost it to others, who needed room.)
+                    unreadable = outcome == .damaged ? ShardReader.discarded : 0
                 } else {
                     unreadable = location
                 }

@@ -20,7 +20,7 @@ public struct Miss: Equatable, Sendable {
     public static let expired = Miss(rawValue: 4)
     /// One of its tags was invalidated.
     public static let invalidated = Miss(rawValue: 8)
-    /// It could not be read: it was damaged, or lacked a part.
+    /// It was damaged.
     public static let damaged = Miss(rawValue: 16)
 
     /// Where it is counted.

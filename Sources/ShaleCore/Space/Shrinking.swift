@@ -9,6 +9,10 @@ extension ShardReader {
         return log.pinsFit(in: log.budgetedFrames(beside: index))
     }
 
+    func cannotLowerLimit() -> Failure {
+        log.noSpace("more entries are pinned than that; unpin or remove some, or choose a larger max_entries")
+    }
+
     func cannotShrink() -> Failure {
         log.noSpace(
             """

@@ -111,7 +111,7 @@ extension ShardWriter {
         guard slot.entry.mayBeTagged, let found = reader.entry(slot, now: change.now) else { return }
         spend(looks(at: found))
         if !dropIfGoneByTags(found), found.standing.isExpired, !tags.carry(found.value.header, at: found.value.at) {
-            drop(slot, counting: Field.evictions)
+            drop(slot, counting: Field.expirations)
         }
     }
 

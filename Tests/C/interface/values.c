@@ -138,10 +138,10 @@ static void test_arguments_out_of_range(void) {
     CHECK_STATUS(SHALE_E_INVALID, shale_get_many(cache, 1, NULL, 0, &value, NULL));
     CHECK_STATUS(SHALE_E_INVALID, shale_set_many(cache, 1, NULL, NULL, NULL, NULL));
     CHECK(shale_last_error()[0] != 0);
-    shale_value without_size = {0};
+    shale_value too_short = {.struct_size = sizeof too_short - 1};
     shale_set_options none = {0};
     shale_stats stats = {0};
-    CHECK_STATUS(SHALE_E_INVALID, get_text(cache, "key", 0, &without_size));
+    CHECK_STATUS(SHALE_E_INVALID, get_text(cache, "key", 0, &too_short));
     CHECK_STATUS(SHALE_E_INVALID, set_text(cache, "key", "other", &none));
     CHECK_STATUS(SHALE_E_INVALID, shale_get_stats(cache, &stats));
 
@@ -265,8 +265,7 @@ static void test_smaller_structs(void) {
     short_options.compression = 99;
     cache = NULL;
     CHECK_STATUS(SHALE_OK, shale_open(NULL, &short_options, &cache));
-    stats.struct_size = sizeof stats;
-    CHECK_STATUS(SHALE_OK, shale_get_stats(cache, &stats));
+    stats = stats_of(cache);
     CHECK_EQUAL(2 << 20, stats.capacity);
     CHECK_EQUAL(0, stats.max_entries);
     shale_close(cache);
