@@ -451,6 +451,7 @@ static inline long shim_sys_punch(int fd, int64_t at, int64_t n) {
 }
 static inline long shim_sys_truncate(int fd, int64_t end) {
     SHIM_FAIL("truncate");
+    if (!shim_may_reach(fd, end)) return -EFBIG;
     SHIM_RESULT(ftruncate(fd, end));
 }
 /* Lock of the open file description on n bytes; 0: on all from there on. kind: F_RDLCK, F_WRLCK, F_UNLCK. */
@@ -503,9 +504,10 @@ static inline void *shim_sys_map(int fd, size_t n, _Bool writable, long *error) 
         return NULL;
     }
     size_t before = slack ? (size_t)(-(uintptr_t)room & (SHIM_HUGE_PAGE - 1)) : 0;
-    void *p = mmap(room + before, n, PROT_READ | (writable ? PROT_WRITE : 0),
-                   MAP_SHARED | MAP_NORESERVE | MAP_FIXED | (fd < 0 ? MAP_ANONYMOUS : 0), fd, 0);
-    if (p == MAP_FAILED) {
+    /* mlockall(MCL_FUTURE) fills a new mapping at once if it may be accessed, holes too, for which a tmpfs takes space. */
+    void *p = mmap(room + before, n, PROT_NONE, MAP_SHARED | MAP_NORESERVE | MAP_FIXED | (fd < 0 ? MAP_ANONYMOUS : 0),
+                   fd, 0);
+    if (p == MAP_FAILED || mprotect(p, n, PROT_READ | (writable ? PROT_WRITE : 0)) < 0) {
         *error = -errno;
         munmap(room, n + slack);
         return NULL;
@@ -522,6 +524,7 @@ static inline void shim_sys_populate(void *p, size_t n) { madvise(p, n, SHIM_POP
 static inline void shim_sys_huge_pages(void *p, size_t n) { madvise(p, n, MADV_HUGEPAGE); }
 /* No reading ahead, which would also make pages of the file's cache larger than one. */
 static inline void shim_sys_random_access(void *p, size_t n) { madvise(p, n, MADV_RANDOM); }
+static inline void shim_sys_no_huge_pages(void *p, size_t n) { madvise(p, n, MADV_NOHUGEPAGE); }
 /* Brings a page into memory, by itself where nothing is read ahead. (Linux 5.14 and later; a load could raise a signal
  * where a hole of a full tmpfs is read.) */
 enum { SHIM_POPULATE_READ = 22 };
@@ -537,13 +540,20 @@ static inline _Bool shim_sys_is_resident(void *page) {
     unsigned char resident = 1;
     return mincore(page, 1, &resident) < 0 || (resident & 1);
 }
+/* Of a mapping that is locked in memory (mlockall), the kernel drops no page, and gives none back. */
+static inline _Bool shim_is_locked(void *p, size_t n) { return madvise(p, n, MADV_DONTNEED) < 0 && errno == EINVAL; }
 static inline long shim_sys_release(void *p, size_t n) {
     SHIM_FAIL("release");
-    SHIM_RESULT(madvise(p, n, MADV_REMOVE));
+    if (madvise(p, n, MADV_REMOVE) == 0) return 0;
+    if (errno != EINVAL || !shim_is_locked(p, n) || munlock(p, n) < 0) return -errno;
+    long r = madvise(p, n, MADV_REMOVE) < 0 ? -errno : 0;
+    long as_they_come = 1; /* MLOCK_ONFAULT: locked again, and not filled. (Linux 4.4 and later.) */
+    syscall(SYS_mlock2, p, n, as_they_come);
+    return r;
 }
 
 struct shim_stat {
-    uint64_t device, inode, links, size, blocks /* of 512 bytes */;
+    uint64_t device, inode, links, size, blocks /* of 512 bytes */, unit /* of reading and writing */;
     uint32_t mode, owner;
 };
 static inline void shim_copy_stat(const struct stat *s, struct shim_stat *out) {
@@ -552,6 +562,7 @@ static inline void shim_copy_stat(const struct stat *s, struct shim_stat *out) {
     out->links = s->st_nlink;
     out->size = (uint64_t)s->st_size;
     out->blocks = (uint64_t)s->st_blocks;
+    out->unit = (uint64_t)s->st_blksize;
     out->mode = s->st_mode;
     out->owner = s->st_uid;
 }

@@ -41,7 +41,10 @@ extension CacheFiles {
             if locked < 0 { throw Failure.system("lock", path, CacheFiles.dataName, locked) }
             var s = shim_stat()
             let found = shim_sys_fstatat(directory, CacheFiles.dataName.cString, &s)
-            if found == 0, Identity(s) == dataIdentity { return }
+            if found == 0, Identity(s) == dataIdentity {
+                roundsUp = isTmpfs && s.unit > UInt64(pageSize)
+                return
+            }
             if found < 0, found != -SHIM_ENOENT { throw Failure.system("look at", path, CacheFiles.dataName, found) }
             // Somebody replaced it between the two calls.
             _ = shim_sys_close(data)

@@ -28,6 +28,7 @@ extension CacheFiles {
         var type: UInt64 = 0
         _ = shim_sys_filesystem(directory, &type)
         isOverlay = type == 0x794C_7630
+        isTmpfs = type == 0x0102_1994
         if CacheFiles.isRemote(type) {
             throw Message().adding(path)
                 .adding(

@@ -62,9 +62,11 @@ extension Attachment {
     /// The index that is there; nil where it turns out that it cannot be used.
     private func useIndex(_ files: CacheFiles, isCopy: Bool) throws(Failure) -> Engine? {
         let isReadOnly = configuration.isReadOnly
+        var files = files
         if isCopy, !isReadOnly { try IndexParts(files, geometry)?.forEach(files.allocateIndex) }
         let index = try files.map(files.index, geometry.indexSize, writable: !isReadOnly, CacheFiles.indexName)
         keepPagesSmall(index, geometry.indexSize)
+        files.indexBase = index
         // Beside writers its words are in motion; the first of them has looked.
         let isAtRest = isSoleWriter || isReadOnly && !FileLock.writers.isHeld(files.data)
         var isUsable = true
@@ -76,6 +78,7 @@ extension Attachment {
             }
             if isCopy, isUsable { isUsable = try engine.isWholeCopy() }
             if isSoleWriter, isUsable {
+                try engine.ref.pointee.files.lengthen(engine.ref.pointee.files.index, to: geometry.indexSize)
                 raiseGeneration(IndexHead(at: index))
                 try Holes(engine: engine.ref).partAll()
                 try removeCleanMark(files, index: IndexHead(at: index))
@@ -112,13 +115,17 @@ extension Attachment {
         try files.createNewIndex(mode: block.mode)
         // The old index's space counts until it is gone.
         files.remove(CacheFiles.indexName)
-        do throws(Failure) { try files.allocateIndex(geometry) } catch {
-            files.remove(CacheFiles.newIndexName)
-            throw error
-        }
         let index = try files.map(files.index, geometry.indexSize, writable: true, CacheFiles.newIndexName)
         keepPagesSmall(index, geometry.indexSize)
         files.indexBase = index
+        do throws(Failure) {
+            try files.lengthen(files.index, to: geometry.indexSize)
+            try files.allocateIndex(geometry)
+        } catch {
+            shim_sys_unmap(index, geometry.indexSize)
+            files.remove(CacheFiles.newIndexName)
+            throw error
+        }
         let files = files
         return try finish(files, index: index) { engine throws(Failure) in
             engine.initialiseIndex()

@@ -8,6 +8,8 @@ extension CacheFiles {
         let advice: StaticString =
             switch error {
             case -SHIM_ENOMEM: "raise the limit on virtual memory (ulimit -v), or use a smaller capacity"
+            case -SHIM_EAGAIN:
+                "raise the limit on locked memory (ulimit -l), or do without mlockall(MCL_FUTURE)"
             case -SHIM_EOVERFLOW:
                 "files of this file system cannot be that large; use a smaller capacity, or another file system"
             default: ""
@@ -18,8 +20,12 @@ extension CacheFiles {
 }
 
 /// File systems allocate all that a large page of the file's cache covers as soon as a byte of it changes, holes that
-/// nobody counted too (ext4 on Linux 6.18: up to 1.9 MB beyond a table). Such pages come from reading ahead.
-func keepPagesSmall(_ p: Memory, _ count: Int) { shim_sys_random_access(p, count) }
+/// nobody counted too (ext4 on Linux 6.18: up to 1.9 MB beyond a table). Such pages come from reading ahead, and, on a
+/// tmpfs that has them, from every access to a hole.
+func keepPagesSmall(_ p: Memory, _ count: Int) {
+    shim_sys_random_access(p, count)
+    shim_sys_no_huge_pages(p, count)
+}
 
 extension Engine {
     /// So tables would come from the disk page by page, each with a wait. What has left the memory is asked for when

@@ -90,6 +90,7 @@ extension Attachment {
         let data = try files.mapData(geometry, writable: !configuration.isReadOnly)
         files.dataBase = data
         do throws(Failure) {
+            if isSoleWriter { try files.lengthen(files.data, to: geometry.dataSize) }
             if isNew { try files.createData(block, geometry, data) }
             if !isNew, block.capacity > recorded.capacity {
                 try block.recordCapacity(files)

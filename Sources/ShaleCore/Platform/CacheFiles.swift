@@ -20,6 +20,10 @@ struct CacheFiles {
     /// A read-only handle may have mapped the lower file of an overlay, which nobody writes to: the first writer gets a
     /// copy. Reading by the descriptor finds that one (since Linux 4.19).
     var mayBeLower = false
+    /// A tmpfs with huge pages: it gives one, by `fallocate` too, wherever a hole has room for it, and nobody counts the
+    /// rest of it. A mapping without huge pages (`keepPagesSmall`) is given the page that is asked for.
+    var isTmpfs = false
+    var roundsUp = false
     var dataBase: Memory?
     var indexBase: Memory?
     /// Two hashes of the boot's id; 0 and 0 where it cannot be known, which equals no other.
@@ -92,14 +96,19 @@ struct CacheFiles {
     func allocateData(_ offset: Int, _ count: Int) throws(Failure) {
         if isMemory { return }
         try verify(data, dataIdentity, CacheFiles.dataName)
-        let result = shim_sys_fallocate(data, Int64(offset), Int64(count))
+        let result = allocate(data, dataBase, offset, count)
         if result < 0 { throw noRoom(CacheFiles.dataName, result) }
     }
     func allocateIndex(_ offset: Int, _ count: Int) throws(Failure) {
         if index < 0 { return }
         try verify(index, indexIdentity, CacheFiles.indexName)
-        let result = shim_sys_fallocate(index, Int64(offset), Int64(count))
+        let result = allocate(index, indexBase, offset, count)
         if result < 0 { throw noRoom(CacheFiles.indexName, result) }
+    }
+    private func allocate(_ fd: Int32, _ base: Memory?, _ offset: Int, _ count: Int) -> Int {
+        if roundsUp, let base, (offset | count) % hugePageSize != 0 { shim_sys_populate(base + offset, count) }
+        // What is there already it leaves alone. What was not given is an error of its own.
+        return shim_sys_fallocate(fd, Int64(offset), Int64(count))
     }
     @inline(never)
     private func noRoom(_ file: StaticString, _ result: Int) -> Failure {
@@ -123,8 +132,14 @@ struct CacheFiles {
         return shim_sys_punch(index, Int64(offset), Int64(count)) == 0
     }
 
+    /// Where space is rounded up, a file is as long as its mapping: behind a file's end, a mapping is given nothing.
+    func lengthen(_ fd: Int32, to end: Int) throws(Failure) {
+        if roundsUp, Int(try look(fd, "").size) < end { _ = shim_sys_truncate(fd, Int64(end)) }
+    }
+
     /// Nothing is lost where it fails.
     func shorten(data end: Int, index indexEnd: Int) {
+        if roundsUp { return }
         if let size = try? dataSize(), size > end, !isMemory { _ = shim_sys_truncate(data, Int64(end)) }
         if let size = try? indexSize(), size > indexEnd { _ = shim_sys_truncate(index, Int64(indexEnd)) }
     }

@@ -1,17 +1,26 @@
 /* The disk holds no more than the capacity on record, at no moment at which a process may be killed: a full cache is
  * opened with smaller and larger capacities, and before each system call on the way what is on the disk is compared with
- * what is on record. Then the audit, and a look whether all goes on. */
+ * what is on record. Then the audit, and a look whether all goes on.
+ *
+ *   capacities         wherever temporary files are
+ *   capacities huge    in a tmpfs that gives huge pages, which are larger than what is asked for
+ *   capacities locked  in a tmpfs, by a process that has called mlockall(MCL_FUTURE)
+ */
 #include "afterwards.h"
 #include "faults.h"
+#include "own_disk.h"
 #include "pattern.h"
 #include "usage.h"
 
 #include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
 
-enum { mib = 1 << 20, most = 9000 };
+enum { mib = 1 << 20, most = 9000, most_steps = 12 };
 
 static char *directory, *data;
 static const char *doing;
+static bool is_locked;
 static uint64_t from, to, looks, fullest; /* per cent */
 
 /* What the superblock says that is in force: of two copies the one with the higher sequence; 0: there is none yet. */
@@ -55,26 +64,37 @@ static void fill(shale_cache *cache, random_source *source) {
     }
 }
 
-int main(void) {
-    static const uint64_t capacities[] = {4, 2, 3, 12, 5, 40, 9, 2, 2, 1 << 10};
+/* Bytes of the process's memory that are shared: a file's, or a cache's in memory. */
+static uint64_t resident_bytes(void) {
+    unsigned long long size, resident, shared = 0;
+    FILE *file = fopen("/proc/self/statm", "r");
+    REQUIRE(file != NULL && fscanf(file, "%llu %llu %llu", &size, &resident, &shared) == 3);
+    fclose(file);
+    return shared * (uint64_t)sysconf(_SC_PAGESIZE);
+}
+
+/* One cache, from one capacity to the next. */
+static void run(uint32_t shards, const uint64_t *capacities) {
     random_source source = {1};
-    watch(120);
-    prefer_memory();
-    directory = path_to("cache");
-    data = path_to("cache/shale.data");
+    directory = path_to("disk/cache");
+    data = path_to("disk/cache/shale.data");
     shim_faults.call = look;
-    for (size_t i = 0; i < sizeof capacities / sizeof *capacities && check_failures == 0; i++) {
-        shale_options options = {
-            .struct_size = sizeof options, .capacity = capacities[i] * mib, .shards = 1, .segment_size = 128 << 10};
+    to = 0;
+    for (size_t i = 0; i < most_steps && capacities[i] != 0 && check_failures == 0; i++) {
+        shale_options options = {.struct_size = sizeof options,
+                                 .capacity = capacities[i] * mib,
+                                 .shards = shards,
+                                 .segment_size = 128 << 10};
         shale_cache *cache = NULL;
         from = to, to = options.capacity;
         doing = "opened";
         REQUIRE_STATUS(SHALE_OK, shale_open(directory, &options, &cache));
         CHECK_EQUAL(to, recorded_capacity());
         look("its end");
-        check_account(directory, "another capacity");
-        bool is_last = i == sizeof capacities / sizeof *capacities - 1;
-        if (!is_last) /* its larger index alone makes the difference, and 1 GiB is not to be filled */
+        if (!is_locked) /* an audit maps the files, holes too */
+            check_account(directory, "another capacity");
+        bool is_last = to > 100 * mib;
+        if (!is_last) /* its larger index alone makes the difference; it is not to be filled */
             fill(cache, &source);
         doing = "used";
         check_still_works(cache);
@@ -82,8 +102,74 @@ int main(void) {
         CHECK_STATUS(SHALE_OK, shale_close(cache));
         CHECK(is_last || disk_usage(directory) > to / 10 * 8);
     }
-    printf("%" PRIu64 " looks, at most %" PRIu64 " %% of the capacity on record\n", looks, fullest);
+    shim_faults.call = NULL;
+    remove_tree(directory);
     free(directory);
     free(data);
+}
+
+/* A cache in memory takes what it holds, and gives back what it does not need any more. */
+static void run_in_memory(void) {
+    enum { capacity = 32 * mib, size = 64 << 10 };
+    static unsigned char bytes[size];
+    static const shale_set_options plain = {.struct_size = sizeof plain, .flags = SHALE_SET_UNCOMPRESSED};
+    shale_options options = {.struct_size = sizeof options, .capacity = capacity};
+    shale_cache *cache = NULL;
+    uint64_t before = resident_bytes();
+    REQUIRE_STATUS(SHALE_OK, shale_open(NULL, &options, &cache));
+    CHECK(resident_bytes() - before < 2 * mib);
+    /* A table grows into what segments give back. */
+    for (uint64_t key = 0; key < 2 * capacity / size; key++)
+        CHECK_STATUS(SHALE_OK, shale_set(cache, &key, sizeof key, bytes, size, &plain));
+    for (uint64_t key = 0; key < 200000; key++)
+        CHECK_STATUS(SHALE_OK, shale_set(cache, &key, sizeof key, bytes, 1, &plain));
+    CHECK(resident_bytes() - before <= capacity + mib);
+    shale_stats stats = {.struct_size = sizeof stats};
+    CHECK_STATUS(SHALE_OK, shale_get_stats(cache, &stats));
+    CHECK(stats.entries > 100000);
+    CHECK_STATUS(SHALE_OK, shale_close(cache));
+}
+
+/* (Locking may fail for want of a privilege, and mapping afterwards for a limit.) */
+static bool lock_memory(void) {
+    shale_cache *cache = NULL;
+    struct rlimit all = {RLIM_INFINITY, RLIM_INFINITY};
+    setrlimit(RLIMIT_MEMLOCK, &all);
+    if (mlockall(MCL_FUTURE) < 0)
+        return false;
+    shale_status opened = shale_open(NULL, NULL, &cache);
+    CHECK(opened == SHALE_OK || shale_last_errno() == EAGAIN);
+    shale_close(cache);
+    return opened == SHALE_OK;
+}
+
+int main(int argument_count, char **arguments) {
+    static const struct {
+        uint32_t shards;
+        uint64_t capacities[most_steps];
+    } runs[] = {{1, {4, 2, 3, 12, 5, 40, 9, 2, 2, 128}}, {1, {1, 2, 1}}, {3, {4, 5, 4, 24, 4}}};
+    const char *how = argument_count > 1 ? arguments[1] : "";
+    watch(120);
+    prefer_memory();
+    char *disk = path_to("disk");
+    REQUIRE(mkdir(disk, 0700) == 0);
+    if (*how && !mount_own_disk_with(disk, 200 << 10, strcmp(how, "huge") == 0 ? ",huge=always" : "")) {
+        printf("skipped: such a tmpfs cannot be mounted here\n");
+        finish();
+        return SKIPPED;
+    }
+    is_locked = strcmp(how, "locked") == 0;
+    if (is_locked) {
+        if (!lock_memory()) {
+            printf("skipped: memory cannot be locked here\n");
+            finish();
+            return SKIPPED;
+        }
+        run_in_memory();
+    }
+    for (size_t i = 0; i < sizeof runs / sizeof *runs; i++)
+        run(runs[i].shards, runs[i].capacities);
+    printf("%" PRIu64 " looks, at most %" PRIu64 " %% of the capacity on record\n", looks, fullest);
+    free(disk);
     return finish();
 }

@@ -17,7 +17,8 @@ static inline bool write_text(const char *path, const char *text) {
     return done;
 }
 
-static inline bool mount_own_disk(const char *at, uint64_t kib) {
+/* `more`: of the mount's options, behind a comma. */
+static inline bool mount_own_disk_with(const char *at, uint64_t kib, const char *more) {
     uid_t user = getuid();
     gid_t group = getgid();
     char text[64];
@@ -31,8 +32,12 @@ static inline bool mount_own_disk(const char *at, uint64_t kib) {
         if (!write_text("/proc/self/gid_map", text))
             return false;
     }
-    snprintf(text, sizeof text, "size=%" PRIu64 "k", kib);
+    snprintf(text, sizeof text, "size=%" PRIu64 "k%s", kib, more);
     return mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) == 0 && mount("tmpfs", at, "tmpfs", 0, text) == 0;
+}
+
+static inline bool mount_own_disk(const char *at, uint64_t kib) {
+    return mount_own_disk_with(at, kib, "");
 }
 
 #endif
