@@ -225,6 +225,10 @@ typedef struct {
     void (*SHALE_NULLABLE on_wait)(void *SHALE_NULLABLE context,
                                    const char *SHALE_NONNULL message); /* NULL: not told */
     void *SHALE_NULLABLE wait_context;
+    uint64_t
+        reserve_capacity; /* of a new cache: the capacity up to which address space is reserved for it in each process
+                             that opens it, so that it can grow with its index; 0, or more: four times its capacity.
+                             Beyond that the index is made anew, and this is asked again. */
 } shale_options;
 
 typedef struct {
@@ -343,6 +347,9 @@ int shale_last_errno(void);
  * before the call returns) and is SHALE_E_BUSY otherwise; one that has no room for what is
  * pinned is SHALE_E_FULL, and nothing is evicted for it; other shards,
  * another segment_size or another policy of eviction are SHALE_E_INVALID. The other options belong to the handle.
+ *
+ * Address space (ulimit -v): up to 1.7 times the capacity in memory, and on disk 1.7 times the capacity that it may
+ * grow to with its index, which is four times its own unless reserve_capacity is less.
  *
  * Errors: INVALID, IO, FORMAT (a directory that holds other files), VERSION,
  * BUSY, FILESYSTEM, PERMISSION, FULL, MEMORY. Cost: constant, unless the index

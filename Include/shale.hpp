@@ -247,6 +247,8 @@ struct Options {
     std::optional<std::chrono::milliseconds> lock_timeout;
     void (*on_wait)(void *context, const char *message) = nullptr;
     void *wait_context = nullptr;
+    /* Of a new cache: what it may grow to with its index, for which address space is reserved; 0: four times its capacity. */
+    std::uint64_t reserve_capacity = 0;
 };
 
 /* The right to store what was loaded only if nothing has happened to the key since; see shale_lease. */
@@ -720,6 +722,7 @@ class Cache {
             with.lock_timeout_ms = options.lock_timeout->count() == 0 ? 1 : options.lock_timeout->count();
         with.on_wait = options.on_wait;
         with.wait_context = options.wait_context;
+        with.reserve_capacity = options.reserve_capacity;
         shale_cache *cache = nullptr;
         shale_status status = shale_open(directory, &with, &cache);
         if (status < 0)

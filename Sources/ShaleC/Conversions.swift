@@ -161,6 +161,7 @@ extension Configuration {
         result.waits.limit = o.lock_timeout_ms
         result.waits.listener = o.on_wait
         result.waits.context = o.wait_context
+        result.reserveCapacity = o.reserve_capacity
         return result
     }
 }

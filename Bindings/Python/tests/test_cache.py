@@ -301,6 +301,21 @@ def test_options_are_checked(directory: Path) -> None:
         shale.Cache(directory, now=5)  # type: ignore[arg-type]
 
 
+def test_address_space_can_be_saved(directory: Path) -> None:
+    def mapped() -> int:
+        lines = Path("/proc/self/maps").read_text().splitlines()
+        ranges = [
+            line.split("-") for line in (line.split()[0] for line in lines if "shale." in line)
+        ]
+        return sum(int(end, 16) - int(begin, 16) for begin, end in ranges)
+
+    for reserve, least, most in (("64MiB", 1, 1.7), ("160MiB", 2.5, 4.25), (None, 4, 6.8)):
+        with shale.Cache(directory / str(reserve), capacity="64MiB", reserve_capacity=reserve):
+            assert least * 0.9 <= mapped() / (64 << 20) <= most
+    with pytest.raises(shale.InvalidError):
+        shale.Cache(directory, reserve_capacity="lots")
+
+
 def test_compression_can_be_chosen(tmp_path: Path) -> None:
     for name in ("dictionary", "lz4", "none"):
         with shale.Cache(tmp_path / name, capacity=SMALL, compression=name) as cache:

@@ -40,7 +40,7 @@ extension Engine {
         s.capacity = ref.pointee.block.capacity
         s.maxEntries = ref.pointee.block.maxEntries
         s.eviction = ref.pointee.block.eviction
-        s.renewals = ref.pointee.block.renewals
+        s.renewals = UInt64(ref.pointee.block.renewals)
         s.dictionaries = ref.pointee.head[IndexHead.dictionaryLast]
         for i in 0..<geometry.shards {
             let header = Shard(ref, i).header

@@ -24,6 +24,8 @@ struct Superblock {
     /// In units of 64 seconds: where the slots' 24-bit expiry counts from.
     var expiryBase: UInt64 = 0
     var framesPerShard: UInt32 = 0
+    /// Of these, those that the capacity had room for when they were reserved; 0: a quarter.
+    var firstFrames: UInt32 = 0
     var mode: UInt32 = 0o600
     var dictionaryFrames: UInt32 = 0
     var dictionarySize: UInt32 = 0
@@ -31,7 +33,7 @@ struct Superblock {
     static let syncedBytes: UInt32 = 32
     var eviction = Eviction.lru
     /// How often the cache has begun anew, because its numbers had come near their end.
-    var renewals: UInt64 = 0
+    var renewals: UInt32 = 0
 
     /// Whether both copies have this capacity, and this secret. If not, whoever wrote it was killed before it was durable;
     /// or before all that the other secret had sealed was gone.
@@ -100,10 +102,10 @@ extension Superblock {
         typealias Word = MappedWord<Copy>
         static let size = 128
         static let magic = Word(0), sequence = Word(16), secret = Word(24), capacity = Word(32), maxEntries = Word(40)
-        static let maxAge = Word(56), stale = Word(64), expiryBase = Word(72), renewals = Word(104), check = Word(120)
+        static let maxAge = Word(56), stale = Word(64), expiryBase = Word(72), check = Word(120)
         // Two halves each: the lower one first.
         static let version = Word(8), shardsAndSegmentSize = Word(48), rowsAndMode = Word(80), dictionaries = Word(88),
-            syncedBytesAndEviction = Word(96), features = Word(112)
+            syncedBytesAndEviction = Word(96), renewalsAndFeatures = Word(104), firstRows = Word(112)
 
         let at: Memory
 
@@ -136,7 +138,8 @@ extension Superblock {
             self[Copy.dictionaries, 1] = block.dictionarySize
             self[Copy.syncedBytesAndEviction, 0] = Superblock.syncedBytes
             self[Copy.syncedBytesAndEviction, 1] = block.eviction.rawValue
-            self[Copy.renewals] = block.renewals
+            self[Copy.renewalsAndFeatures, 0] = block.renewals
+            self[Copy.firstRows, 0] = block.firstFrames
             self[Copy.check] = sum
         }
     }
@@ -144,7 +147,7 @@ extension Superblock {
     /// Nil where another library has chosen what this one does not know.
     private init?(_ p: Copy) {
         guard p[Copy.syncedBytesAndEviction, 0] == Superblock.syncedBytes,
-            let policy = Eviction(rawValue: p[Copy.syncedBytesAndEviction, 1]), p[Copy.features] == 0
+            let policy = Eviction(rawValue: p[Copy.syncedBytesAndEviction, 1]), p[Copy.renewalsAndFeatures, 1] == 0
         else { return nil }
         eviction = policy
         sequence = p[Copy.sequence]
@@ -160,6 +163,7 @@ extension Superblock {
         mode = p[Copy.rowsAndMode, 1]
         dictionaryFrames = p[Copy.dictionaries, 0]
         dictionarySize = p[Copy.dictionaries, 1]
-        renewals = p[Copy.renewals]
+        renewals = p[Copy.renewalsAndFeatures, 0]
+        firstFrames = p[Copy.firstRows, 0]
     }
 }

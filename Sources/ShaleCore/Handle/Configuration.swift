@@ -2,6 +2,9 @@
 public struct Configuration: Sendable {
     /// Bytes on disk, all files together; 0: 1 GiB for a new cache, unchanged for an existing one.
     public var capacity: UInt64 = 0
+    /// The capacity up to which a new cache reserves address space, so that it can grow with its index; 0, or more than
+    /// that: four times its own.
+    public var reserveCapacity: UInt64 = 0
     /// 0: as many as fit.
     public var maxEntries: UInt64 = 0
     /// Milliseconds; 0: what was set at creation, or for ever. `Int64.max`: for ever, -1: none.
@@ -77,7 +80,7 @@ public struct Configuration: Sendable {
         let dictionary = Geometry.dictionaryFrames(Int(block.capacity))
         block.dictionaryFrames = UInt32(dictionary.count)
         block.dictionarySize = UInt32(dictionary.size)
-        try block.fit()
+        try block.fit(reserving: reserveCapacity)
         return block
     }
 
@@ -103,8 +106,8 @@ extension Superblock {
     /// A shard needs a head, what the cleaner needs, and something to keep.
     static let leastFrames = 6
 
-    /// Sets the framesPerShard that the capacity allows, or says what does not fit.
-    mutating func fit() throws(Failure) {
+    /// Sets the framesPerShard that the capacity allows, or says what does not fit. `reserved`: as in `Configuration`.
+    mutating func fit(reserving reserved: UInt64) throws(Failure) {
         let count = Geometry.framesPerShard(self)
         guard count >= Superblock.leastFrames else {
             throw Message().adding("a capacity of ").adding(Int(capacity)).adding(" bytes is too small for ").adding(
@@ -124,6 +127,11 @@ extension Superblock {
         // capacity nobody ever writes, and the index of more would not fit into a file of ext4.
         let fitting = (Limits.fileBytes - Geometry(self).segments) / (Int(shards) * Int(segmentSize))
         let most = min(Limits.framesPerShard, Limits.shardLogBytes / Int(segmentSize), fitting)
-        if count > Int(framesPerShard) { framesPerShard = UInt32(min(count * Sizes.rowsForGrowth, most)) }
+        guard count > Int(framesPerShard) else { return }
+        var larger = self
+        larger.capacity = max(capacity, reserved)
+        let wanted = reserved == 0 ? .max : Geometry.framesPerShard(larger)
+        firstFrames = wanted < count * Sizes.rowsForGrowth ? UInt32(count) : 0
+        framesPerShard = UInt32(min(wanted, count * Sizes.rowsForGrowth, most))
     }
 }

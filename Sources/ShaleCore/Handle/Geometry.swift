@@ -58,7 +58,7 @@ struct Geometry {
     let chunkStride: Int
     let chunkGap: Int
     let maxBuckets: Int
-    var indexSize: Int { chunks + roundUp(Table.bytes(of: maxBuckets), to: Table.chunkBytes) * shards }
+    var indexSize: Int { indexEnd(shards - 1, buckets: maxBuckets) }
 
     private static func slack(_ capacity: Int) -> Int { Sizes.slack + capacity / 512 }
 
@@ -135,7 +135,9 @@ struct Geometry {
 
         queue = numbers + framesPerShard * 8
         states = roundUp(queue + framesPerShard * 4, to: 8)
-        let capacity = framesPerShard * segmentSize / Sizes.rowsForGrowth
+        let capacity =
+            block.firstFrames == 0
+            ? framesPerShard * segmentSize / Sizes.rowsForGrowth : Int(block.firstFrames) * segmentSize
         leases = roundUp(states + framesPerShard, to: 64)
         leaseGroups = LeaseTable.groups(frameBytes: capacity)
         writers = leases + LeaseTable.size(groups: leaseGroups)

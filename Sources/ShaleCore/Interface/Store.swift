@@ -29,6 +29,9 @@ public final class Store: Sendable {
         /// Bytes on disk, all files together, at least 1 MiB. Nil: 1 GiB for a new store, unchanged for an existing
         /// one.
         public var capacity: Int?
+        /// Of a new store: the capacity up to which address space is reserved for it in each process that opens it, so
+        /// that it can grow with its index. Beyond that the index is made anew. Nil, or more: four times its capacity.
+        public var reserveCapacity: Int?
         /// Nil: as many as fit.
         public var maxEntries: Int?
         /// Default age of an entry. Nil: what was set at creation, or for ever.
@@ -101,6 +104,7 @@ public final class Store: Sendable {
         self.directory = directory
         var configuration = Configuration()
         configuration.capacity = UInt64(max(0, options.capacity ?? 0))
+        configuration.reserveCapacity = UInt64(max(0, options.reserveCapacity ?? 0))
         configuration.maxEntries = UInt64(max(0, options.maxEntries ?? 0))
         configuration.maxAge = options.maxAge?.milliseconds ?? 0
         configuration.stale = options.stale?.milliseconds ?? 0

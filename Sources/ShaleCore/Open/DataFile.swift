@@ -157,7 +157,7 @@ extension Superblock {
             && segmentSize >= Limits.segmentSizes.least && segmentSize <= Limits.segmentSizes.most
             && segmentSize & (segmentSize - 1) == 0
             && framesPerShard >= Superblock.leastFrames && framesPerShard <= Limits.framesPerShard
-            && Int(framesPerShard) * Int(segmentSize) <= Limits.shardLogBytes
+            && Int(framesPerShard) * Int(segmentSize) <= Limits.shardLogBytes && firstFrames <= framesPerShard
             && dictionaryFrames <= 16 && dictionarySize <= 64 << 10 && Int(dictionarySize) % pageSize == 0
             && (dictionarySize == 0) == (dictionaryFrames == 0)
             && expiryBase < 1 << 40 && mode & ~0o777 == 0

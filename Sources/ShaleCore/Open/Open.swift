@@ -18,6 +18,9 @@ extension Attachment {
             throw Failure.because(
                 .invalid, "a cache in memory is new: it cannot be read-only, and cannot exist before")
         }
+        var configuration = configuration
+        // Nobody can open it with another capacity.
+        configuration.reserveCapacity = 1
         let block = try configuration.newSuperblock(secret: try randomWord(nil), now: Clock(configuration).now)
         let geometry = Geometry(block)
         var files = CacheFiles()

@@ -39,7 +39,7 @@ extension Superblock {
                 .adding("close its other users first, or pass 0").failure(.busy)
         }
         if capacity == before.capacity { return .limits }
-        try fit()
+        try fit(reserving: configuration.reserveCapacity)
         // Frames are never renumbered: a smaller budget uses fewer of them.
         return framesPerShard > before.framesPerShard ? .grow : capacity > before.capacity ? .limits : .shrink
     }

@@ -19,7 +19,7 @@ extension Superblock {
     /// Begins the cache anew: with another secret, under which nothing that is there verifies.
     mutating func renew(_ files: CacheFiles, _ geometry: Geometry) throws(Failure) {
         secret = try randomWord(files.path)
-        renewals += 1
+        renewals &+= 1
         try writeOther(files)
         try finishRenewal(files, geometry)
     }

@@ -18,7 +18,7 @@ ASSERT(offsetof(shale_options, struct_size) == 0 && offsetof(shale_set_options, 
 ASSERT(offsetof(shale_value, struct_size) == 0 && offsetof(shale_stats, struct_size) == 0);
 ASSERT(offsetof(shale_report, struct_size) == 0);
 #if UINTPTR_MAX == UINT64_MAX
-ASSERT(sizeof(shale_options) == 104);
+ASSERT(sizeof(shale_options) == 112);
 ASSERT(sizeof(shale_set_options) == 72);
 ASSERT(sizeof(shale_value) == 80);
 ASSERT(sizeof(shale_stats) == 296);

@@ -17,7 +17,7 @@ enum { page_bytes = 4096, index_head_bytes = 3 * page_bytes, record_header_bytes
 
 /* Fields of the superblock and the words beside it. */
 enum { super_copy = 2048, super_version = 8, super_sequence = 16, super_capacity = 32, super_check = 120, super_bytes = 128,
-       super_renewals = 104, super_features = 112, super_clean_mark = 1024, super_generation = 1032 };
+       super_renewals = 104, super_features = 108, super_clean_mark = 1024, super_generation = 1032 };
 
 /* In the number of a blob whose parts are in the shard of their manifest. */
 static const uint64_t blob_is_in_one_shard = UINT64_C(1) << 63;
@@ -115,7 +115,8 @@ static inline layout layout_of(const unsigned char *data) {
                           l.segment_size < 2 << 20 ? l.segment_size : 2 << 20);
     l.queue = shard_header_bytes + l.rows * 8;
     l.states = round_up(l.queue + l.rows * 4, 8);
-    uint64_t share = l.rows * l.segment_size / 4;
+    uint64_t first_rows = half_at(super + 112);
+    uint64_t share = (first_rows ? first_rows * 4 : l.rows) * l.segment_size / 4;
     l.leases = round_up(l.states + l.rows, 64);
     l.writers = l.leases + clamped(5, share / (48 << 10), 320) * lease_group;
     l.fences = round_up(l.writers + clamped(4, share / (240 << 10), 64) * writer_group, 64);

@@ -45,7 +45,8 @@ struct Layout {
             (perShard, dictionaries) = ([], [])
             return
         }
-        let share = rows * segmentSize / 4
+        let firstRows = Int(data.half(at + 112))
+        let share = (firstRows == 0 ? rows : firstRows * 4) * segmentSize / 4
         let begin = Layout.up(Layout.up(2304 + rows * 12, 8) + rows, 64)
         let leases = min(max(share / (48 << 10), 5), 320) * 384, writers = min(max(share / (240 << 10), 4), 64) * 256
         let fences = min(max(share / 100 / 64, 128), 65_536) * 64

@@ -107,6 +107,7 @@ class Options(ctypes.Structure):
         ("lock_timeout_ms", c_int64),
         ("on_wait", Listener),
         ("wait_context", c_void_p),
+        ("reserve_capacity", c_uint64),
     ]
 
     capacity: int

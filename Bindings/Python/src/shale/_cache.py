@@ -91,6 +91,7 @@ class Cache(Fast, LoadingMethods[KT], MutableMapping[KT, VT]):
         mode: int | None = None,
         eviction: Eviction | None = None,
         lock_timeout: Seconds | None = None,
+        reserve_capacity: int | str | None = None,
     ) -> None:
         """Opens the cache in ``directory``, and creates it where there is none.
 
@@ -138,6 +139,10 @@ class Cache(Fast, LoadingMethods[KT], MutableMapping[KT, VT]):
             takes many keys) may have done part of it; call them again. Opening waits as long for
             another that opens or closes. None: without end. In any case a wait of a second is
             logged as a warning (logger "shale").
+        reserve_capacity: of a new cache, the capacity up to which address space is reserved for
+            it in each process that opens it, so that it can grow with its index; beyond that the
+            index is made anew. Give it the capacity where address space is limited (``ulimit -v``).
+            None, or more: four times the capacity.
 
         Raises InvalidError, SystemCallError, NotFoundError, FormatError (the directory holds
         other files), VersionError, BusyError (another capacity or max_entries
@@ -160,6 +165,7 @@ class Cache(Fast, LoadingMethods[KT], MutableMapping[KT, VT]):
             mode=mode,
             eviction=eviction,
             lock_timeout=lock_timeout,
+            reserve_capacity=reserve_capacity,
         )
         self._codec = Codec(serializer, serialize_all)
         # What `get` and `_store` take as it is.

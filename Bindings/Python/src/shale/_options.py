@@ -94,6 +94,7 @@ class OpenOptions(TypedDict, total=False):
     mode: int | None
     eviction: Eviction | None
     lock_timeout: Seconds | None
+    reserve_capacity: int | str | None
 
 
 def keeping(
@@ -156,6 +157,7 @@ def open_options(
     mode: int | None,
     eviction: Eviction | None,
     lock_timeout: Seconds | None,
+    reserve_capacity: int | str | None,
 ) -> _abi.Options:
     if compression not in COMPRESSIONS:
         raise InvalidError(f"compression is one of {', '.join(COMPRESSIONS)}, not {compression!r}")
@@ -187,6 +189,7 @@ def open_options(
         else max(1, duration_ms("lock_timeout", lock_timeout)),
         on_wait=_waits.LISTENER,
         wait_context=_waits.CONTEXT,
+        reserve_capacity=capacity_bytes(reserve_capacity),
     )
 
 
