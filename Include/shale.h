@@ -499,9 +499,19 @@ shale_status shale_verify(shale_cache *SHALE_NULLABLE cache, shale_report *SHALE
 /* Errors: INVALID, BUSY. */
 shale_status shale_get_stats(shale_cache *SHALE_NULLABLE cache, shale_stats *SHALE_NULLABLE stats);
 
-/* Walks all entries. Whatever lives throughout comes once, what is removed and
- * set again meanwhile may come twice; in no promised order. Recency stays as it is. A
- * cursor belongs to one thread at a time, holds no lock, and must be closed
+/* Walks all entries, in no promised order. Recency stays as it is.
+ *   - A key that a get with the same flags would find at any moment from
+ *     shale_cursor_open() to END comes exactly once: also where its value is
+ *     replaced meanwhile (it comes with one that it has during the call), and
+ *     whatever becomes of other keys, of writers and of shards that are rebuilt.
+ *   - No key comes twice, and none that is away throughout. One that is set or
+ *     that leaves meanwhile comes or not; a set that has to evict its key's own
+ *     old value for room takes the key away for a moment.
+ *   - After an error the next call goes on with the same entry. Where the index
+ *     is replaced under a read-only handle, each call fails with SHALE_E_BUSY
+ *     from then on: such a walk never comes to END, and does not go on with
+ *     another handle.
+ * A cursor belongs to one thread at a time, holds no lock, and must be closed
  * before its cache. shale_cursor_next: OK, STALE (with SHALE_GET_STALE) or END;
  * `key` and `value` may be NULL, and are two objects. Errors: INVALID, MEMORY, BUSY. */
 shale_status shale_cursor_open(shale_cache *SHALE_NULLABLE cache, shale_cursor *SHALE_NULLABLE *SHALE_NULLABLE cursor);

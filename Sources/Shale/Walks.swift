@@ -90,7 +90,7 @@ extension Cache {
         try removeAll(where: shouldBeRemoved)
     }
 
-    /// Until the body returns false. The walk may come by an entry twice.
+    /// Until the body returns false. (Stored keys differ by their bytes; what they decode to may be equal.)
     private func forEachFresh(_ body: (Key, Store.Entry, UnsafeRawBufferPointer) -> Bool) throws(ShaleError) {
         try store.forEach { bytes, known, value in
             guard !Meta.isMissing(known.meta), let key = keys.decode(bytes) else { return true }

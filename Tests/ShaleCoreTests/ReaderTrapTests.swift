@@ -91,6 +91,47 @@ extension CoreTests {
             #expect(Set(met) == Set(order).subtracting([order[gone]]))
         }
 
+        @Test("the place of the entry that a walk has chosen is recycled, for another key as a rule, before it is read")
+        func walkOfRecycled() throws {
+            let store = try Store(at: nil, options: .init(capacity: 1 << 20))
+            let names = (0..<8).map { "key \($0)" }
+            let log = Shard(store.engine.ref, 0).log
+            // Equal sizes, so that each lap's records fall onto the places of the last one's; in an order that changes.
+            func replaceAll() {
+                let number = log.headNumber
+                var i = 0
+                while i < 8 || log.headNumber < number + 2 * UInt64(log.usableFrames) {
+                    _ = try? store.set(
+                        [UInt8](repeating: 1, count: 1000), for: names[(i + i / 8 * 3) % 8], uncompressed: true)
+                    i += 1
+                }
+            }
+            replaceAll()
+            func trap() {
+                replaceAll()
+                ReadHook.beforeKey(skip(1))
+            }
+            /// Not at the second look at the same entry, so that the walk goes on.
+            func skip(_ looks: Int) -> () -> Void {
+                { looks > 0 ? ReadHook.beforeKey(skip(looks - 1)) : trap() }
+            }
+            ReadHook.beforeKey(trap)
+            let met = try keys(of: store)
+            ReadHook.beforeKey(nil)
+            #expect(met.sorted() == names)
+        }
+
+        @Test("a damaged slot that leads to another entry's key shows that key once")
+        func walkOfDamagedSlot() throws {
+            let store = try Store(at: nil, options: .init(capacity: 1 << 20))
+            for i in 0..<8 { try store.set("v", for: "key \(i)") }
+            var slots: [Slot] = []
+            Shard(store.engine.ref, 0).table.forEachSlot { slot, _, _ in slots.append(slot) }
+            slots[0].release(slots[0].entry.with(location: slots[7].entry.location))
+            let met = try keys(of: store)
+            #expect(met.count == 7 && Set(met).count == 7, "\(met)")
+        }
+
         private func keys(of store: Store) throws -> [String] {
             var cursor = Cursor(store.engine), key = ValueBuffer(), value = ValueBuffer(), found = Found(), size = 0
             defer {

@@ -4,7 +4,7 @@
 #ifndef SHALE_FAULTS_H
 #define SHALE_FAULTS_H
 
-enum shim_event { SHIM_EVICTED, SHIM_FORCED, SHIM_REPLAYED, SHIM_SOUGHT, SHIM_PAUSED };
+enum shim_event { SHIM_EVICTED, SHIM_FORCED, SHIM_REPLAYED, SHIM_SOUGHT, SHIM_PAUSED, SHIM_SIGHTED };
 struct shim_faults {
     /* Before each system call, lock ("mutex_lock") and allocation ("malloc"): 0 lets it happen, -errno is what it
      * answers instead. For pread and pwrite n > 0 makes a transfer of at most n bytes. */
@@ -13,7 +13,8 @@ struct shim_faults {
     void (*store)(const void *at);
     /* What happens inside that no call answers: an entry is about to be evicted (`at`: its slot), a choice is about to be
      * made that need not follow the order of use, a log is about to be replayed, a table is about to be walked for what
-     * is pinned and gone, a call has released a shard's lock and will go on. */
+     * is pinned and gone, a call has released a shard's lock and will go on, a cursor has chosen an entry (`at`: its
+     * slot) and is about to read its key. */
     void (*event)(enum shim_event event, const void *at);
     /* Hooks may be called by several threads at once. Where it is false, and there is a hook, the library starts none. */
     _Bool may_start_threads;

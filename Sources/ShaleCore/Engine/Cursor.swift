@@ -1,9 +1,9 @@
 import CShalePlatform
 
-/// A walk over all entries, without a lock, in the order of their hashes. Whatever lives throughout comes at
-/// least once, and only what is removed and set again meanwhile comes twice: where the table grows or shrinks,
-/// entries move, but the order of homes is that of the fractions in every table, and what was walked is known by
-/// its hash.
+/// A walk over all entries, without a lock, in the order of their keys' hashes. A key that a get finds throughout comes,
+/// also where its value is replaced meanwhile: a new value takes the old one's slot, and where the table grows or shrinks,
+/// or is made anew, the order of homes is still that of the fractions. No key comes twice: what was walked is known by its
+/// hash.
 public struct Cursor {
     private let engine: Engine
     private var shard = 0
@@ -13,8 +13,10 @@ public struct Cursor {
     private struct Candidate {
         let slot: Slot
         let word0: SlotEntry
-        /// The high half is 0 until somebody asks for it.
+        /// The high half is 0 until somebody has read the key, and where that is damaged.
         var rank: UInt64
+        /// 0 where the key was not read, or is damaged.
+        var keySize = 0
         var fraction: UInt64 { rank >> 32 }
     }
 
@@ -28,37 +30,41 @@ public struct Cursor {
         let ref = engine.ref
         try engine.checkCurrent()
         while shard < ref.pointee.geometry.shards {
-            let here = Shard(ref, shard)
+            let here = Shard(ref, shard).reader
             let moment = here.header.moment
             if moment.isOfRebuild {
-                try here.waitForRebuild()
+                try here.shard.waitForRebuild()
                 continue
             }
             let shape = here.table.shape
             let home = shape.home(UInt32(truncatingIfNeeded: low >> 32)), end = shape.end(ofHome: home, from: low >> 32)
-            let least = try least(here, home: home, buckets: shape.buckets(ofHome: home), end: end, &key)
+            let least: Candidate?
+            do throws(Outcome) {
+                least = try self.least(here, home: home, buckets: shape.buckets(ofHome: home), end: end, &key)
+            } catch {
+                if error == .noMemory { throw Failure.outOfMemory }
+                continue
+            }
             // What moved may have been seen in neither place.
             if !here.header.isStill(moment) || here.table.shape.word != shape.word { continue }
             guard let least else {
                 go(to: end << 32)
                 continue
             }
-            var rank = least.rank
-            if let (size, hash) = try copyKey(here, least.word0.location, into: &key) {
-                rank = least.fraction << 32 | hash >> 32
+            if least.keySize > 0 {
                 // (Where this fails, the next call begins with the same entry.)
                 let status = try engine.getOutlined(
-                    Bytes(start: key.data, count: size), options.union(.peek), &value, &found)
-                go(to: rank &+ 1)
+                    Bytes(start: key.data, count: least.keySize), options.union(.peek), &value, &found)
+                go(to: least.rank &+ 1)
                 if status == .ok || status == .stale {
-                    keySize = size
+                    keySize = least.keySize
                     return status
                 }
-            } else if least.slot.acquiredEntry == least.word0 {
-                // It is damaged. Where the record has moved on, the slot says where to.
-                go(to: rank &+ 1)
+            } else {
+                go(to: least.rank &+ 1)
             }
         }
+        // An index that is the cache's no longer has lost entries by now, as if they were damaged.
         try engine.checkCurrent()
         return .end
     }
@@ -72,9 +78,9 @@ public struct Cursor {
         }
     }
 
-    /// The entry of this home that is next in order, below the fraction `end`.
-    private func least(_ shard: Shard, home: Int, buckets: Int, end: UInt64, _ key: inout ValueBuffer) throws(Failure)
-        -> Candidate?
+    /// The entry of this home that is next in order, below the fraction `end`, with its key.
+    private func least(_ shard: ShardReader, home: Int, buckets: Int, end: UInt64, _ key: inout ValueBuffer)
+        throws(Outcome) -> Candidate?
     {
         let table = shard.table
         var least: Candidate?
@@ -87,38 +93,51 @@ public struct Cursor {
                 if fraction < low >> 32 || fraction >= end { continue }
                 var entry = Candidate(slot: slot, word0: word0, rank: fraction << 32)
                 if fraction == low >> 32, entry.rank < low {
-                    entry.rank |= try high(shard, entry, &key)
+                    try readKey(shard, &entry, &key)
                     if entry.rank < low { continue }
                 }
-                if let other = least, other.fraction == fraction {
-                    entry.rank = fraction << 32 | (try high(shard, entry, &key))
-                    least?.rank = fraction << 32 | (try high(shard, other, &key))
+                if var other = least, other.fraction == fraction {
+                    try readKey(shard, &entry, &key)
+                    try readKey(shard, &other, &key)
+                    least = other
                 }
                 if least.map({ entry.rank < $0.rank }) ?? true { least = entry }
             }
         }
+        if var entry = least {
+            try readKey(shard, &entry, &key)
+            least = entry
+        }
         return least
     }
 
-    /// The high half of the key's hash; 0 where it cannot be read.
-    private func high(_ shard: Shard, _ entry: Candidate, _ key: inout ValueBuffer) throws(Failure) -> UInt64 {
-        try copyKey(shard, entry.word0.location, into: &key).map { $0.hash >> 32 } ?? 0
-    }
-
-    /// The key at a location, checked; nil where it has moved on or is damaged.
-    private func copyKey(_ shard: Shard, _ location: UInt32, into key: inout ValueBuffer) throws(Failure) -> (
-        size: Int, hash: UInt64
-    )? {
-        guard let spot = shard.log.spot(location), let record = shard.log.record(at: spot),
-            record.header.keyLength > 0
-        else { return nil }
-        let size = record.header.keyLength
-        guard key.reserve(size) else { throw Failure.outOfMemory }
-        memcpy(key.start, record.key, size)
-        let hash = shim_hash(key.start, size, shard.secret)
-        let isSound = record.header.verifiesHead(
-            at: record.at, keyHash: hash, address: spot.address, secret: shard.secret)
-        shim_fence_acquire()
-        return isSound && spot.isUnchanged ? (size, hash) : nil
+    /// The entry's key, checked. Thrown: it has moved on, or there is no memory.
+    private func readKey(_ shard: ShardReader, _ entry: inout Candidate, _ key: inout ValueBuffer) throws(Outcome) {
+        #if DEBUG && !hasFeature(Embedded)
+        ReadHook.runBeforeKey()
+        #endif
+        #if SHALE_FAULTS
+        shim_tell(SHIM_SIGHTED, entry.slot.at)
+        #endif
+        do throws(Outcome) {
+            let sighting = try shard.locate(entry.slot, entry.word0), spot = sighting.spot
+            guard let record = shard.log.record(at: spot), record.header.keyLength > 0 else {
+                throw shard.unreadable(sighting)
+            }
+            let size = record.header.keyLength
+            guard key.reserve(size) else { throw .noMemory }
+            memcpy(key.start, record.key, size)
+            let hash = shim_hash(key.start, size, shard.secret)
+            // (A slot that is damaged may lead to another entry's key, which comes by its own.)
+            guard hash & (Table.allFractions - 1) == entry.fraction,
+                record.header.verifiesHead(at: record.at, keyHash: hash, address: spot.address, secret: shard.secret)
+            else { throw shard.unreadable(sighting) }
+            shim_fence_acquire()
+            guard spot.isUnchanged else { throw .moved }
+            entry.rank = entry.fraction << 32 | hash >> 32
+            entry.keySize = size
+        } catch {
+            if error != .damaged { throw error }
+        }
     }
 }

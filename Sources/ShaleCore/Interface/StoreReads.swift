@@ -123,8 +123,9 @@ extension Store {
         return status == .miss ? found.miss : nil
     }
 
-    /// Walks all entries, in no promised order, until `body` returns false: whatever lives throughout comes once, what
-    /// is removed and set again meanwhile may come twice.
+    /// Walks all entries, in no promised order, until `body` returns false. A key that is there throughout comes exactly
+    /// once, also where its value is replaced meanwhile; no key comes twice; one that is set or leaves meanwhile comes or
+    /// not. Where a writer replaces the index that a read-only store uses, an error ends the walk.
     public func forEach(
         includingStale: Bool = false,
         _ body: (_ key: UnsafeRawBufferPointer, Entry, _ value: UnsafeRawBufferPointer) -> Bool

@@ -8,6 +8,7 @@ enum ReadHook {
     nonisolated(unsafe) private static var probe: (() -> Void)?
     nonisolated(unsafe) private static var validation: (() -> Void)?
     nonisolated(unsafe) private static var parts: (() -> Void)?
+    nonisolated(unsafe) private static var key: (() -> Void)?
 
     /// Runs after a reader has decided where to look, before it looks.
     static func beforeProbe(_ hook: (() -> Void)?) {
@@ -26,6 +27,12 @@ enum ReadHook {
         parts = hook
     }
 
+    /// Runs after a cursor has chosen an entry, before it reads its key.
+    static func beforeKey(_ hook: (() -> Void)?) {
+        thread = shim_thread_number()
+        key = hook
+    }
+
     static func runBeforeProbe() {
         guard thread == shim_thread_number(), let hook = probe else { return }
         probe = nil
@@ -34,6 +41,11 @@ enum ReadHook {
     static func runBeforeValidation() {
         guard thread == shim_thread_number(), let hook = validation else { return }
         validation = nil
+        hook()
+    }
+    static func runBeforeKey() {
+        guard thread == shim_thread_number(), let hook = key else { return }
+        key = nil
         hook()
     }
     static func runBeforeParts() {

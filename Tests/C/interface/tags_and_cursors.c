@@ -387,7 +387,7 @@ static void test_cursor(void) {
     CHECK_EQUAL(8, value.size);
     shale_cursor_close(cursor);
 
-    /* What lives throughout comes, whatever else changes meanwhile. */
+    /* What lives throughout comes once, whatever else changes meanwhile. */
     memset(seen, 0, sizeof seen);
     REQUIRE_STATUS(SHALE_OK, shale_cursor_open(cache, &cursor));
     uint32_t other = 1000000;
@@ -401,7 +401,7 @@ static void test_cursor(void) {
                 CHECK_STATUS(SHALE_OK, shale_set(cache, &other, sizeof other, "x", 1, NULL));
     }
     for (uint32_t i = 0; i < count; i++)
-        CHECK(i % 3 == 2 && i < 100 ? seen[i] == 0 : seen[i] >= 1);
+        CHECK_EQUAL(i % 3 != 2 || i >= 100, seen[i]);
     shale_cursor_close(cursor);
 
     CHECK_STATUS(SHALE_E_INVALID, shale_cursor_open(NULL, &cursor));

@@ -691,8 +691,10 @@ class Cache(Fast, LoadingMethods[KT], MutableMapping[KT, VT]):
     def __iter__(self) -> Iterator[KT]:
         """The keys of what is fresh, in no promised order.
 
-        What lives throughout comes once, what is removed and set again meanwhile may
-        come twice. The cache may be changed during the iteration. Recency stays as it is.
+        The cache may be changed during the iteration: a key that is there throughout comes
+        exactly once, also where its value is replaced; no key comes twice; one that is set or
+        leaves meanwhile comes or not. Where a writer replaces the index that a read-only cache
+        uses, BusyError ends the iteration. Recency stays as it is.
         """
         return self._iterate_keys(False)
 
