@@ -268,6 +268,12 @@ static uint64_t canonical(void) {
     if (index >= 0 && l.exists)
         for (size_t i = 0; i < 4; i++)
             add(word(bytes_of(index), 640 + i * 8)), add(word(bytes_of(index), 704 + i * 8));
+    for (int p = 0; p < processes; p++)
+        for (int i = 0; i < cursors; i++)
+            if (machine.processes[p].cursors[i])
+                add((uint64_t)model.cursors[p][i].lived << 24 | (uint64_t)model.cursors[p][i].away << 16 |
+                    (uint64_t)model.cursors[p][i].shown << 8 | (uint64_t)p << 1 | (uint64_t)i);
+    add((uint64_t)(machine.processes[reader].handle != NULL) << 1 | (model.reader_index == inode_of_index()));
     add((uint64_t)l.capacity);
     add((uint64_t)model.actor << 8 | (uint64_t)model.world_count << 4 | (machine.processes[0].handle != NULL) << 1 |
         (machine.processes[1].handle != NULL));

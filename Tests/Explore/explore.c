@@ -11,10 +11,11 @@
  * Operations: sKZ set key K (a to e) with size Z (0 a counter, 1 small, 2 in parts), pKZ pinned, tKZ tagged, aKZ with an
  * age, TKZ and AKZ both this and pinned; lKZ tagged, with a stale period, LKZ also pinned; nKZ a new value where the one that a get finds is still there; rK remove, uK touch (uK1: for ever), iK increment, gK get, e evict, v invalidate (vN: another tag), V expire a tag (VN: another), oK expire a key, c clear,
  * y sync, w the clock goes on, h the disk is full, or not any more, b the other process's turn, x close and open, XN with another capacity, q kill and open,
- * QN with another capacity, d kill both, delete the index, open; kN power cut (N: which blocks); j a load begins, of a key that is never set; zK damage to what key
+ * QN with another capacity, mN a step of cursor N, opened if it is not (m2: of a read-only handle of a third process), MN all its steps that are left, CN close it, d kill both, delete the index, open; kN power cut (N: which blocks); j a load begins, of a key that is never set; zK damage to what key
  * K's record stores, zK1 to its head, f verify. `17!sa0`: killed
  * before its 17th store or call. `sa0~`: nobody looks afterwards. `sa1+2`: where the set prepares a place for the next
- * segment, the other process does the two operations that follow, and then it takes the space; `sa1-2`: once it has. */
+ * segment, the other process does the two operations that follow, and then it takes the space; `sa1-2`: once it has.
+ * `m0+2`: before the cursor reads the key of the entry that it has chosen. */
 #include "canonical.h"
 
 #include <inttypes.h>
@@ -106,7 +107,7 @@ static size_t print_operation(char *text, size_t room, const operation *op) {
         return (size_t)snprintf(text, room, "%s%c%c%s", kill, op->what, 'a' + op->key, silent);
     if (op->what == 'u')
         return (size_t)snprintf(text, room, "%su%c1%s", kill, 'a' + op->key, silent);
-    if (strchr("XQ", op->what) || (strchr("vV", op->what) && op->key))
+    if (strchr("XQmMC", op->what) || (strchr("vV", op->what) && op->key))
         return (size_t)snprintf(text, room, "%s%c%u%s", kill, op->what, op->key, silent);
     if (op->what == 'k')
         return (size_t)snprintf(text, room, "%sk%u%s", kill, op->key << 8 | op->size, silent);
@@ -133,7 +134,7 @@ static bool parse_operation(const char *text, operation *op) {
         text = end + 1;
     }
     op->what = *text++;
-    if (!op->what || !strchr("spatATlLnriguozevVcywfhbxXqQdkj", op->what))
+    if (!op->what || !strchr("spatATlLnriguozevVcywfhbxXqQdkjmMC", op->what))
         return false;
     if (is_of_one_key(op->what)) {
         if (*text < 'a' || *text >= 'a' + most_keys)
@@ -332,6 +333,8 @@ static int alphabet(operation *all) {
         }
     for (uint8_t k = 0; k < 4; k++)
         all[n++] = (operation){.what = 'k', .size = k};
+    all[n++] = (operation){.what = 'm', .key = 1};
+    all[n++] = (operation){.what = 'm', .key = reader};
     if (has_two)
         all[n++] = (operation){.what = 'b'};
     return n;
@@ -622,6 +625,8 @@ static void walk(int c, uint64_t seed) {
         if (favour >> 8 & 1 && r % 32 == 5)
             op = (operation){
                 .what = 'z', .key = (uint8_t)(r >> 8) % (uint8_t)configured->keys, .size = (uint8_t)(r >> 16 & 1)};
+        if (favour >> 14 & 1 && r % 4 == 2)
+            op = (operation){.what = "mmmmmmMC"[r >> 16 & 7], .key = (uint8_t)(r >> 24) % (reader + 1)};
         if (op.what == 'k')
             op.key = (uint8_t)(r >> 24), op.size = (uint8_t)(r >> 32);
         if ((favour >> 4) % 4 != 0 && mix(&random) % 5 == 0)
@@ -633,6 +638,9 @@ static void walk(int c, uint64_t seed) {
             uint64_t how = mix(&random);
             op.elsewhere = (uint8_t)(how % 4), op.is_after = how >> 8 & 1;
         }
+        if (done == path.count && strchr("mM", op.what) && (op.key == reader || configured->has_other_process) &&
+            mix(&random) % 2)
+            op.elsewhere = (uint8_t)(1 + mix(&random) % 8);
         path.operations[path.count++] = op;
         walked++;
         if (path.count - done <= path.operations[done].elsewhere)

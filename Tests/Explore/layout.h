@@ -8,7 +8,7 @@
 
 /* Sources/ShaleCore/Platform/Sizes.swift, SHALE_TINY. */
 enum {
-    superblock_page = 512, superblock_copy = 256, index_head = 2048,
+    superblock_page = 512, superblock_copy = 256, generation = 136, index_head = 2048, retired_mark = 104, index_generation = 112,
     least_buckets = 2, most_buckets = 16, spare_buckets = 4, spill = 4,
     chunk_buckets = 8, tag_cell = 32, tag_cells = 2, chunk_head = 2 * tag_cells * tag_cell + unit, chunk_bytes = chunk_head + chunk_buckets * 64, heap_half = unit / 2, lease_cells = 4, writer_cells = 4, fence_line = 24, fence_lines = 2, use_time_bytes = 128, reserve = 2,
     segment_header = 64, record_header = 48, shard_header = 2304,

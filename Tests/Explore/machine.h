@@ -30,10 +30,12 @@
 
 enum {
     unit = 128, /* what is allocated, and what a power cut leaves whole: Sizes.page */
-    files = 6, /* at once: shale.data, an index, a new one, an old one that is still mapped */
+    files = 7, /* at once: shale.data, an index, a new one, old ones that are still mapped */
     most_data = 72 << 10,
     most_index = 24 << 10,
-    processes = 2,
+    processes = 3,
+    reader = 2, /* the last one has a read-only handle alone */
+    cursors = 2, /* of a process */
     descriptors = 12,
     lock_bytes = 4,
     heap_size = 24 << 10,
@@ -66,6 +68,7 @@ typedef struct {
     uint32_t heap_end;
     uint16_t big_used;
     void *handle; /* the open cache */
+    void *cursors[cursors];
     uint32_t number;
 } process;
 
@@ -586,8 +589,12 @@ WRAP(int, fcntl, int fd, int command, ...) {
 WRAP(void *, mmap, void *at, size_t n, int protection, int flags, int fd, off_t offset) {
     if (current_process < 0)
         return __real_mmap(at, n, protection, flags, fd, offset);
+    /* (What a reader has in its own memory says nothing of the cache that the others see.) */
+    if (current_process == reader && fd < 0 && protection & PROT_WRITE)
+        return errno = ENOMEM, MAP_FAILED;
+    static unsigned char room;
     if (flags & MAP_ANONYMOUS)
-        return bytes_of_data; /* room, of which something is mapped next */
+        return &room; /* of which something is mapped next */
     descriptor *d = descriptor_of(fd);
     if (!d)
         return errno = EBADF, MAP_FAILED;
@@ -699,7 +706,10 @@ WRAP(int, kill, pid_t number, int signal) {
 WRAP(int, nanosleep, const struct timespec *t, struct timespec *left) {
     if (current_process < 0)
         return __real_nanosleep(t, left);
-    machine_failed("a process sleeps, and nobody will wake it");
+    if (current_process != reader)
+        machine_failed("a process sleeps, and nobody will wake it");
+    shim_faults.uptime_ahead += 1000; /* it waits for a rebuild that nobody goes on with */
+    return 0;
 }
 WRAP(int, getrlimit, int which, struct rlimit *limit) {
     if (current_process < 0)

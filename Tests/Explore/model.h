@@ -73,6 +73,13 @@ static struct {
     choices uncleared[most_keys]; /* before it */
     int actor;
     int capacity; /* which of the configuration's */
+    /* Of each process's cursors: a bit for each key. */
+    struct {
+        uint8_t lived; /* since it was opened, any get would have found it */
+        uint8_t away; /* since then, none would */
+        uint8_t shown;
+    } cursors[processes][cursors];
+    uint64_t reader_index; /* the inode of the one that the read-only handle uses */
     /* The latest load of a key that nothing else is done to: the lease's number is a token for a fenced set. */
     struct {
         uint64_t token; /* 0: none */
@@ -210,6 +217,44 @@ static bool may_be_missing(const choices *c) {
         if (is_gone(&c->choices[i]) || c->choices[i].leave || c->choices[i].flags & (may_lack_parts | is_damaged))
             return true;
     return c->is_any;
+}
+
+/* The keys that every get finds, and those that none does. (One that is stale is among neither.) */
+static uint8_t keys_that_live(void) {
+    uint8_t keys = 0;
+    for (int k = 0; k < most_keys && !model.is_clear_pending; k++) {
+        bool lives = true;
+        for (int w = 0; w < model.world_count; w++) {
+            const choices *c = &model.worlds[w][k];
+            lives &= c->count > 0 && !c->is_any;
+            for (int i = 0; i < c->count; i++)
+                lives &= is_fresh(&c->choices[i]) && c->choices[i].leave == resident &&
+                         !(c->choices[i].flags & (may_lack_parts | is_damaged));
+        }
+        keys |= (uint8_t)(lives << k);
+    }
+    return keys;
+}
+static uint8_t keys_that_are_away(void) {
+    uint8_t keys = 0;
+    for (int k = 0; k < most_keys && !model.is_clear_pending; k++) {
+        bool is_away = true;
+        for (int w = 0; w < model.world_count; w++)
+            is_away &= !may_be_there(&model.worlds[w][k]);
+        keys |= (uint8_t)(is_away << k);
+    }
+    return keys;
+}
+static void note_who_lives(void) {
+    uint8_t lives = keys_that_live(), away = keys_that_are_away();
+    for (int p = 0; p < processes; p++)
+        for (int i = 0; i < cursors; i++)
+            model.cursors[p][i].lived &= lives, model.cursors[p][i].away &= away;
+}
+static void note_that_left(int key) {
+    for (int p = 0; p < processes; p++)
+        for (int i = 0; i < cursors; i++)
+            model.cursors[p][i].lived &= (uint8_t)~(1u << key);
 }
 
 static bool is_same_world(const choices *a, const choices *b) {

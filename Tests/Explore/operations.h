@@ -161,6 +161,9 @@ static uint16_t id_of(const unsigned char *p) {
     return half(p, 24) == 8 ? (uint16_t)(word(p, stored_offset(p)) >> 16) : 0;
 }
 
+static uint64_t inode_of_index(void);
+static void expect(const char *what, shale_status status);
+
 static shard_view shard_of(const void *at) {
     int f = file_at(at);
     layout l = read_layout(bytes_of_data);
@@ -228,6 +231,10 @@ static bool late_may_be_refused;
 static shares shared_counts;
 
 static void before_event(enum shim_event event, const void *at) {
+    if (event == SHIM_SIGHTED) {
+        go_on_elsewhere(false);
+        return;
+    }
     if (event == SHIM_REPLAYED) {
         replays++;
         model.lacks_reserve |= machine.is_full && some_are_pinned();
@@ -251,8 +258,10 @@ static void before_event(enum shim_event event, const void *at) {
             for (int w = 0; w <= model.world_count; w++) {
                 choices *c = w == model.world_count ? &model.history[k] : &model.worlds[w][k];
                 for (int i = 0; i < c->count; i++)
-                    if (c->choices[i].size == 2 && (is_pinned || !(c->choices[i].flags & is_pinned_value)))
+                    if (c->choices[i].size == 2 && (is_pinned || !(c->choices[i].flags & is_pinned_value))) {
                         c->choices[i].flags |= may_lack_parts;
+                        note_that_left(k);
+                    }
             }
         if (!at)
             return;
@@ -270,6 +279,7 @@ static void before_event(enum shim_event event, const void *at) {
     uint16_t id = id_of(p);
     if (key >= 0) {
         mark(key, id, resident, evicted);
+        note_that_left(key);
         new_is_evicted |= id == new_id;
     }
     if (word0 >> 61 & 1 && !is_displaced)
@@ -564,11 +574,119 @@ static bool damage(int key, bool in_head) {
     return false;
 }
 
+/* ---- cursors ------------------------------------------------------------------ */
+
+static void end_cursor(int process, int i) {
+    shale_cursor *cursor = machine.processes[process].cursors[i];
+    machine.processes[process].cursors[i] = NULL;
+    shale_cursor_close(cursor);
+}
+
+/* Beside those who write: they may be killed, and make a new index, which ends it. */
+static void end_reader(void) {
+    shale_cache *cache = machine.processes[reader].handle;
+    end_cursor(reader, 0);
+    machine.processes[reader].handle = NULL;
+    if (cache)
+        expect("closing a read-only handle", shale_close(cache));
+}
+static bool open_reader(void) {
+    if (machine.processes[reader].handle)
+        return true;
+    shale_options options = {.struct_size = sizeof options, .flags = SHALE_OPEN_READ_ONLY, .now_ms = now_ms};
+    shale_cache *cache = NULL;
+    shale_status status = shale_open("/cache", &options, &cache);
+    machine.processes[reader].handle = cache;
+    model.reader_index = inode_of_index();
+    /* Where no writer has left an index, it would make its own. */
+    if (status < 0 && status != SHALE_E_MEMORY)
+        complain("opening for reading: %d, %s", status, shale_last_error());
+    return status == SHALE_OK;
+}
+/* A new index, and one that was about to be made, keeps readers of the old one out, and so does a shard that nobody goes
+ * on to rebuild: processes.md, "Read-only handles". */
+static bool is_kept_out(void) {
+    if (model.reader_index != inode_of_index())
+        return true;
+    const unsigned char *index = bytes_of(machine.names[name_index]);
+    bool is_out = word(index, retired_mark) || word(index, index_generation) - word(bytes_of_data, generation) > 1;
+    layout l = read_layout(bytes_of_data);
+    for (size_t i = 0; i < l.shards && !is_out; i++) {
+        shard_view v = view_of(&l, bytes_of_data, index, i);
+        is_out = field(&v, w_epoch) & 1;
+    }
+    return is_out;
+}
+
+/* A step of a cursor, or all that are left (`M`). It never shows a key twice, nor one that was away all the time; by its
+ * end it has shown each that lived all the time. The second one of a process also shows what is stale. */
+static void walk_on(const operation *op, int process, int i) {
+    shale_cursor *cursor = machine.processes[process].cursors[i];
+    if (op->what == 'C') {
+        end_cursor(process, i);
+        return;
+    }
+    if (!cursor) {
+        expect("opening a cursor", shale_cursor_open(machine.processes[process].handle, &cursor));
+        machine.processes[process].cursors[i] = cursor;
+        model.cursors[process][i].lived = keys_that_live();
+        model.cursors[process][i].away = keys_that_are_away();
+        model.cursors[process][i].shown = 0;
+    }
+    for (bool goes_on = true; goes_on && !failure[0]; goes_on = op->what == 'M') {
+        static char name[4096]; /* (What is found damaged may say anything of its length.) */
+        shale_value key = {.struct_size = sizeof key, .data = name, .capacity = sizeof name}, value = read_value();
+        may_stop = op->elsewhere;
+        shale_status status = shale_cursor_next(cursor, i ? SHALE_GET_STALE : 0, &key, &value);
+        may_stop = false;
+        bool is_out = process == reader && is_kept_out();
+        checks++;
+        if (status == SHALE_E_BUSY && is_out) {
+            end_reader();
+            return;
+        }
+        if (is_out && model.reader_index != inode_of_index() && inode_of_index())
+            complain("a cursor of an index that was replaced answers %d", status);
+        uint8_t missed = (uint8_t)(model.cursors[process][i].lived & ~model.cursors[process][i].shown);
+        if (status == SHALE_END) {
+            if (missed)
+                complain("a cursor of process %d has not shown a key that was there: %x of %x", process, missed,
+                         model.cursors[process][i].lived);
+            end_cursor(process, i);
+            return;
+        }
+        int k = key.size == 1 ? name[0] - 'a' : -1;
+        choice seen;
+        if (status != SHALE_OK && status != SHALE_STALE)
+            complain("a cursor answers %d, %s", status, shale_last_error());
+        else if (k < 0 || k >= configured->keys || !recognise(k, &value, &seen))
+            complain("a cursor shows what nobody stored");
+        else {
+            if (model.cursors[process][i].shown >> k & 1)
+                complain("a cursor of process %d shows key %c twice", process, 'a' + k);
+            if (model.cursors[process][i].away >> k & 1)
+                complain("a cursor of process %d shows key %c, which was away", process, 'a' + k);
+            model.cursors[process][i].shown |= (uint8_t)(1u << k);
+            observe(k, &seen, status == SHALE_STALE, false);
+        }
+    }
+}
+
 static void act(const operation *op, uint16_t id) {
     char key = (char)('a' + op->key);
     process *mine = &machine.processes[model.actor];
     static unsigned char bytes[1024];
     answer.status = SHALE_OK;
+    if (strchr("mMC", op->what) && op->key == reader) {
+        kill_at = 0; /* (It changes nothing.) */
+        current_process = reader;
+        if (op->what == 'C' || open_reader())
+            walk_on(op, reader, 0);
+        if (op->what == 'C')
+            end_reader();
+        shim_faults.uptime_ahead = 0;
+        return;
+    }
     if (!mine->handle && !strchr("xXqQdk", op->what) && !open_cache(model.capacity))
         return;
     own_is_evicted = false; /* (Opening may have done that.) */
@@ -657,6 +775,9 @@ static void act(const operation *op, uint16_t id) {
         break;
     }
     case 'z': answer.number = damage(op->key, op->size == 1); break;
+    case 'm':
+    case 'M':
+    case 'C': walk_on(op, model.actor, op->key % cursors); break;
     case 'b': /* the other process's turn */
         model.actor = 1 - model.actor;
         current_process = model.actor;
@@ -668,6 +789,8 @@ static void act(const operation *op, uint16_t id) {
         if (op->what == 'X')
             process_ends(1 - model.actor);
         if (mine->handle) {
+            for (int i = 0; i < cursors; i++)
+                end_cursor(model.actor, i);
             shale_cache *cache = mine->handle;
             mine->handle = NULL;
             answer.status = shale_close(cache);
@@ -1289,6 +1412,7 @@ static bool perform(const operation *op) {
         check_status(&done);
     else
         conclude(&done, id);
+    note_who_lives();
     if (done.what == 'z' && answer.number)
         model.was_damaged = model.was_cut = true;
     if (failure[0])
@@ -1316,12 +1440,14 @@ static bool check_progress(void);
 static void save_here(void);
 static void restore_here(void);
 
-/* A set that prepares a place holds no lock, and has succeeded. The other process goes on meanwhile. */
+/* A set that prepares a place holds no lock, and has succeeded; a cursor that has chosen an entry has not. The other
+ * process goes on meanwhile: beside the reader, whoever's turn it is. */
 static void go_on_elsewhere(bool is_after) {
     if (current_process < 0 || !may_stop || has_stopped || stopping->is_after != is_after)
         return;
+    bool walks = strchr("mM", stopping->what) != NULL;
     layout l = read_layout(bytes_of_data);
-    for (size_t i = 0; i < l.shards; i++) {
+    for (size_t i = 0; i < l.shards && !walks; i++) {
         uint64_t lock = word(bytes_of(machine.names[name_index]), index_head + i * l.region);
         if (lock != mutex_free)
             return;
@@ -1347,14 +1473,17 @@ static void go_on_elsewhere(bool is_after) {
     current_process = -1;
     is_running = may_stop = false;
     answer.status = SHALE_OK;
-    conclude(&mine.op, mine.id);
+    if (!walks)
+        conclude(&mine.op, mine.id);
     for (int i = 0; i < mine.op.elsewhere && following.done < following.count && !failure[0]; i++) {
         operation op = following.operations[following.done];
-        if (strchr("bXQdk", op.what)) /* (they are about both) */
+        /* (They are about both, or about cursors.) */
+        if (strchr(mine.process == reader ? "kmMC" : "bXQdkmMC", op.what))
             break;
         following.done++;
         op.elsewhere = 0;
-        model.actor = 1 - mine.process;
+        if (mine.process != reader)
+            model.actor = 1 - mine.process;
         if (!perform(&op))
             break;
         save_here();
@@ -1362,14 +1491,16 @@ static void go_on_elsewhere(bool is_after) {
             break;
         restore_here();
     }
-    model.actor = mine.process;
+    if (mine.process != reader)
+        model.actor = mine.process;
     memcpy(escape, mine.escape, sizeof escape);
     current_process = mine.process;
     stopping = mine.stopping;
     events = mine.events, kill_at = mine.kill_at, replays = mine.replays, own_key = mine.key, new_id = mine.id;
     is_forced = mine.is_forced, is_displaced = mine.is_displaced;
     sets_large = false;
-    is_running = has_stopped = true;
+    is_running = true;
+    has_stopped = !walks;
     if (failure[0])
         siglongjmp(escape, has_failed);
     memset(&answer, 0, sizeof answer);
