@@ -109,10 +109,11 @@ extension Engine {
         try fillHoles(files.data, ref.pointee.data, offset, count, CacheFiles.dataName)
     }
 
-    /// The same of a read-only handle's index.
-    func fillHolesOfIndex() throws(Failure) {
+    /// The same of all that the index holds, before any of it is read.
+    func provideIndex() throws(Failure) {
         let files = ref.pointee.files
         try IndexParts(files, ref.pointee.geometry)?.forEach { offset, count throws(Failure) in
+            if !files.isReadOnly { return try files.allocateIndex(offset, count) }
             try fillHoles(files.index, ref.pointee.index, offset, count, CacheFiles.indexName)
         }
     }

@@ -63,7 +63,6 @@ extension Attachment {
     private func useIndex(_ files: CacheFiles, isCopy: Bool) throws(Failure) -> Engine? {
         let isReadOnly = configuration.isReadOnly
         var files = files
-        if isCopy, !isReadOnly { try IndexParts(files, geometry)?.forEach(files.allocateIndex) }
         let index = try files.map(files.index, geometry.indexSize, writable: !isReadOnly, CacheFiles.indexName)
         keepPagesSmall(index, geometry.indexSize)
         files.indexBase = index
@@ -71,14 +70,16 @@ extension Attachment {
         let isAtRest = isSoleWriter || isReadOnly && !FileLock.writers.isHeld(files.data)
         var isUsable = true
         let engine = try finish(files, index: index) { engine throws(Failure) in
-            if isCopy, isReadOnly { try engine.fillHolesOfIndex() }
+            if isSoleWriter {
+                try engine.ref.pointee.files.lengthen(engine.ref.pointee.files.index, to: geometry.indexSize)
+            }
+            if isCopy { try engine.provideIndex() }
             // (A rebuild that nobody goes on with: whoever cannot write would wait for it in vain.)
             if isAtRest {
                 isUsable = try engine.isConsistent() && !(isReadOnly && Shard.areSomeBeingRebuilt(engine.ref))
             }
             if isCopy, isUsable { isUsable = try engine.isWholeCopy() }
             if isSoleWriter, isUsable {
-                try engine.ref.pointee.files.lengthen(engine.ref.pointee.files.index, to: geometry.indexSize)
                 raiseGeneration(IndexHead(at: index))
                 try Holes(engine: engine.ref).partAll()
                 try removeCleanMark(files, index: IndexHead(at: index))
