@@ -19,7 +19,8 @@ let tests: [Target] = [
 let library: [Target] = [
     // A header with inline shims, and C files for what has to be a function or a variable.
     .target(name: "CShalePlatform", dependencies: ["CLZ4"]),
-    // What has to be installed to build. (XXH3 is all in its header.)
+    // What has to be installed to build: LZ4 1.9 or later. Before 1.10 a shared liblz4 lacks LZ4_attach_dictionary, and each
+    // value that is compressed with a dictionary copies 16 KiB. (XXH3 is all in its header.)
     .systemLibrary(
         name: "CLZ4", pkgConfig: "liblz4",
         providers: [

@@ -316,6 +316,23 @@ def test_address_space_can_be_saved(directory: Path) -> None:
         shale.Cache(directory, reserve_capacity="lots")
 
 
+def test_small_values_share_dictionaries(directory: Path) -> None:
+    def stored(compression: str) -> tuple[int, int]:
+        with shale.Cache(
+            directory / compression, capacity="16MiB", compression=compression
+        ) as cache:
+            for i in range(20000):
+                cache[i] = (
+                    f'{{"id": {i * 7919}, "street": "{i % 97} Main Street", "city": "Somewhere"}}'
+                )
+            stats = cache.stats()
+            return stats.stored_bytes, stats.dictionaries
+
+    (shared, made), (alone, none) = stored("dictionary"), stored("lz4")
+    assert made > 0 and none == 0
+    assert shared < alone * 2 / 3
+
+
 def test_compression_can_be_chosen(tmp_path: Path) -> None:
     for name in ("dictionary", "lz4", "none"):
         with shale.Cache(tmp_path / name, capacity=SMALL, compression=name) as cache:

@@ -29,6 +29,14 @@
 
 #define LZ4_STATIC_LINKING_ONLY 1
 #include <lz4.h>
+/* Before 1.9 there are no LZ4_initStream and LZ4_resetStream_fast. LZ4_attach_dictionary is in every archive, and in shared
+ * libraries from 1.10 on; CMakeLists.txt looks whether it is there, the Swift package goes by the version. */
+#if LZ4_VERSION_NUMBER < 10900
+#error "LZ4 1.9 or later is needed"
+#endif
+#if !defined(SHALE_LZ4_ATTACHES) && LZ4_VERSION_NUMBER >= 11000
+#define SHALE_LZ4_ATTACHES 1
+#endif
 
 #ifndef XXH_INLINE_ALL
 #define XXH_INLINE_ALL 1
@@ -777,10 +785,10 @@ static inline int shim_lz4_compress(void *stream, const void *in, void *out, int
 }
 static inline int shim_lz4_compress_with(void *stream, const void *prepared, const void *in, void *out, int n,
                                          int limit) {
-#ifdef SHALE_LZ4_STATIC
+#ifdef SHALE_LZ4_ATTACHES
     LZ4_resetStream_fast((LZ4_stream_t *)stream);
     LZ4_attach_dictionary((LZ4_stream_t *)stream, (const LZ4_stream_t *)prepared);
-#else
+#else /* the same dictionary, with 16 KiB to copy */
     memcpy(stream, prepared, sizeof(LZ4_stream_t));
 #endif
     return LZ4_compress_fast_continue((LZ4_stream_t *)stream, (const char *)in, (char *)out, n, limit, 1);
