@@ -173,7 +173,9 @@ def test_directory_that_was_removed(directory: Path) -> None:
         shutil.rmtree(directory)
         with shale.Cache[str, str](directory, capacity=SMALL) as new:
             new["key"] = "new"
-            with pytest.raises(shale.BusyError, match="removed or replaced; open it again") as raised:
+            with pytest.raises(
+                shale.BusyError, match="removed or replaced; open it again"
+            ) as raised:
                 for _ in range(40):  # it looks once a second
                     cache["other"] = "value"
                     time.sleep(0.1)

@@ -50,7 +50,8 @@ struct Attachment {
         let ref = memory.bindMemory(to: EngineState.self, capacity: 1)
         ref.initialize(
             to: EngineState(
-                presence: Presence(isMemory: files.isMemory), block: block, geometry: geometry, secret: block.secret, data: data, index: index,
+                presence: Presence(isMemory: files.isMemory), block: block, geometry: geometry, secret: block.secret,
+                data: data, index: index,
                 regions: index + geometry.region(0), buckets: index + geometry.chunks + Table.chunkHead, files: files,
                 isReadOnly: configuration.isReadOnly, syncsAtClose: configuration.syncsAtClose,
                 compression: configuration.compression,

@@ -107,7 +107,9 @@ extension Attachment {
                     engine.detachIndex()
                     engine = try attachment.renew(&files)
                 }
-                do throws(Failure) { try engine.settleAsSoleWriter(change, maxEntries: maxEntries, from: recorded) } catch {
+                do throws(Failure) {
+                    try engine.settleAsSoleWriter(change, maxEntries: maxEntries, from: recorded)
+                } catch {
                     engine.detachIndex()
                     throw error
                 }
