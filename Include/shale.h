@@ -32,9 +32,10 @@
  *      and what to do.
  *   2. Every struct that a caller passes starts with struct_size, which the
  *      caller sets to sizeof. New fields are only added at the end; a smaller
- *      size means the defaults for the rest. Zero is the default of each field;
- *      `reserved` ones that are not 0 are INVALID. In a shale_value struct_size
- *      may be 0 as well: a zeroed one is ready for use.
+ *      size means the defaults for the rest. Zero is the default of each option;
+ *      a `reserved` one that is not 0 is INVALID. Of shale_stats and
+ *      shale_report, which a call fills, nothing else has to be set. In a
+ *      shale_value struct_size may be 0 as well: a zeroed one is ready for use.
  *   3. Keys and values are any bytes. A key has 1 to 65,535 bytes; a value may
  *      be empty. NULL with size 0 is an empty value.
  *   4. Sizes are bytes. Times are milliseconds: ages are durations, points in

@@ -15,7 +15,6 @@ private let badValue: StaticString = "the value is NULL or not initialised; zero
 private let badBytes: StaticString = "the value is NULL and its size is not 0"
 private let badKey: StaticString = "the key is NULL and its size is not 0"
 private let badArrays: StaticString = "keys or values is NULL and count is not 0"
-private let badReport: StaticString = "reserved is not 0; zero the struct first"
 private let badFlags: StaticString = "unknown bits in flags; pass SHALE_GET_... only"
 
 @inline(__always)
@@ -463,7 +462,6 @@ public func shale_verify(_ cache: OpaquePointer?, _ report: UnsafeMutablePointer
         if let report, !Argument.isStruct(report.pointee.struct_size) {
             return invalid("struct_size of the report is too small; set it to sizeof the struct")
         }
-        if let report, report.pointee.reserved != 0 { return invalid(badReport) }
         let found = try engine.verify()
         if let report {
             let size = report.pointee.struct_size
@@ -482,11 +480,8 @@ public func shale_get_stats(_ cache: OpaquePointer?, _ stats: UnsafeMutablePoint
         guard let stats, Argument.isStruct(stats.pointee.struct_size) else {
             return invalid("stats is NULL, or its struct_size too small; set it to sizeof the struct")
         }
-        let size = stats.pointee.struct_size
-        guard Argument.copy(UnsafePointer(stats), size: size, over: shale_stats()).reserved == 0 else {
-            return invalid(badReport)
-        }
         let s = try engine.statistics()
+        let size = stats.pointee.struct_size
         let filled = shale_stats(
             struct_size: size, shards: s.shards, entries: s.entries, capacity: s.capacity, max_entries: s.maxEntries,
             data_bytes: s.dataBytes, index_bytes: s.indexBytes, live_bytes: s.liveBytes, raw_bytes: s.rawBytes,

@@ -861,7 +861,8 @@ int main(int count, char **arguments) {
     for (int i = 0; i < excuses; i++)
         printf("%s %s %" PRIu64, i ? "," : "", excuse_names[i], excuses_used[i]);
     printf("\n%" PRIu64 " operations in %.0f s, %.0f a second; %" PRIu64 " kills, %" PRIu64 " cuts, %" PRIu64
-           " checks, %d failures, %" PRIu64 " known ones",
-           operations_done, took, (double)operations_done / took, kills, cuts, checks, failures, known_met);
+           " checks, %" PRIu64 " cursors ended that owed %" PRIu64 " keys, %d failures, %" PRIu64 " known ones",
+           operations_done, took, (double)operations_done / took, kills, cuts, checks, cursors_ended, keys_due,
+           failures, known_met);
     return !print_shares(&shared_counts, most_refused, most_duplicates) || failures > 0;
 }

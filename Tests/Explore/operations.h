@@ -63,7 +63,7 @@ static volatile bool is_running;
 static char failure[512];
 enum { load_ms = 2500 };
 static uint32_t events, kill_at;
-static uint64_t kills, cuts, operations_done;
+static uint64_t kills, cuts, operations_done, cursors_ended, keys_due;
 static bool is_displaced; /* a pinned entry has no place in this operation */
 static bool allows_no_forced_out; /* in known sequences, which have to pass without */
 static bool is_forced; /* evictions of this operation need not follow the order of use */
@@ -649,6 +649,8 @@ static void walk_on(const operation *op, int process, int i) {
             complain("a cursor of an index that was replaced answers %d", status);
         uint8_t missed = (uint8_t)(model.cursors[process][i].lived & ~model.cursors[process][i].shown);
         if (status == SHALE_END) {
+            cursors_ended++;
+            keys_due += (uint64_t)__builtin_popcount(model.cursors[process][i].lived);
             if (missed)
                 complain("a cursor of process %d has not shown a key that was there: %x of %x", process, missed,
                          model.cursors[process][i].lived);

@@ -22,17 +22,12 @@ static void test_reserved_fields(void) {
     expect_said("reserved");
     options.struct_size = offsetof(shale_options, eviction); /* who does not know the field has not set it */
     CHECK_STATUS(SHALE_OK, shale_open(NULL, &options, &cache));
-    shale_stats stats = {.struct_size = sizeof stats, .reserved = 1};
-    CHECK_STATUS(SHALE_E_INVALID, shale_get_stats(cache, &stats));
-    expect_said("reserved");
-    stats.struct_size = offsetof(shale_stats, eviction);
+    shale_stats stats = {.struct_size = sizeof stats, .reserved = 1}; /* what is filled need not be zeroed before */
     CHECK_STATUS(SHALE_OK, shale_get_stats(cache, &stats));
+    CHECK_EQUAL(0, stats.reserved);
     shale_report report = {.struct_size = sizeof report, .reserved = 1};
-    CHECK_STATUS(SHALE_E_INVALID, shale_verify(cache, &report));
-    expect_said("reserved");
-    report.reserved = 0;
     CHECK_STATUS(SHALE_OK, shale_verify(cache, &report));
-    CHECK_STATUS(SHALE_OK, shale_verify(cache, &report)); /* what was filled can be passed again */
+    CHECK_EQUAL(0, report.reserved);
     CHECK_STATUS(SHALE_OK, shale_close(cache));
 }
 
