@@ -71,12 +71,19 @@ struct CacheFiles {
         var s = shim_stat()
         guard shim_sys_fstat(data, &s) == 0, Identity(s) == dataIdentity else { return false }
         if s.links == 0 { return true }
-        let found = shim_sys_stat(path.unsafelyUnwrapped, &s)
-        if found == 0 ? Identity(s) == directoryIdentity : found != -SHIM_ENOENT && found != -SHIM_ENOTDIR {
-            return false
+        // (An overlay may call a file by another number once it was copied.)
+        if !isOverlay, CacheFiles.isOurs(directory, directoryIdentity),
+            isElsewhere(shim_sys_fstatat(directory, CacheFiles.dataName.cString, &s), s, dataIdentity)
+        {
+            return true
         }
+        guard isElsewhere(shim_sys_stat(path.unsafelyUnwrapped, &s), s, directoryIdentity) else { return false }
         guard let startIdentity else { return false }
         return identity(at: start) == startIdentity
+    }
+
+    private func isElsewhere(_ result: Int, _ s: shim_stat, _ identity: Identity) -> Bool {
+        result == 0 ? Identity(s) != identity : result == -SHIM_ENOENT || result == -SHIM_ENOTDIR
     }
 
     func identity(at path: UnsafePointer<CChar>) -> Identity? {

@@ -6,6 +6,7 @@
  * its zeros left out, that is an error.
  *
  * copies [calls from one cut to the next, 1] */
+#include "birth.h"
 #include "check.h"
 #include "files.h"
 #include "layout.h"
@@ -217,6 +218,57 @@ static void test_whole_copies(void) {
     for (int i = 0; i < 3; i++)
         for (int j = 0; j < i; j++)
             CHECK((versions[i] > versions[j] ? versions[i] - versions[j] : versions[j] - versions[i]) > 1000000);
+    free(path);
+}
+
+/* Of the newest segment, in the only shard. */
+static uint64_t head_number(const char *directory) {
+    file_image data = read_whole(directory, "shale.data"), index = read_whole(directory, "shale.index");
+    layout l = layout_of(data.bytes);
+    uint64_t number = word_at(index.bytes + shard_offset(&l, 0) + shard_head_number);
+    free(data.bytes);
+    free(index.bytes);
+    return number;
+}
+
+/* Nothing is appended to a segment that another copy has as well. */
+static void test_segments_of_copies(void) {
+    char *path = path_to("segments");
+    uint64_t numbers[3];
+    for (int copy = 0; copy < 3; copy++) {
+        write_pair(path, &first_data, &first_index, fill_dense);
+        uint64_t first = head_number(path);
+        shale_cache *cache = require_open(path, small);
+        CHECK_STATUS(SHALE_OK, set_text(cache, "more", "x", NULL));
+        CHECK_STATUS(SHALE_OK, shale_close(cache));
+        numbers[copy] = head_number(path);
+        CHECK(numbers[copy] >= first + (UINT64_C(1) << 40) && numbers[copy] <= first + (UINT64_C(1) << 41) + 2);
+        CHECK(copy == 0 || numbers[copy] != numbers[copy - 1]);
+    }
+    free(path);
+}
+
+/* A file system may give the inode of a file that is gone to another one, a copy of it perhaps. */
+static void test_the_inode_of_another(void) {
+    char *path = path_to("inode");
+    const file_image *data[] = {&first_data, &second_data};
+    for (int of_both = 0; of_both < 2; of_both++) {
+        write_pair(path, data[!of_both], &first_index, fill_dense);
+        mapped_file index = map_file(path, "shale.index");
+        int fd = open_file(path, "shale.data", O_RDONLY);
+        struct stat own, other;
+        REQUIRE(fstat(index.fd, &own) == 0 && fstat(fd, &other) == 0);
+        uint64_t names[] = {own.st_dev, own.st_ino, other.st_dev, other.st_ino};
+        if (birth_of(fd) == 0)
+            fprintf(stderr, "NOT TESTED: this file system does not say when a file was made\n");
+        else
+            memcpy(index.bytes + index_own_device, names, sizeof names);
+        unmap_file(&index);
+        close(fd);
+        shale_cache *cache = require_open(path, small);
+        CHECK(is_trusted(cache) == of_both && is_as_after(cache, of_both ? 1 : 2));
+        CHECK_STATUS(SHALE_OK, shale_close(cache));
+    }
     free(path);
 }
 
@@ -502,6 +554,8 @@ int main(int argument_count, char **arguments) {
     second_data = read_whole(path, "shale.data");
     second_index = read_whole(path, "shale.index");
     RUN(test_whole_copies);
+    RUN(test_segments_of_copies);
+    RUN(test_the_inode_of_another);
     RUN(test_copies_of_copies);
     RUN(test_a_copy_of_a_cache_in_use);
     RUN(test_mixtures);

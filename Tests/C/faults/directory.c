@@ -302,16 +302,20 @@ static void test_the_index_is_deleted(void) {
 }
 
 static void test_the_data_is_deleted(void) {
-    for (int both = 0; both < 2; both++) {
-        char *directory = path_to(both ? "all-deleted" : "data-deleted");
+    static const char *const names[] = {"data-deleted", "all-deleted", "data-moved"};
+    for (int way = 0; way < 3; way++) {
+        bool both = way == 1;
+        char *directory = path_to(names[way]), *data = path_to("data-moved/shale.data"), *away = path_to("moved.data");
         shale_cache *old = open_cache(directory), *reader = NULL;
         shale_value value = SHALE_VALUE_INIT;
         fill(old, "old", 1);
         REQUIRE_STATUS(SHALE_OK, shale_open(directory, &read_only, &reader));
         if (both)
             remove_tree(directory);
-        else
+        else if (way == 0)
             delete_file(directory, "shale.data");
+        else
+            CHECK(rename(data, away) == 0);
         check_filled(old, "old", 1);
         shale_cache *new = open_cache(directory);
         CHECK_STATUS(SHALE_MISS, get_text(new, "1", 0, &value));
@@ -338,6 +342,8 @@ static void test_the_data_is_deleted(void) {
         check_at(directory, "new", 2, true);
         shale_value_free(&value);
         free(directory);
+        free(data);
+        free(away);
     }
 }
 

@@ -187,7 +187,7 @@ static inline record_view record_at(const unsigned char *data, uint64_t offset) 
                      .tags = p[21] & 15,
                      .flags = p[21] >> 4,
                      .dictionary = (unsigned)p[40] | (unsigned)p[41] << 8};
-    r.key = offset + record_header_bytes + (r.flags & 2 ? 8 : 0) + r.tags * 8;
+    r.key = offset + record_header_bytes + (r.flags & 2 ? 8 : 0) + (r.flags & 8) + r.tags * 8;
     r.key_size = (uint64_t)p[22] | (uint64_t)p[23] << 8;
     r.meta = r.key + r.key_size;
     r.meta_size = (uint64_t)p[32] | (uint64_t)p[33] << 8;
