@@ -129,7 +129,7 @@ extension Superblock {
         let most = min(Limits.framesPerShard, Limits.shardLogBytes / Int(segmentSize), fitting)
         guard count > Int(framesPerShard) else { return }
         var larger = self
-        larger.capacity = max(capacity, reserved)
+        larger.capacity = min(max(capacity, reserved), Limits.mostCapacity)
         let wanted = reserved == 0 ? .max : Geometry.framesPerShard(larger)
         firstFrames = wanted < count * Sizes.rowsForGrowth ? UInt32(count) : 0
         framesPerShard = UInt32(min(wanted, count * Sizes.rowsForGrowth, most))

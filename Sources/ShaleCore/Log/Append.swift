@@ -9,7 +9,10 @@ extension Log {
         // (Also where this is taken back: no two frames ever have the same number.)
         header[Field.lastNumber] = newNumber
         header.begin()
-        if count > 0 { writeEnd() }
+        if count > 0, headOffset <= segmentSize - RecordHeader.size {
+            var end = Draft(RecordHeader(kind: .end, keyLength: 0), keyHash: 0, key: UnsafeRawPointer(header.at))
+            write(&end)
+        }
         let startsLog = count == 0
         if !startsLog { header[Field.usualGap] += (max(0, headRoom) - header[Field.usualGap]) / 8 }
         let newTail = isNewTail || startsLog ? LogPosition(number: newNumber, offset: SegmentHeader.size) : tail
@@ -36,22 +39,6 @@ extension Log {
         }
         if isNewTail { header.pend(ShardHeader.Pending.clear) }
         header.commit(words.address(LogWords.Field.headNumber), newNumber)
-    }
-
-    /// Nothing more is appended to the head, and the next segment has a number that is higher by `lead`.
-    func endHead(lead: UInt64) {
-        header[Field.lastNumber] = nextNumber &- 1 &+ lead
-        if count > 0, headOffset < segmentSize {
-            writeEnd()
-            headOffset = segmentSize
-        }
-    }
-
-    /// If it has room there.
-    private func writeEnd() {
-        if headOffset > segmentSize - RecordHeader.size { return }
-        var end = Draft(RecordHeader(kind: .end, keyLength: 0), keyHash: 0, key: UnsafeRawPointer(header.at))
-        write(&end)
     }
 
     /// The tail's segment leaves the log; its bytes stay readable until the frame is used again.

@@ -76,7 +76,15 @@ extension Engine {
     /// A copy has holes where there were zeros, and blocks where there were holes.
     private func provideData() throws(Failure) {
         let files = ref.pointee.files, geometry = ref.pointee.geometry
-        try provideData(0, geometry.head)
+        try provideData(0, geometry.dictionaries)
+        for i in 0..<geometry.dictionaryFrames {
+            let at = geometry.dictionaries + i * geometry.dictionarySize
+            if ref.pointee.head[IndexHead.dictionaryNumbers[i]] != 0 {
+                try provideData(at, geometry.dictionarySize)
+            } else {
+                _ = files.releaseData(at, geometry.dictionarySize)
+            }
+        }
         try forEachRun(counted: true, provideData)
         if files.isReadOnly { return }
         if geometry.segments > geometry.head {
@@ -147,7 +155,7 @@ extension Engine {
         for i in 0..<ref.pointee.geometry.shards {
             try Shard(ref, i).unshared { shard throws(Failure) in
                 shard.header.beginChange()
-                shard.log.endHead(lead: lead)
+                shard.header[ShardHeader.Field.lastNumber] = shard.log.nextNumber &- 1 &+ lead
                 shard.forgetChanges()
                 shard.header.endChange()
             }

@@ -3,7 +3,7 @@ import CShalePlatform
 /// The parts of an index file that hold something, as the file itself says: read by system calls, because a copy may have
 /// holes in their place, and touching a hole takes space where there may be none.
 struct IndexParts {
-    private static let most = 256 << 10
+    private static let most = 16 << 10
 
     private let files: CacheFiles
     private let geometry: Geometry
@@ -37,7 +37,7 @@ struct IndexParts {
         }
     }
 
-    /// Of all their bytes but the head's first words, which name the files. XXH3-64 of each piece, 256 KiB at most, with
+    /// Of all their bytes but the head's first words, which name the files. XXH3-64 of each piece, 16 KiB at most, with
     /// the sum before it as the seed.
     func sum() throws(Failure) -> UInt64 {
         guard let memory = shim_malloc(IndexParts.most) else { throw Failure.outOfMemory }
