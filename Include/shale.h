@@ -151,7 +151,8 @@ enum {
 #define SHALE_OPEN_NO_SYNC 0x4u    /* the last close does not sync */
 
 /* shale_options.compression */
-#define SHALE_COMPRESSION_DICTIONARY 0 /* LZ4, small values against automatic dictionaries */
+#define SHALE_COMPRESSION_DICTIONARY                                                                                   \
+    0 /* LZ4, small values against automatic dictionaries (from 4 MiB of capacity on) */
 #define SHALE_COMPRESSION_LZ4 1        /* LZ4 alone */
 #define SHALE_COMPRESSION_NONE 2
 
@@ -384,10 +385,11 @@ shale_status shale_set(shale_cache *SHALE_NULLABLE cache, const void *SHALE_NULL
                        const shale_set_options *SHALE_NULLABLE options);
 /* Reads a value into `value`: OK, MISS, or STALE with SHALE_GET_STALE. Takes no
  * lock, and allocates only where the buffer has to grow. On MISS or an error
- * the value's size and meta_size are 0; on MISS its flags say why. BUSY where a large value was
- * replaced 64 times while it was being read, where a read-only handle's index was replaced or is being
- * rebuilt for too long, and, of what is a miss, where the directory was removed or replaced. Errors: INVALID,
- * TOO_LARGE, MEMORY, BUSY, IO. */
+ * other than INVALID the value's size and meta_size are 0; on MISS its flags
+ * say why. BUSY where a large value was replaced 64 times while it was being
+ * read, where a read-only handle's index was replaced or is being rebuilt for
+ * too long, and, of what is a miss, where the directory was removed or
+ * replaced. Errors: INVALID, TOO_LARGE, MEMORY, BUSY, IO. */
 shale_status shale_get(shale_cache *SHALE_NULLABLE cache, const void *SHALE_NULLABLE key, size_t key_size,
                        uint32_t flags, shale_value *SHALE_NULLABLE value);
 /* Reads a value as shale_get does and, where it has to be loaded, gives the

@@ -613,6 +613,9 @@ WRAP(int, munmap, void *at, size_t n) {
     }
     return 0;
 }
+WRAP(int, mprotect, void *at, size_t n, int protection) {
+    return current_process < 0 ? __real_mprotect(at, n, protection) : 0;
+}
 WRAP(int, madvise, void *at, size_t n, int advice) {
     return current_process < 0 ? __real_madvise(at, n, advice) : 0;
 }

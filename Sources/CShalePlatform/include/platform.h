@@ -562,6 +562,7 @@ static inline long shim_sys_release(void *p, size_t n) {
 
 struct shim_stat {
     uint64_t device, inode, links, size, blocks /* of 512 bytes */, unit /* of reading and writing */;
+    uint64_t changed; /* nanoseconds since 1970, and nobody can set it */
     uint32_t mode, owner;
 };
 static inline void shim_copy_stat(const struct stat *s, struct shim_stat *out) {
@@ -571,6 +572,7 @@ static inline void shim_copy_stat(const struct stat *s, struct shim_stat *out) {
     out->size = (uint64_t)s->st_size;
     out->blocks = (uint64_t)s->st_blocks;
     out->unit = (uint64_t)s->st_blksize;
+    out->changed = (uint64_t)s->st_ctim.tv_sec * 1000000000u + (uint64_t)s->st_ctim.tv_nsec;
     out->mode = s->st_mode;
     out->owner = s->st_uid;
 }

@@ -36,7 +36,7 @@ extension Engine {
         func check() throws(Failure) {
             for i in 0..<ref.pointee.geometry.shards {
                 let shard = Shard(ref, i).reader
-                if change == .shrink, !shard.canHoldPins { throw shard.cannotShrink() }
+                if change == .shrink, !shard.canShrink { throw shard.cannotShrink() }
                 if most > 0, shard.header[ShardHeader.Field.pinned] > most { throw shard.cannotLowerLimit() }
             }
         }

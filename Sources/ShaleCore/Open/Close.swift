@@ -69,5 +69,7 @@ extension Engine {
         try files.sync(files.index, CacheFiles.indexName)
         ref.pointee.data.release(Superblock.cleanMark, nonce)
         try files.syncData()
+        // (Where this does not reach the disk, the files count as a copy of themselves.)
+        ref.pointee.head.release(IndexHead.dataChanged, try files.look(files.data, CacheFiles.dataName).changed)
     }
 }

@@ -162,6 +162,6 @@ extension Engine {
         }
         shim_fence()
         // Last: a kill before leaves an index that nobody trusts.
-        nameFiles()
+        head.name(ref.pointee.files)
     }
 }

@@ -8,7 +8,7 @@ extension Attachment {
         let hasWriters = configuration.isReadOnly && FileLock.writers.isHeld(files.data)
         let isTrusted =
             switch trust {
-            case .live, .clean: true
+            case .live: true
             // A read-only handle takes no locks, so it can use what writers of another kind lock.
             case .otherKind: isSoleWriter || configuration.isReadOnly
             // (The first writer makes it its own.)
@@ -216,7 +216,7 @@ extension Engine {
         head[IndexHead.version] = IndexHead.versionValue
         head[IndexHead.secretCheck] = Trust.check(ofSecret: ref.pointee.secret)
         head[IndexHead.geometryCheck] = Trust.check(of: geometry)
-        nameFiles()
+        head.name(ref.pointee.files)
         head[IndexHead.generation] = ref.pointee.data.u64(Superblock.generation)
         head.release(IndexHead.magic, IndexHead.magicValue)
     }

@@ -7,13 +7,11 @@ enum Trust {
     case stale
     /// Of this boot, with locks of another PID namespace or libc.
     case otherKind
-    /// Of another boot, and closed in order.
-    case clean
-    /// Of other files, and closed in order: whether these are whole copies of both shows in what they hold (`isWholeCopy`).
+    /// Closed in order, and of another boot or other files, or somebody has changed these since. Whether they are whole
+    /// copies of what was closed shows in what they hold (`isWholeCopy`).
     case copied
     case live
 
-    /// It has to name the very files, and this boot; or a clean close left the same nonce in both.
     static func inIndex(_ files: CacheFiles, _ attachment: Attachment) throws(Failure) -> Trust {
         guard let page = shim_calloc(pageSize) else { throw Failure.outOfMemory }
         defer { shim_free(page) }
@@ -28,27 +26,23 @@ enum Trust {
             IndexHead.isOfGeneration(
                 head[IndexHead.generation], attachment.data.acquire(Superblock.generation))
         else { return .unusable }
-        let mark = attachment.data.u64(Superblock.cleanMark)
-        let isClean = mark != 0 && head[IndexHead.cleanMark] == mark
-        guard head[IndexHead.ownDevice] == files.indexIdentity.device,
-            head[IndexHead.ownInode] == files.indexIdentity.inode,
-            head[IndexHead.ownBirth] == files.indexBirth,
-            head[IndexHead.dataDevice] == files.dataIdentity.device,
-            head[IndexHead.dataInode] == files.dataIdentity.inode,
-            head[IndexHead.dataBirth] == files.dataBirth
-        else {
-            // (Whose copy it is does not matter, and which boot it was.)
-            if !isClean { return .unusable }
-            return try IndexParts(files, attachment.geometry)?.sum() == head[IndexHead.sum] ? .copied : .unusable
-        }
         let boot = files.boot
-        if boot != (0, 0), head[IndexHead.boot[0]] == boot.0, head[IndexHead.boot[1]] == boot.1 {
-            let canShareLocks =
-                head[IndexHead.pidNamespace] == files.pidNamespace
-                && head[IndexHead.libc] == shim_libc_identity()
-            return canShareLocks ? .live : .otherKind
+        let isOfBoot = boot != (0, 0) && head[IndexHead.boot[0]] == boot.0 && head[IndexHead.boot[1]] == boot.1
+        let isNamed = head.names(files), mark = attachment.data.u64(Superblock.cleanMark)
+        if mark != 0 {
+            // (A close leaves the data file's last.)
+            guard head[IndexHead.cleanMark] == mark else { return .unusable }
+            let changed = try files.look(files.data, CacheFiles.dataName).changed
+            if !isNamed || !isOfBoot || head[IndexHead.dataChanged] != changed {
+                return try IndexParts(files, attachment.geometry)?.sum() == head[IndexHead.sum] ? .copied : .unusable
+            }
         }
-        return isClean ? .clean : .stale
+        if !isNamed { return .unusable }
+        if !isOfBoot { return .stale }
+        let canShareLocks =
+            head[IndexHead.pidNamespace] == files.pidNamespace
+            && head[IndexHead.libc] == shim_libc_identity()
+        return canShareLocks ? .live : .otherKind
     }
 
     private static func leastIndexSize(_ g: Geometry) -> Int {
@@ -69,18 +63,28 @@ enum Trust {
     }
 }
 
-extension Engine {
-    /// The index says which files it belongs to.
-    func nameFiles() {
-        let head = ref.pointee.head
-        let files = ref.pointee.files
-        head[IndexHead.ownDevice] = files.indexIdentity.device
-        head[IndexHead.ownInode] = files.indexIdentity.inode
-        head[IndexHead.ownBirth] = files.indexBirth
-        head[IndexHead.dataDevice] = files.dataIdentity.device
-        head[IndexHead.dataInode] = files.dataIdentity.inode
-        head[IndexHead.dataBirth] = files.dataBirth
+extension IndexHead {
+    /// The files that it belongs to.
+    func name(_ files: CacheFiles) {
+        self[IndexHead.ownDevice] = files.indexIdentity.device
+        self[IndexHead.ownInode] = files.indexIdentity.inode
+        self[IndexHead.ownBirth] = files.indexBirth
+        self[IndexHead.dataDevice] = files.dataIdentity.device
+        self[IndexHead.dataInode] = files.dataIdentity.inode
+        self[IndexHead.dataBirth] = files.dataBirth
     }
+
+    fileprivate func names(_ files: CacheFiles) -> Bool {
+        self[IndexHead.ownDevice] == files.indexIdentity.device
+            && self[IndexHead.ownInode] == files.indexIdentity.inode
+            && self[IndexHead.ownBirth] == files.indexBirth
+            && self[IndexHead.dataDevice] == files.dataIdentity.device
+            && self[IndexHead.dataInode] == files.dataIdentity.inode
+            && self[IndexHead.dataBirth] == files.dataBirth
+    }
+}
+
+extension Engine {
 
     /// Whether what the index says is possible, and agrees with the files.
     func isConsistent() throws(Failure) -> Bool {

@@ -2,11 +2,14 @@ import CShalePlatform
 
 /// A smaller capacity, and fewer entries than before.
 extension ShardReader {
-    /// Whether a smaller capacity can hold what is pinned, beside the smallest table for it.
-    var canHoldPins: Bool {
+    /// Whether a smaller capacity can hold what is pinned, beside the smallest table for it, and leaves room for a log: a
+    /// head and a tail, what the cleaner needs, and one for what is kept. (What the index always has is as large as the
+    /// largest capacity has made it.)
+    var canShrink: Bool {
         let slots = header[Field.pinned] * 64 / TableLoad.shrunk
         let index = geometry.shardIndexBytes(buckets: max(Table.leastBuckets, slots / 4))
-        return log.pinsFit(in: log.budgetedFrames(beside: index))
+        let frames = log.budgetedFrames(beside: index)
+        return frames >= Log.reserve + 3 && log.pinsFit(in: frames)
     }
 
     func cannotLowerLimit() -> Failure {

@@ -282,6 +282,45 @@ static void test_the_inode_of_another(void) {
     free(path);
 }
 
+static void write_over(const char *directory, const char *name, const file_image *image) {
+    int fd = open_file(directory, name, O_WRONLY);
+    REQUIRE(ftruncate(fd, (off_t)image->size) == 0 && pwrite(fd, image->bytes, image->size, 0) == (ssize_t)image->size);
+    close(fd);
+}
+
+/* A copy that is restored over the files of the same cache, which keep their inodes. */
+static void test_restored_in_place(void) {
+    char *path = path_to("in-place");
+    uint64_t versions[3];
+    for (int copy = 0; copy < 3; copy++) {
+        if (copy == 0) {
+            write_pair(path, &first_data, &first_index, fill_dense);
+        } else {
+            write_over(path, "shale.data", &first_data);
+            write_over(path, "shale.index", &first_index);
+        }
+        shale_cache *reader = require_open(path, read_only);
+        CHECK(is_trusted(reader) && is_as_after(reader, 1));
+        CHECK_STATUS(SHALE_OK, shale_close(reader));
+        shale_cache *cache = require_open(path, small);
+        CHECK(is_trusted(cache) && is_as_after(cache, 1) && bytes_on_disk(path) <= mib);
+        versions[copy] = version_of_set(cache);
+        CHECK(copy == 0 || versions[copy] != versions[copy - 1]);
+        live_second(cache);
+        CHECK_STATUS(SHALE_OK, shale_close(cache));
+    }
+    /* And of one file alone. */
+    for (int which = 0; which < 2; which++) {
+        write_over(path, which ? "shale.index" : "shale.data", which ? &first_index : &first_data);
+        shale_cache *cache = require_open(path, small);
+        CHECK(!is_trusted(cache) && is_as_after(cache, which ? 2 : 1));
+        if (!which)
+            live_second(cache);
+        CHECK_STATUS(SHALE_OK, shale_close(cache));
+    }
+    free(path);
+}
+
 /* A cache that is restored time and again, and hardly written to, keeps what it has. */
 static void test_copies_of_copies(void) {
     char *path = path_to("again");
@@ -539,6 +578,8 @@ static void check_full_disk(const char *disk) {
             CHECK_EITHER(SHALE_E_FULL, way / 2 == 1 ? SHALE_OK : SHALE_E_FULL,
                          status); /* the index alone has few holes */
             CHECK(status == SHALE_OK || strstr(shale_last_error(), directory) != NULL);
+            for (int i = 0; i < 2000 && status == SHALE_OK; i++) /* (all of the table) */
+                CHECK_STATUS(i < 60 ? SHALE_OK : SHALE_MISS, shale_get(cache, &i, sizeof i, 0, &value));
             shale_close(cache);
             REQUIRE(ftruncate(fd, 0) == 0);
             close(fd);
@@ -563,11 +604,11 @@ static void test_dense_copies(void) {
     char *path = path_to("dense");
     shale_options options = {.struct_size = sizeof options, .capacity = 12 * mib, .shards = 3};
     shale_cache *cache = require_open(path, options);
-    char key[20];
-    for (int i = 0; i < 60; i++) {
-        snprintf(key, sizeof key, "key %d", i % 20 ? i : 0);
-        CHECK_STATUS(SHALE_OK, set_text(cache, key, text_of(i, 1), NULL));
-        CHECK_STATUS(SHALE_OK, shale_set(cache, "large", 5, first_data.bytes, 100000, NULL)); /* in one of them */
+    static unsigned char large[100000];
+    static const shale_set_options plain = {.struct_size = sizeof plain, .flags = SHALE_SET_UNCOMPRESSED};
+    for (int i = 0; i < 30; i++) { /* nearly all in one of them */
+        CHECK_STATUS(SHALE_OK, set_text(cache, name_of(i), text_of(i, 1), NULL));
+        CHECK_STATUS(SHALE_OK, shale_set(cache, "large", 5, large, sizeof large, &plain));
     }
     shale_value value = SHALE_VALUE_INIT;
     CHECK_STATUS(SHALE_OK, get_text(cache, "large", 0, &value));
@@ -576,7 +617,7 @@ static void test_dense_copies(void) {
     uint64_t before = bytes_on_disk(path);
     file_image data = read_whole(path, "shale.data"), index = read_whole(path, "shale.index");
     write_pair(path, &data, &index, fill_dense);
-    CHECK(bytes_on_disk(path) > before + (128 << 10));
+    CHECK(bytes_on_disk(path) > before + mib);
     cache = require_open(path, options);
     CHECK(is_trusted(cache));
     CHECK(bytes_on_disk(path) <= before);
@@ -625,6 +666,7 @@ int main(int argument_count, char **arguments) {
     RUN(test_whole_copies);
     RUN(test_segments_of_copies);
     RUN(test_the_inode_of_another);
+    RUN(test_restored_in_place);
     RUN(test_copies_of_copies);
     RUN(test_a_copy_of_a_cache_in_use);
     RUN(test_mixtures);

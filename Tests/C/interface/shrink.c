@@ -143,8 +143,55 @@ static void nothing_leaves_that_has_room_when_adaptive(void) {
     nothing_leaves_that_has_room(SHALE_EVICTION_ADAPTIVE);
 }
 
+/* The index stays as large as the largest capacity has made it. A capacity that leaves no room for a log beside it is
+ * refused before anything leaves; any other one goes on as a new cache does. */
+static void the_index_needs_room(void) {
+    static const uint64_t sizes[][2] = {{5000, 20000}, {8192, 32768}, {9000, 36000}}; /* KiB: the first, the largest */
+    int refused = 0, accepted = 0;
+    for (unsigned i = 0; i < sizeof sizes / sizeof sizes[0]; i++)
+        for (uint64_t to = 1024; to <= 2048; to += 128) {
+            directory = path_to("index");
+            remove_tree(directory);
+            shale_cache *cache = NULL;
+            int32_t policy = policy_of(to / 128);
+            for (int k = 0; k < 2; k++) {
+                shale_options options = {.struct_size = sizeof options,
+                                         .capacity = sizes[i][k] << 10,
+                                         .flags = SHALE_OPEN_NO_SYNC,
+                                         .eviction = policy};
+                REQUIRE_STATUS(SHALE_OK, shale_open(directory, &options, &cache));
+                for (uint64_t key = 0; key < 5000; key++)
+                    REQUIRE_STATUS(SHALE_OK, put(cache, key, 100, 0));
+                if (k == 0)
+                    REQUIRE_STATUS(SHALE_OK, shale_close(cache));
+            }
+            uint64_t entries = stats_of(cache).entries;
+            REQUIRE_STATUS(SHALE_OK, shale_close(cache));
+            shale_status status = open_with(to << 10, &cache);
+            CHECK_EITHER(SHALE_OK, SHALE_E_FULL, status);
+            if (status == SHALE_OK) {
+                accepted++;
+                for (uint64_t key = 0; key < 3000; key++)
+                    if (!CHECK_STATUS(SHALE_OK, put(cache, key, 100, 0)))
+                        break;
+                CHECK(disk_usage(directory) <= to << 10);
+            } else {
+                refused++;
+                CHECK(strstr(shale_last_error(), "index") != NULL);
+                REQUIRE_STATUS(SHALE_OK, open_with(0, &cache));
+                CHECK_EQUAL(entries, stats_of(cache).entries);
+                CHECK_EQUAL(0, stats_of(cache).evictions);
+            }
+            CHECK_STATUS(SHALE_OK, shale_close(cache));
+            free(directory);
+        }
+    printf("%d capacities refused, %d accepted\n", refused, accepted);
+    CHECK(refused > 0 && accepted > 10);
+}
+
 int main(void) {
     watch(150);
+    RUN(the_index_needs_room);
     RUN(nothing_leaves_that_has_room_with_lru);
     RUN(nothing_leaves_that_has_room_when_adaptive);
     RUN(shards_share_values);
