@@ -589,9 +589,6 @@ WRAP(int, fcntl, int fd, int command, ...) {
 WRAP(void *, mmap, void *at, size_t n, int protection, int flags, int fd, off_t offset) {
     if (current_process < 0)
         return __real_mmap(at, n, protection, flags, fd, offset);
-    /* (What a reader has in its own memory says nothing of the cache that the others see.) */
-    if (current_process == reader && fd < 0 && protection & PROT_WRITE)
-        return errno = ENOMEM, MAP_FAILED;
     static unsigned char room;
     if (flags & MAP_ANONYMOUS)
         return &room; /* of which something is mapped next */
@@ -614,7 +611,12 @@ WRAP(int, munmap, void *at, size_t n) {
     return 0;
 }
 WRAP(int, mprotect, void *at, size_t n, int protection) {
-    return current_process < 0 ? __real_mprotect(at, n, protection) : 0;
+    if (current_process < 0)
+        return __real_mprotect(at, n, protection);
+    /* (What a reader has in its own memory says nothing of the cache that the others see.) */
+    if (current_process == reader && protection & PROT_WRITE)
+        return errno = ENOMEM, -1;
+    return 0;
 }
 WRAP(int, madvise, void *at, size_t n, int advice) {
     return current_process < 0 ? __real_madvise(at, n, advice) : 0;
