@@ -111,12 +111,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     int data_fd = scratch_open("shale.data", O_RDONLY);
     fstat(fd, &own);
     fstat(data_fd, &other);
-    uint64_t data_birth = birth_of(data_fd);
+    uint64_t data_birth = birth_of(data_fd), data_changed = change_of(data_fd);
     close(data_fd);
     if (!(c.b & 128)) {
         set64(index + 48, own.st_dev), set64(index + 56, own.st_ino);
         set64(index + 64, other.st_dev), set64(index + 72, other.st_ino);
-        set64(index + 120, birth_of(fd)), set64(index + 128, data_birth);
+        set64(index + 120, birth_of(fd)), set64(index + 128, data_birth), set64(index + 144, data_changed);
     }
     if (ftruncate(fd, (off_t)t->index_size) < 0)
         FAIL("ftruncate: %s", strerror(errno));

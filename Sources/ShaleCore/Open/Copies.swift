@@ -147,8 +147,8 @@ extension Engine {
 
     // MARK: Numbers
 
-    /// The first writer makes a copy its own. Another copy may be in use as well: no two may give the same number to
-    /// different bytes.
+    /// The first writer makes a copy its own, and so what another boot has left: the disk may have been copied as a whole.
+    /// Other copies may be in use as well: no two may give the same number to different bytes.
     func adopt() throws(Failure) {
         let head = ref.pointee.head, lead = try Numbers.lead(ref.pointee.files)
         head.release(IndexHead.lsn, head[IndexHead.lsn] &+ lead)

@@ -8,7 +8,7 @@ extension Attachment {
         let hasWriters = configuration.isReadOnly && FileLock.writers.isHeld(files.data)
         let isTrusted =
             switch trust {
-            case .live: true
+            case .live, .clean: true
             // A read-only handle takes no locks, so it can use what writers of another kind lock.
             case .otherKind: isSoleWriter || configuration.isReadOnly
             // (The first writer makes it its own.)
@@ -20,7 +20,7 @@ extension Attachment {
                 .adding(" is being written to, with an index that is gone or damaged; ")
                 .adding("close its writers, then open it again").failure(.busy)
         }
-        if isTrusted, !mustReplace, let engine = try useIndex(files, isCopy: trust == .copied) { return engine }
+        if isTrusted, !mustReplace, let engine = try useIndex(files, trust) { return engine }
         if configuration.isReadOnly { return try makePrivateIndex(&files) }
         try removeCleanMark(files, index: nil)
         if !isNew { data.release(Superblock.generation, data.u64(Superblock.generation) &+ 2) }
@@ -60,8 +60,8 @@ extension Attachment {
     }
 
     /// The index that is there; nil where it turns out that it cannot be used.
-    private func useIndex(_ files: CacheFiles, isCopy: Bool) throws(Failure) -> Engine? {
-        let isReadOnly = configuration.isReadOnly
+    private func useIndex(_ files: CacheFiles, _ trust: Trust) throws(Failure) -> Engine? {
+        let isReadOnly = configuration.isReadOnly, isCopy = trust == .copied
         var files = files
         let index = try files.map(files.index, geometry.indexSize, writable: !isReadOnly, CacheFiles.indexName)
         keepPagesSmall(index, geometry.indexSize)
@@ -84,7 +84,7 @@ extension Attachment {
                 try Holes(engine: engine.ref).partAll()
                 try removeCleanMark(files, index: IndexHead(at: index))
                 try engine.initialiseLocks()
-                if isCopy { try engine.adopt() }
+                if isCopy || trust == .clean { try engine.adopt() }
                 // What a killed writer left could not be judged before it was settled.
                 if try engine.recoverShards() { isUsable = try engine.isConsistent() }
             }

@@ -7,8 +7,10 @@ enum Trust {
     case stale
     /// Of this boot, with locks of another PID namespace or libc.
     case otherKind
-    /// Closed in order, and of another boot or other files, or somebody has changed these since. Whether they are whole
-    /// copies of what was closed shows in what they hold (`isWholeCopy`).
+    /// Of another boot, and closed in order; nobody has changed the files since.
+    case clean
+    /// Closed in order, and of other files, or somebody has changed these since. Whether they are whole copies of what was
+    /// closed shows in what they hold (`isWholeCopy`).
     case copied
     case live
 
@@ -33,12 +35,12 @@ enum Trust {
             // (A close leaves the data file's last.)
             guard head[IndexHead.cleanMark] == mark else { return .unusable }
             let changed = try files.look(files.data, CacheFiles.dataName).changed
-            if !isNamed || !isOfBoot || head[IndexHead.dataChanged] != changed {
+            if !isNamed || head[IndexHead.dataChanged] != changed {
                 return try IndexParts(files, attachment.geometry)?.sum() == head[IndexHead.sum] ? .copied : .unusable
             }
         }
         if !isNamed { return .unusable }
-        if !isOfBoot { return .stale }
+        if !isOfBoot { return mark != 0 ? .clean : .stale }
         let canShareLocks =
             head[IndexHead.pidNamespace] == files.pidNamespace
             && head[IndexHead.libc] == shim_libc_identity()

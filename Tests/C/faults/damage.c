@@ -325,8 +325,8 @@ static void write_file(const char *path, const unsigned char *bytes, size_t size
 }
 
 /* The index names both files, so a copy that is to count as the same has to be told of its own. */
-static const off_t name_words[2][3] = {{index_own_device, index_own_device + 8, index_own_birth},
-                                       {index_data_device, index_data_device + 8, index_data_birth}};
+static const off_t name_words[2][4] = {{index_own_device, index_own_device + 8, index_own_birth, index_own_birth},
+                                       {index_data_device, index_data_device + 8, index_data_birth, index_data_changed}};
 
 static void write_image(const char *directory, const image *i) {
     char data[300], index[300];
@@ -338,8 +338,8 @@ static void write_image(const char *directory, const image *i) {
     int fds[2] = {open(index, O_RDWR), open(data, O_RDONLY)};
     for (int k = 0; k < 2; k++) {
         REQUIRE(fds[k] >= 0 && fstat(fds[k], &status) == 0);
-        uint64_t identity[3] = {status.st_dev, status.st_ino, birth_of(fds[k])};
-        for (int w = 0; w < 3 && i->index_size >= page_bytes; w++)
+        uint64_t identity[4] = {status.st_dev, status.st_ino, birth_of(fds[k]), change_of(fds[k])};
+        for (int w = 0; w < 3 + k && i->index_size >= page_bytes; w++)
             /* Damage to these words stays. */
             if (word_at(i->index + name_words[k][w]) == 0)
                 REQUIRE(pwrite(fds[0], &identity[w], 8, name_words[k][w]) == 8);
@@ -547,8 +547,8 @@ static void prepare(specimen *s, const char *directory) {
     s->layout = layout_of(s->closed.data);
     image *images[] = {&s->running, &s->closed, &s->earlier};
     for (int i = 0; i < 3; i++) /* written anew by write_image() */
-        for (int w = 0; w < 6; w++)
-            memset(images[i]->index + name_words[w / 3][w % 3], 0, 8);
+        for (int w = 0; w < 8; w++)
+            memset(images[i]->index + name_words[w / 4][w % 4], 0, 8);
     survey(s);
     remove_tree(directory);
     REQUIRE(mkdir(directory, 0700) == 0);

@@ -1,4 +1,5 @@
-/* When a file was made, in nanoseconds since 1970, as the index names it; 0 where that is not known. */
+/* When a file was made, and when it was changed, in nanoseconds since 1970, as the index names it; 0 where that is not
+ * known. */
 #ifndef BIRTH_H
 #define BIRTH_H
 
@@ -18,6 +19,11 @@ static inline uint64_t birth_of(int fd) {
 #endif
     (void)fd;
     return 0;
+}
+
+static inline uint64_t change_of(int fd) {
+    struct stat s;
+    return fstat(fd, &s) < 0 ? 0 : (uint64_t)s.st_ctim.tv_sec * 1000000000u + (uint64_t)s.st_ctim.tv_nsec;
 }
 
 #endif

@@ -372,7 +372,7 @@ static void rename_file(unsigned char *head, size_t inode, size_t birth, ino_t o
 
 typedef struct {
     ino_t inode;
-    uint64_t birth;
+    uint64_t birth, changed;
 } file_identity;
 
 static file_identity write_file(const power_cut *cut, const disk_file *file, const char *directory, int name,
@@ -405,11 +405,12 @@ static file_identity write_file(const power_cut *cut, const disk_file *file, con
         if (page == 0 && name != name_data) {
             rename_file(bytes, 56, 120, is_earlier ? disk.earlier_inode : file->inode, status.st_ino, birth_of(fd));
             rename_file(bytes, 72, 128, disk_data()->inode, new_data.inode, new_data.birth);
+            memcpy(bytes + 144, &new_data.changed, 8); /* (nobody has changed them, but by the cut) */
         }
         if (memcmp(bytes, nothing, disk_page) != 0)
             REQUIRE(pwrite(fd, bytes, disk_page, (off_t)(page * disk_page)) == disk_page);
     }
-    file_identity own = {status.st_ino, birth_of(fd)};
+    file_identity own = {status.st_ino, birth_of(fd), change_of(fd)};
     close(fd);
     return own;
 }
