@@ -151,8 +151,7 @@ enum {
 #define SHALE_OPEN_NO_SYNC 0x4u    /* the last close does not sync */
 
 /* shale_options.compression */
-#define SHALE_COMPRESSION_DICTIONARY                                                                                   \
-    0 /* LZ4, small values against automatic dictionaries (from 4 MiB of capacity on) */
+#define SHALE_COMPRESSION_DICTIONARY 0 /* LZ4, small values against dictionaries; none below 4 MiB */
 #define SHALE_COMPRESSION_LZ4 1        /* LZ4 alone */
 #define SHALE_COMPRESSION_NONE 2
 

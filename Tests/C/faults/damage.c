@@ -325,8 +325,9 @@ static void write_file(const char *path, const unsigned char *bytes, size_t size
 }
 
 /* The index names both files, so a copy that is to count as the same has to be told of its own. */
-static const off_t name_words[2][4] = {{index_own_device, index_own_device + 8, index_own_birth, index_own_birth},
-                                       {index_data_device, index_data_device + 8, index_data_birth, index_data_changed}};
+static const off_t name_words[2][4] = {
+    {index_own_device, index_own_device + 8, index_own_birth, index_own_birth},
+    {index_data_device, index_data_device + 8, index_data_birth, index_data_changed}};
 
 static void write_image(const char *directory, const image *i) {
     char data[300], index[300];
