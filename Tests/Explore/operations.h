@@ -1713,6 +1713,7 @@ static void cut_power(uint64_t seed) {
     for (int f = 0; f < files; f++)
         forget_file(f);
     machine.boot++;
+    model.load.may_be_refused = true; /* (what another boot has left may be a copy of the disk) */
 }
 
 #endif

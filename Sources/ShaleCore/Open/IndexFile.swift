@@ -87,6 +87,9 @@ extension Attachment {
                 if isCopy || trust == .clean { try engine.adopt() }
                 // What a killed writer left could not be judged before it was settled.
                 if try engine.recoverShards() { isUsable = try engine.isConsistent() }
+            } else if !isReadOnly {
+                // (The first has; but a lock that fails may say that there is one.)
+                try removeCleanMark(files, index: IndexHead(at: index))
             }
         }
         if isUsable {
