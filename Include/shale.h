@@ -226,10 +226,10 @@ typedef struct {
     void (*SHALE_NULLABLE on_wait)(void *SHALE_NULLABLE context,
                                    const char *SHALE_NONNULL message); /* NULL: not told */
     void *SHALE_NULLABLE wait_context;
-    uint64_t
-        reserve_capacity; /* of a new cache: the capacity up to which address space is reserved for it in each process
-                             that opens it, so that it can grow with its index; 0, or more: four times its capacity.
-                             Beyond that the index is made anew, and this is asked again. */
+    uint64_t reserve_capacity; /* of a new cache: each process that opens it reserves address space up to this
+                                  capacity, so that the cache can grow and keep its index. 0, or more than four times
+                                  its own capacity: four times. Beyond it, the index is made anew, and the option
+                                  counts again. */
 } shale_options;
 
 typedef struct {
@@ -353,9 +353,10 @@ int shale_last_errno(void);
  * grow to with its index, which is four times its own unless reserve_capacity is less.
  *
  * Errors: INVALID, IO, FORMAT (a directory that holds other files), VERSION,
- * BUSY, FILESYSTEM, PERMISSION, FULL, MEMORY. Cost: constant, unless the index
- * cannot be trusted (after a power cut, or where the machine was started anew
- * before the last orderly close), when it is rebuilt from the data file: the
+ * BUSY, FILESYSTEM, PERMISSION, FULL, MEMORY. Cost: constant, unless the files
+ * are a copy, whose index is read as a whole, or the index cannot be trusted
+ * (after a power cut, or where the machine was started anew before the last
+ * orderly close), when it is rebuilt from the data file: the
  * order of use is the order of writing then, and evicted entries may be back.
  * Others may open and use the cache meanwhile; a call waits for what it needs. */
 shale_status shale_open(const char *SHALE_NULLABLE directory, const shale_options *SHALE_NULLABLE options,
@@ -422,8 +423,8 @@ shale_status shale_get(shale_cache *SHALE_NULLABLE cache, const void *SHALE_NULL
  * at least 4,096 leases at once, a smaller one as many in proportion; further ones
  * are granted unrecorded, and others may get them as well. With SHALE_LEASE_RECORDED
  * they are not granted: `*lease` is 0 as if another had it, and the value's flags
- * contain SHALE_VALUE_UNRECORDED. Errors: as shale_get's, and PERMISSION where a read-only handle would have to load. (BUSY is no sign
- * that another has the lease.) */
+ * contain SHALE_VALUE_UNRECORDED. Errors: as shale_get's, and PERMISSION where a
+ * read-only handle would have to load. (BUSY is no sign that another has the lease.) */
 shale_status shale_lease(shale_cache *SHALE_NULLABLE cache, const void *SHALE_NULLABLE key, size_t key_size,
                          const shale_lease_options *SHALE_NULLABLE options, shale_value *SHALE_NULLABLE value,
                          uint64_t *SHALE_NULLABLE lease);

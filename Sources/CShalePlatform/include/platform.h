@@ -562,7 +562,7 @@ static inline long shim_sys_release(void *p, size_t n) {
 
 struct shim_stat {
     uint64_t device, inode, links, size, blocks /* of 512 bytes */, unit /* of reading and writing */;
-    uint64_t changed; /* nanoseconds since 1970, and nobody can set it */
+    uint64_t changed; /* nanoseconds since 1970 (st_ctim, which cannot be set) */
     uint32_t mode, owner;
 };
 static inline void shim_copy_stat(const struct stat *s, struct shim_stat *out) {

@@ -18,9 +18,9 @@ struct IndexHead: MappedWords {
     static let generation = Word(112)
     /// When both files were made, in nanoseconds since 1970, or 0. (The inode of a file that is gone may be given again.)
     static let ownBirth = Word(120), dataBirth = Word(128)
-    /// Of all that a clean close has left behind the first page's identities: see `IndexParts`.
+    /// Of the index as a clean close left it, without the words that name files: see `IndexParts`.
     static let sum = Word(136)
-    /// When the data file was last changed, as a clean close has left it: who restores a file in place changes it.
+    /// When the data file last changed, as of a clean close. Restoring a file in place changes it.
     static let dataChanged = Word(144)
 
     /// Whether no other index has been in use since a first writer left this one its number. (Who is between its two

@@ -1,11 +1,5 @@
 import CShalePlatform
 
-extension Superblock {
-    /// A larger capacity, before anything is allocated that the smaller one has no room for, so that a kill on the way
-    /// leaves no more on the disk than the capacity on record. The entry limit, which evicts, comes last.
-    mutating func recordCapacity(_ files: CacheFiles) throws(Failure) { try write(files, isSyncedBetween: true) }
-}
-
 extension Engine {
     /// Puts a change in force. `recorded`: what was in force before, and the entry limit still is.
     func finish(_ change: CapacityChange, maxEntries: UInt64, from recorded: Superblock) throws(Failure) {

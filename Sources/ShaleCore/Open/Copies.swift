@@ -15,8 +15,8 @@ extension Log {
     }
 }
 
-/// A pair of files that was closed in order and copied: by `cp`, `tar`, into an image, by a CI cache. Its index is what the
-/// close left, as its sum says; whether the data file is, too, its frames tell.
+/// A pair of files that was closed in order and then copied: by `cp` or `tar`, into an image, by a CI cache. The index's sum
+/// has shown that it is what the close left; the frames show whether the data file is, too.
 extension Engine {
     /// Whether both files are of the same close. A copy that was made while a writer opened the cache may have the close's
     /// marks beside what was written later: a segment that is missing, a newer one, or a record behind the log's end.
@@ -108,9 +108,9 @@ extension Engine {
         }
     }
 
-    /// Touching this part of the file will find space. A read-only handle cannot allocate any; but reading a hole of a tmpfs
-    /// through a mapping takes a page all the same, and raises a signal where there is none. Asked for before, that is an
-    /// error.
+    /// Makes sure that touching this part of the file finds space. A read-only handle cannot allocate any, but reading a
+    /// hole of a tmpfs through a mapping takes a page all the same, and raises a signal if there is none left. Populating
+    /// the hole first turns the signal into an error.
     func provideData(_ offset: Int, _ count: Int) throws(Failure) {
         let files = ref.pointee.files
         if !files.isReadOnly { return try files.allocateData(offset, count) }
@@ -147,8 +147,8 @@ extension Engine {
 
     // MARK: Numbers
 
-    /// The first writer makes a copy its own, and so what another boot has left: the disk may have been copied as a whole.
-    /// Other copies may be in use as well: no two may give the same number to different bytes.
+    /// The first writer makes a copy its own. It does the same after a reboot, because the whole disk may be a copy. Other
+    /// copies may be in use as well, and no two may give the same number to different bytes.
     func adopt() throws(Failure) {
         let head = ref.pointee.head, lead = try Numbers.lead(ref.pointee.files)
         head.release(IndexHead.lsn, head[IndexHead.lsn] &+ lead)
@@ -161,7 +161,7 @@ extension Engine {
             }
         }
         shim_fence()
-        // Last: a kill before leaves an index that nobody trusts.
+        // Last: a kill before this leaves an index that is not trusted.
         head.name(ref.pointee.files)
     }
 }

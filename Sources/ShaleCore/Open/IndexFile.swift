@@ -96,8 +96,7 @@ extension Attachment {
             if isAtRest { engine.fetchTables() }
             return engine
         }
-        engine.freeState()
-        shim_sys_unmap(index, geometry.indexSize)
+        engine.detachIndex()
         return nil
     }
 

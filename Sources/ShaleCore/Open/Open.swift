@@ -95,9 +95,9 @@ extension Attachment {
         do throws(Failure) {
             if isSoleWriter { try files.lengthen(files.data, to: geometry.dataSize) }
             if isNew { try files.createData(block, geometry, data) }
-            if !isNew, block.capacity > recorded.capacity {
-                try block.recordCapacity(files)
-            }
+            // Before anything is allocated that the smaller one has no room for, so that a kill on the way leaves no more
+            // on the disk than the capacity on record.
+            if !isNew, block.capacity > recorded.capacity { try block.write(files, isSyncedBetween: true) }
             let attachment = Attachment(
                 configuration: configuration, block: block, geometry: geometry, data: data, isSoleWriter: isSoleWriter,
                 isNew: isNew)

@@ -1,8 +1,8 @@
 import CShalePlatform
 
 extension Numbers {
-    /// Of 2^40 to 2^41: the life before may have used numbers that are lost, some of them to tokens, and so may another
-    /// copy of the cache. Nobody must take them for this life's, nor those that two lives in a row have lost.
+    /// 2^40 to 2^41, at random. The last life, or another copy of the cache, may have used numbers that are lost, some of
+    /// them as tokens: they must not pass for this life's, nor may those that two lives in a row have lost.
     static func lead(_ files: CacheFiles) throws(Failure) -> UInt64 { try 1 << 40 + randomWord(files.path) >> 24 }
 }
 

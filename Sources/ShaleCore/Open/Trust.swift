@@ -7,10 +7,10 @@ enum Trust {
     case stale
     /// Of this boot, with locks of another PID namespace or libc.
     case otherKind
-    /// Of another boot, and closed in order; nobody has changed the files since.
+    /// Of another boot, and closed in order; the files have not changed since.
     case clean
-    /// Closed in order, and of other files, or somebody has changed these since. Whether they are whole copies of what was
-    /// closed shows in what they hold (`isWholeCopy`).
+    /// Closed in order, but of other files, or of these before they changed. What they hold shows whether they are whole
+    /// copies of what was closed (`isWholeCopy`).
     case copied
     case live
 

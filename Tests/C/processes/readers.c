@@ -234,7 +234,7 @@ static void test_while_being_rebuilt(void) {
     free(directory);
 }
 
-/* A handle whose index is no more that of the cache says so, whatever it is asked: it knows of no entry. */
+/* A handle whose index is no longer the cache's says so to every read. Closes it and its cursor. */
 static void check_left_behind(shale_cache *reading, shale_cursor *cursor) {
     shale_value value = SHALE_VALUE_INIT;
     shale_status status = SHALE_OK;
@@ -248,6 +248,8 @@ static void check_left_behind(shale_cache *reading, shale_cursor *cursor) {
     CHECK_STATUS(SHALE_E_BUSY, shale_verify(reading, NULL));
     CHECK(strstr(shale_last_error(), "open it again"));
     shale_value_free(&value);
+    shale_cursor_close(cursor);
+    CHECK_STATUS(SHALE_OK, shale_close(reading));
 }
 
 /* Its writer is gone, and nobody else is attached: who cannot write has an index of its own, and waits for nobody. */
@@ -286,8 +288,6 @@ static void test_rebuild_that_nobody_goes_on_with(void) {
     CHECK(!is_being_rebuilt(directory));
     get_and_check(cache, false);
     check_left_behind(reading, cursor);
-    shale_cursor_close(cursor);
-    CHECK_STATUS(SHALE_OK, shale_close(reading));
     CHECK_STATUS(SHALE_OK, shale_close(cache));
     remove_tree(directory);
     free(directory);
@@ -306,8 +306,6 @@ static void test_index_that_was_replaced(void) {
     get_and_check(reading, false); /* the index is there as long as somebody has it */
     cache = require_open(directory, options);
     check_left_behind(reading, cursor);
-    shale_cursor_close(cursor);
-    CHECK_STATUS(SHALE_OK, shale_close(reading));
     CHECK_STATUS(SHALE_OK, shale_close(cache));
     remove_tree(directory);
     free(directory);
